@@ -1,0 +1,162 @@
+// Element types and strided views: how arrays enter and leave the library.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+#include <utility>
+
+namespace polyhead::inline v0 {
+
+/// IEEE 754 binary16, as bits. Storage only: the library computes in float32.
+struct float16 {
+  std::uint16_t bits = 0;
+};
+
+/// bfloat16 (the upper half of a float32), as bits. Storage only.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+};
+
+/// What one element of a view is. `boolean` is one byte (0 is false, all else true); `bit` is one bit of a packed
+/// row, lowest bit first.
+enum class ElementType : std::uint8_t { float32, float16, bfloat16, int32, int64, boolean, bit };
+
+/// Bytes of one element; 0 for `bit`, which has none of its own.
+constexpr int element_bytes(ElementType type) {
+  switch (type) {
+    case ElementType::float32:
+    case ElementType::int32: return 4;
+    case ElementType::float16:
+    case ElementType::bfloat16: return 2;
+    case ElementType::int64: return 8;
+    case ElementType::boolean: return 1;
+    case ElementType::bit: return 0;
+  }
+  return 0;
+}
+
+/// The name of an element type as users write it ("float32", "bfloat16", ...).
+const char* element_name(ElementType type);
+
+template <class T>
+constexpr ElementType element_type_of() {
+  using U = std::remove_cv_t<T>;
+  if constexpr (std::is_same_v<U, float>) return ElementType::float32;
+  else if constexpr (std::is_same_v<U, float16>) return ElementType::float16;
+  else if constexpr (std::is_same_v<U, bfloat16>) return ElementType::bfloat16;
+  else if constexpr (std::is_same_v<U, bool> || std::is_same_v<U, std::uint8_t>) return ElementType::boolean;
+  else if constexpr (std::is_integral_v<U> && sizeof(U) == 4) return ElementType::int32;
+  else if constexpr (std::is_integral_v<U> && sizeof(U) == 8) return ElementType::int64;
+  else static_assert(sizeof(U) == 0, "polyhead: no element type for this C++ type");
+}
+
+inline constexpr int kMaxAxes = 5;
+
+namespace detail {
+
+/// The part views share: extents and strides of up to kMaxAxes axes, both in elements, copied at construction.
+struct Layout {
+  int axes = 0;
+  std::array<std::int64_t, kMaxAxes> extents{};
+  std::array<std::int64_t, kMaxAxes> strides{};
+  bool too_many_axes = false;  ///< more axes were given than a view holds: refused at the door
+
+  constexpr Layout() = default;
+
+  template <std::integral I>
+  constexpr Layout(std::initializer_list<I> sizes) {
+    take(sizes, extents);
+    std::int64_t stride = 1;
+    for (int axis = axes - 1; axis >= 0; --axis) {
+      strides[axis] = stride;
+      // Unsigned: an overflowing product wraps here and is refused at the door, where extents are checked.
+      stride = static_cast<std::int64_t>(static_cast<std::uint64_t>(stride) *
+                                         static_cast<std::uint64_t>(extents[axis] > 0 ? extents[axis] : 1));
+    }
+  }
+
+  template <std::integral I, std::integral J>
+  constexpr Layout(std::initializer_list<I> sizes, std::initializer_list<J> steps) {
+    take(sizes, extents);
+    const int size_axes = axes;
+    take(steps, strides);
+    if (axes != size_axes) too_many_axes = true;
+    axes = size_axes;
+  }
+
+ private:
+  template <class I>
+  constexpr void take(std::initializer_list<I> from, std::array<std::int64_t, kMaxAxes>& to) {
+    too_many_axes = too_many_axes || from.size() > kMaxAxes;
+    axes = 0;
+    for (I value : from) {
+      if (axes == kMaxAxes) break;
+      to[axes++] = static_cast<std::int64_t>(value);
+    }
+  }
+};
+
+}  // namespace detail
+
+/// A read-only strided array: pointer, element type, extents and strides (in elements; in bits for `bit`).
+/// Strides default to dense, last axis fastest. Stride 0 broadcasts; the stride of an axis of extent 1 is ignored.
+/// A default-constructed view is "not given". The view owns nothing.
+struct ConstView {
+  const void* data = nullptr;
+  ElementType type = ElementType::float32;
+  detail::Layout layout;
+
+  constexpr ConstView() = default;
+  template <class T, std::integral I>
+  constexpr ConstView(const T* pointer, std::initializer_list<I> extents)
+      : data(pointer), type(element_type_of<T>()), layout(extents) {}
+  template <class T, std::integral I, std::integral J>
+  constexpr ConstView(const T* pointer, std::initializer_list<I> extents, std::initializer_list<J> strides)
+      : data(pointer), type(element_type_of<T>()), layout(extents, strides) {}
+  constexpr ConstView(const void* pointer, ElementType element, detail::Layout shape)
+      : data(pointer), type(element), layout(shape) {}
+
+  /// Whether the view was given at all. An array of zero elements may have a null pointer and still be given.
+  constexpr bool given() const { return data != nullptr || layout.axes > 0; }
+};
+
+/// A strided array that the library writes.
+struct View {
+  void* data = nullptr;
+  ElementType type = ElementType::float32;
+  detail::Layout layout;
+
+  constexpr View() = default;
+  template <class T, std::integral I>
+    requires(!std::is_const_v<T>)
+  constexpr View(T* pointer, std::initializer_list<I> extents)
+      : data(pointer), type(element_type_of<T>()), layout(extents) {}
+  template <class T, std::integral I, std::integral J>
+    requires(!std::is_const_v<T>)
+  constexpr View(T* pointer, std::initializer_list<I> extents, std::initializer_list<J> strides)
+      : data(pointer), type(element_type_of<T>()), layout(extents, strides) {}
+  constexpr View(void* pointer, ElementType element, detail::Layout shape)
+      : data(pointer), type(element), layout(shape) {}
+
+  constexpr bool given() const { return data != nullptr || layout.axes > 0; }
+  constexpr operator ConstView() const { return {data, type, layout}; }
+};
+
+/// Reorders the axes of a [batch, heads, tokens, dim] view into the library's [batch, tokens, heads, dim].
+template <class AnyView>
+constexpr AnyView from_batch_heads_tokens_dim(AnyView view) {
+  std::swap(view.layout.extents[1], view.layout.extents[2]);
+  std::swap(view.layout.strides[1], view.layout.strides[2]);
+  return view;
+}
+
+/// Rounds to nearest, ties to even; NaN stays NaN.
+float16 to_float16(float value);
+bfloat16 to_bfloat16(float value);
+float to_float32(float16 value);
+float to_float32(bfloat16 value);
+
+}  // namespace polyhead::inline v0

@@ -1,0 +1,168 @@
+// The one contract between the door and every backend: validated arguments, raw pointers, byte strides.
+// Kernels rely on it without checking: sizes are consistent, pointers valid for their extents, nothing overlaps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "polyhead/executor.h"
+#include "polyhead/isa.h"
+#include "polyhead/modifiers.h"
+#include "polyhead/types.h"
+
+namespace polyhead::inline v0::kernels {
+
+/// An operand with axes [batch, token, head, dim]; strides in bytes, 0 for broadcast axes.
+struct Operand {
+  std::byte* data = nullptr;  ///< null: not given. Inputs are never written.
+  ElementType type = ElementType::float32;
+  std::int64_t batch = 0, token = 0, head = 0, dim = 0;
+};
+
+/// A pair table ([batch, head, query, key]: bias or boolean mask). Strides in bytes; in bits for ElementType::bit.
+struct PairTable {
+  const std::byte* data = nullptr;
+  ElementType type = ElementType::float32;
+  std::int64_t batch = 0, head = 0, query = 0, key = 0;
+};
+
+/// One integer a sequence (or a token): int32 or int64, stride in bytes (0: the same for all).
+struct Integers {
+  const std::byte* data = nullptr;
+  ElementType type = ElementType::int64;
+  std::int64_t stride = 0;
+  bool given() const { return data != nullptr; }
+  std::int64_t operator[](std::int64_t i) const {
+    const std::byte* at = data + i * stride;
+    return type == ElementType::int32 ? *reinterpret_cast<const std::int32_t*>(at)
+                                      : *reinterpret_cast<const std::int64_t*>(at);
+  }
+};
+
+/// Document ids [batch, token].
+struct DocumentIds {
+  const std::byte* data = nullptr;
+  ElementType type = ElementType::int64;
+  std::int64_t batch = 0, token = 0;  ///< bytes
+  std::int64_t at(std::int64_t b, std::int64_t i) const {
+    return Integers{data + b * batch, type, token}[i];
+  }
+};
+
+enum class Positions : std::uint8_t { end, start };
+
+/// Everything a mask says. A pair is visible when all given parts agree (include/polyhead/mask.h).
+struct MaskSpec {
+  bool causal = false;
+  std::int64_t left = -1, right = -1;  ///< window, -1 unbounded
+  std::int64_t prefix_length = 0;      ///< all sequences; prefix_lengths, where given, one each
+  Integers prefix_lengths;
+  DocumentIds q_documents, kv_documents;
+  PairTable visible;  ///< boolean or bit
+};
+
+/// The score pipeline: s = scale * q.k, soft-cap, bias, ALiBi, custom; then mask, softmax with sink, dropout.
+struct ScoreSpec {
+  float scale = 1.0f;
+  float soft_cap = 0.0f;  ///< 0: none
+  PairTable bias;
+  bool alibi = false;
+  const float* alibi_slopes = nullptr;  ///< null with alibi set: the closed form
+  std::int64_t alibi_stride = 0;        ///< elements
+  const TileModifier* custom[kMaxCustomModifiers] = {};
+  int custom_count = 0;
+  const float* sink = nullptr;
+  std::int64_t sink_stride = 0;  ///< elements
+  float dropout = 0.0f;
+  std::uint64_t seed = 0;
+  Integers sequence_ids;  ///< not given: the batch index
+
+  /// Anything that changes a score after scale * q.k.
+  bool modifies_scores() const {
+    return soft_cap != 0.0f || bias.data != nullptr || alibi || custom_count > 0;
+  }
+};
+
+/// One whole call. Ragged batches have offsets; then the batch stride of q, k, v, out is 0 and `token` walks all.
+struct AttendCall {
+  std::int64_t batch = 0, q_len = 0, kv_len = 0;  ///< the largest of any sequence when ragged
+  std::int64_t q_heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
+  Operand q, k, v, out;
+  Integers q_offsets, kv_offsets;  ///< ragged
+  Integers q_lengths, kv_lengths;  ///< padding
+  Integers q_start;                ///< explicit first positions; else `positions`
+  Positions positions = Positions::end;
+  MaskSpec mask;
+  ScoreSpec score;
+  Operand lse;                               ///< float32 [batch, token, head]; dim unused
+  Operand entropy, max_weight, max_key;      ///< statistics, same axes; float32, float32, int64
+
+  std::int64_t group() const { return kv_heads > 0 ? q_heads / kv_heads : 1; }
+};
+
+/// One sequence of a call, resolved: where it lies and how long it is.
+struct Sequence {
+  std::int64_t batch = 0;
+  const std::byte *q = nullptr, *k = nullptr, *v = nullptr;
+  std::byte* out = nullptr;
+  std::int64_t token0 = 0;       ///< first query token of the sequence in out, lse and statistics (ragged; else 0)
+  std::int64_t kv_token0 = 0;    ///< first key token (ragged; else 0)
+  std::int64_t q_rows = 0;       ///< query rows that exist in out (padding rows included)
+  std::int64_t q_len = 0, kv_len = 0;  ///< valid ones
+  std::int64_t q_pos0 = 0;       ///< position of query 0; key j has position j
+  std::int64_t prefix = 0;
+};
+
+inline Sequence sequence_of(const AttendCall& call, std::int64_t b) {
+  Sequence s;
+  s.batch = b;
+  if (call.q_offsets.given()) {
+    s.token0 = call.q_offsets[b];
+    s.kv_token0 = call.kv_offsets[b];
+    s.q_rows = call.q_offsets[b + 1] - s.token0;
+    s.kv_len = call.kv_offsets[b + 1] - s.kv_token0;
+  } else {
+    s.q_rows = call.q_len;
+    s.kv_len = call.kv_len;
+  }
+  s.q_len = s.q_rows;
+  if (call.q_lengths.given()) s.q_len = call.q_lengths[b];
+  if (call.kv_lengths.given()) s.kv_len = call.kv_lengths[b];
+  s.q = call.q.data + b * call.q.batch + s.token0 * call.q.token;
+  s.out = call.out.data + b * call.out.batch + s.token0 * call.out.token;
+  s.k = call.k.data + b * call.k.batch + s.kv_token0 * call.k.token;
+  s.v = call.v.data + b * call.v.batch + s.kv_token0 * call.v.token;
+  if (call.q_start.given()) s.q_pos0 = call.q_start[b];
+  else if (call.positions == Positions::end) s.q_pos0 = s.kv_len - s.q_len;
+  s.prefix = call.mask.prefix_lengths.given() ? call.mask.prefix_lengths[b] : call.mask.prefix_length;
+  return s;
+}
+
+/// The address of a sequence's value in a [batch, token, head] output such as the LSE.
+inline std::byte* row_address(const Operand& to, const Sequence& s, std::int64_t query, std::int64_t head) {
+  return to.data + s.batch * to.batch + (s.token0 + query) * to.token + head * to.head;
+}
+
+/// Keys [begin, end) that position q_pos may see by structure: causal, window, prefix and length. Always an interval.
+struct KeyRange {
+  std::int64_t begin = 0, end = 0;
+};
+
+inline KeyRange structural_range(const MaskSpec& mask, const Sequence& s, std::int64_t q_pos) {
+  KeyRange range{0, s.kv_len};
+  if (mask.causal) {
+    const std::int64_t causal_end = q_pos + 1 > s.prefix ? q_pos + 1 : s.prefix;
+    if (causal_end < range.end) range.end = causal_end;
+  }
+  if (mask.left >= 0 && q_pos > mask.left) range.begin = q_pos - mask.left;
+  // Written without q_pos + right, which may overflow for a huge `right`.
+  if (mask.right >= 0 && mask.right < range.end && q_pos < range.end - mask.right) {
+    const std::int64_t window_end = q_pos + mask.right + 1;
+    if (window_end < range.end) range.end = window_end;
+  }
+  if (range.end < 0) range.end = 0;
+  if (range.begin > range.end) range.begin = range.end;
+  return range;
+}
+
+}  // namespace polyhead::inline v0::kernels
