@@ -13,6 +13,7 @@
 #include "polyhead/modifiers.h"
 #include "polyhead/types.h"
 
+#pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
 /// Statistics of each softmax row, computed in the same pass. Each view is optional, [batch, q_len, q_heads]
@@ -122,3 +123,4 @@ struct MergeArguments {
 void merge_partials(const MergeArguments& arguments, const Options& options = {});
 
 }  // namespace polyhead::inline v0
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
 /// A refused argument. The message names the call, the argument, what was found and what was expected, for
@@ -14,3 +15,4 @@ class InvalidArgument : public std::invalid_argument {
 };
 
 }  // namespace polyhead::inline v0
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
 /// A function of a task index, borrowed for the length of one Executor::run.
@@ -45,3 +46,4 @@ class ThreadPool : public Executor {
 };
 
 }  // namespace polyhead::inline v0
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 
 #include "polyhead/attention.h"
 
+#pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
 /// What a second pass may compute; each view is optional. The call's mask, modifiers and positions are those of the
@@ -34,3 +35,4 @@ struct InspectArguments {
 void inspect(const AttentionArguments& call, const InspectArguments& wanted, const Options& options = {});
 
 }  // namespace polyhead::inline v0
+#pragma GCC visibility pop

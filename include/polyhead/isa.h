@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
 /// The instruction sets the CPU kernels are compiled for, from least to most capable. `automatic` takes the most
@@ -24,3 +25,4 @@ std::vector<Isa> available_isas();
 Isa resolve_isa(Isa isa);
 
 }  // namespace polyhead::inline v0
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 
 #include "polyhead/types.h"
 
+#pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
 /// Where query i of q_len stands among kv_len keys. With the sequence's valid lengths:
@@ -52,3 +53,4 @@ Mask boolean(ConstView visible);
 Mask operator&(const Mask& a, const Mask& b);
 
 }  // namespace polyhead::inline v0
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 
 #include "polyhead/types.h"
 
+#pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
 /// The place of one score.
@@ -87,3 +88,4 @@ struct Modifiers {
 float alibi_slope(std::int64_t head, std::int64_t heads);
 
 }  // namespace polyhead::inline v0
+#pragma GCC visibility pop

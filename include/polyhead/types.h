@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
 /// IEEE 754 binary16, as bits. Storage only: the library computes in float32.
@@ -160,3 +161,4 @@ float to_float32(float16 value);
 float to_float32(bfloat16 value);
 
 }  // namespace polyhead::inline v0
+#pragma GCC visibility pop

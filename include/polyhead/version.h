@@ -5,3 +5,14 @@
 #define POLYHEAD_VERSION_MINOR 1
 #define POLYHEAD_VERSION_PATCH 0
 #define POLYHEAD_VERSION "0.1.0"
+
+#ifdef __cplusplus
+#pragma GCC visibility push(default)
+namespace polyhead::inline v0 {
+
+/// The version of the library that runs; differs from POLYHEAD_VERSION where it was built from other headers.
+const char* version();
+
+}  // namespace polyhead::inline v0
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,75 @@
+# How every target of the project is compiled, and how rooms become the two libraries.
+include_guard()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_THREAD_PREFER_PTHREAD ON)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+if(PROJECT_IS_TOP_LEVEL)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+  endif()
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  # build/polyhead, build/libpolyhead.so, build/libpolyhead.a
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
+  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
+  set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
+endif()
+
+# Flags of everything built here. Contraction chosen by a compiler would change bits with the shape of the code
+# (docs/numerics.md), so it is off, and -ffast-math never appears. No -m flag either: kernels open their target
+# regions themselves, since an inline function compiled for two instruction sets crashes older processors.
+add_library(polyhead_flags INTERFACE)
+target_compile_options(polyhead_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wpedantic -Wshadow
+                       $<$<BOOL:${POLYHEAD_WERROR}>:-Werror>)
+if(POLYHEAD_SANITIZE)
+  target_compile_options(polyhead_flags INTERFACE -fsanitize=${POLYHEAD_SANITIZE} -fno-sanitize-recover=all
+                         -fno-omit-frame-pointer)
+  target_link_options(polyhead_flags INTERFACE -fsanitize=${POLYHEAD_SANITIZE})
+endif()
+
+# polyhead_room(NAME [KNOWS rooms...]): the target polyhead_NAME from every .cpp under src/NAME. A room may be empty.
+set_property(GLOBAL PROPERTY POLYHEAD_ROOMS "")
+function(polyhead_room name)
+  cmake_parse_arguments(PARSE_ARGV 1 room "" "" "KNOWS")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${name}/*.cpp")
+  set(target polyhead_${name})
+  if(sources)
+    add_library(${target} OBJECT ${sources})
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
+                          VISIBILITY_INLINES_HIDDEN ON)
+    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:polyhead_flags>)
+    target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+    target_link_libraries(${target} PRIVATE Threads::Threads)
+    set_property(GLOBAL APPEND PROPERTY POLYHEAD_ROOMS ${target})
+  else()
+    add_library(${target} INTERFACE)
+  endif()
+  foreach(known IN LISTS room_KNOWS)
+    if(NOT TARGET polyhead_${known})
+      message(FATAL_ERROR "polyhead_room(${name}): knows ${known}, which stands to its right or nowhere")
+    endif()
+  endforeach()
+endfunction()
+
+# The rooms' objects, compiled once, as libpolyhead.so and libpolyhead.a.
+function(polyhead_libraries)
+  get_property(rooms GLOBAL PROPERTY POLYHEAD_ROOMS)
+  list(TRANSFORM rooms REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
+  add_library(polyhead SHARED ${objects})
+  add_library(polyhead_static STATIC ${objects})
+  set_target_properties(polyhead PROPERTIES VERSION ${PROJECT_VERSION}
+                        SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  target_link_options(polyhead PRIVATE -Wl,--no-undefined)
+  foreach(library polyhead polyhead_static)
+    add_library(polyhead::${library} ALIAS ${library})
+    set_target_properties(${library} PROPERTIES OUTPUT_NAME polyhead LINKER_LANGUAGE CXX)
+    target_compile_features(${library} PUBLIC cxx_std_20)
+    target_include_directories(${library} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                               $<INSTALL_INTERFACE:include>)
+    target_link_libraries(${library} PRIVATE $<BUILD_INTERFACE:polyhead_flags> Threads::Threads)
+  endforeach()
+endfunction()
