@@ -6,6 +6,7 @@
 
 #include "polyhead/attention.h"
 
+#pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
 /// Which row to explain.
@@ -52,3 +53,4 @@ struct RowTrace {
 RowTrace explain(const AttentionArguments& call, const ExplainRow& row = {}, ConstView w_o = {}, ConstView b_o = {});
 
 }  // namespace polyhead::inline v0
+#pragma GCC visibility pop

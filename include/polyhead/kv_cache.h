@@ -7,6 +7,7 @@
 #include "polyhead/error.h"
 #include "polyhead/types.h"
 
+#pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
 struct KvCacheConfig {
@@ -59,3 +60,4 @@ class KvCache {
 };
 
 }  // namespace polyhead::inline v0
+#pragma GCC visibility pop

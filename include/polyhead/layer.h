@@ -12,6 +12,7 @@
 #include "polyhead/kv_cache.h"
 #include "polyhead/rope.h"
 
+#pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
 /// What a multi-head attention layer is.
@@ -158,3 +159,4 @@ class MultiHeadAttention {
 };
 
 }  // namespace polyhead::inline v0
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include "polyhead/error.h"
 #include "polyhead/types.h"
 
+#pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
 /// Which two elements of a head are rotated together. With r = rotary_dims, pair i is
@@ -59,3 +60,4 @@ double rope_attention_factor(const RopeConfig& config);
 void apply_rope(View x, ConstView positions, const RopeConfig& config);
 
 }  // namespace polyhead::inline v0
+#pragma GCC visibility pop
