@@ -1,0 +1,110 @@
+#include "polyhead/mask.h"
+
+#include "base/refuse.hpp"
+
+namespace polyhead::inline v0 {
+namespace {
+
+bool same_view(const ConstView& a, const ConstView& b) {
+  return a.data == b.data && a.type == b.type && a.layout.axes == b.layout.axes &&
+         a.layout.extents == b.layout.extents && a.layout.strides == b.layout.strides &&
+         a.layout.too_many_axes == b.layout.too_many_axes;
+}
+
+// The given one of two views; of two given ones they must be the same.
+ConstView join(const ConstView& a, const ConstView& b, bool& conflict) {
+  if (!a.given()) return b;
+  if (b.given() && !same_view(a, b)) conflict = true;
+  return a;
+}
+
+// The narrower of two window sides, -1 being unbounded.
+std::int64_t narrower(std::int64_t a, std::int64_t b) {
+  if (a < 0) return b;
+  if (b < 0) return a;
+  return a < b ? a : b;
+}
+
+}  // namespace
+
+Mask causal(Align align) {
+  Mask mask;
+  mask.causal = true;
+  mask.align = align;
+  return mask;
+}
+
+Mask window(std::int64_t left, std::int64_t right, Align align) {
+  if (left < -1) base::refuse("window", "left (", left, ") is less than -1 (unbounded)");
+  if (right < -1) base::refuse("window", "right (", right, ") is less than -1 (unbounded)");
+  Mask mask;
+  mask.windowed = true;
+  mask.left = left;
+  mask.right = right;
+  mask.align = align;
+  return mask;
+}
+
+Mask lengths(ConstView kv_lengths, ConstView q_lengths) {
+  Mask mask;
+  mask.kv_lengths = kv_lengths;
+  mask.q_lengths = q_lengths;
+  return mask;
+}
+
+Mask prefix(std::int64_t length, Align align) {
+  Mask mask = causal(align);
+  mask.prefix_length = length;
+  return mask;
+}
+
+Mask prefix(ConstView lengths, Align align) {
+  Mask mask = causal(align);
+  mask.prefix_lengths = lengths;
+  return mask;
+}
+
+Mask documents(ConstView q_documents, ConstView kv_documents) {
+  Mask mask;
+  mask.q_documents = q_documents;
+  mask.kv_documents = kv_documents;
+  return mask;
+}
+
+Mask boolean(ConstView visible) {
+  Mask mask;
+  mask.visible = visible;
+  return mask;
+}
+
+Mask operator&(const Mask& a, const Mask& b) {
+  Mask both = a;
+  both.conflict = a.conflict || b.conflict;
+
+  both.causal = a.causal || b.causal;
+  both.prefix_lengths = join(a.prefix_lengths, b.prefix_lengths, both.conflict);
+  if (a.prefix_length == 0) both.prefix_length = b.prefix_length;
+  else if (b.prefix_length != 0 && b.prefix_length != a.prefix_length) both.conflict = true;
+  if (both.prefix_length != 0 && both.prefix_lengths.given()) both.conflict = true;
+
+  if (a.windowed && b.windowed) {
+    both.left = narrower(a.left, b.left);
+    both.right = narrower(a.right, b.right);
+  } else if (b.windowed) {
+    both.windowed = true;
+    both.left = b.left;
+    both.right = b.right;
+  }
+
+  if (a.align == Align::unstated) both.align = b.align;
+  else if (b.align != Align::unstated && b.align != a.align) both.conflict = true;
+
+  both.kv_lengths = join(a.kv_lengths, b.kv_lengths, both.conflict);
+  both.q_lengths = join(a.q_lengths, b.q_lengths, both.conflict);
+  both.q_documents = join(a.q_documents, b.q_documents, both.conflict);
+  both.kv_documents = join(a.kv_documents, b.kv_documents, both.conflict);
+  both.visible = join(a.visible, b.visible, both.conflict);
+  return both;
+}
+
+}  // namespace polyhead::inline v0

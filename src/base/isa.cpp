@@ -1,0 +1,107 @@
+#include "polyhead/isa.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "base/refuse.hpp"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace polyhead::inline v0 {
+namespace {
+
+struct NamedIsa {
+  Isa isa;
+  const char* name;
+};
+
+// Least capable first.
+constexpr NamedIsa kIsas[] = {{Isa::portable, "portable"},
+                              {Isa::avx2, "avx2"},
+                              {Isa::avx512, "avx512"},
+                              {Isa::avx512_bf16, "avx512_bf16"}};
+
+#if defined(__x86_64__)
+// Not among the names that every compiler's __builtin_cpu_supports knows.
+bool cpu_has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+// __builtin_cpu_supports also asks whether the operating system saves the registers.
+bool cpu_runs(Isa isa) {
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  switch (isa) {
+    case Isa::portable: return true;
+    case Isa::avx2: return avx2;
+    case Isa::avx512: return avx512;
+    case Isa::avx512_bf16: return avx512 && __builtin_cpu_supports("avx512bf16");
+    case Isa::automatic: return false;
+  }
+  return false;
+}
+#else
+bool cpu_runs(Isa isa) { return isa == Isa::portable; }
+#endif
+
+std::string known_names() {
+  std::string names;
+  for (const NamedIsa& known : kIsas) names += (names.empty() ? "" : ", ") + std::string(known.name);
+  return names;
+}
+
+Isa most_capable() {
+  Isa best = Isa::portable;
+  for (const NamedIsa& known : kIsas) {
+    if (cpu_runs(known.isa)) best = known.isa;
+  }
+  return best;
+}
+
+Isa require_runnable(Isa isa, const char* asked_by) {
+  if (!cpu_runs(isa)) {
+    std::string here;
+    for (Isa one : available_isas()) here += (here.empty() ? "" : ", ") + std::string(isa_name(one));
+    base::refuse(asked_by, "this processor cannot run \"", isa_name(isa), "\"; it can run ", here);
+  }
+  return isa;
+}
+
+}  // namespace
+
+const char* isa_name(Isa isa) {
+  for (const NamedIsa& known : kIsas) {
+    if (known.isa == isa) return known.name;
+  }
+  return "automatic";
+}
+
+Isa isa_from_name(std::string_view name) {
+  if (name == "automatic") return Isa::automatic;
+  for (const NamedIsa& known : kIsas) {
+    if (name == known.name) return known.isa;
+  }
+  base::refuse("isa", "\"", name, "\" is no instruction set; known are automatic, ", known_names());
+}
+
+std::vector<Isa> available_isas() {
+  std::vector<Isa> isas;
+  for (const NamedIsa& known : kIsas) {
+    if (cpu_runs(known.isa)) isas.push_back(known.isa);
+  }
+  return isas;
+}
+
+Isa resolve_isa(Isa isa) {
+  if (isa != Isa::automatic) return require_runnable(isa, "isa");
+  const char* wanted = std::getenv("POLYHEAD_ISA");
+  if (wanted == nullptr || *wanted == '\0') return most_capable();
+  const Isa named = isa_from_name(wanted);
+  return named == Isa::automatic ? most_capable() : require_runnable(named, "POLYHEAD_ISA");
+}
+
+}  // namespace polyhead::inline v0
