@@ -31,20 +31,23 @@ if(POLYHEAD_SANITIZE)
   target_link_options(polyhead_flags INTERFACE -fsanitize=${POLYHEAD_SANITIZE})
 endif()
 
-# polyhead_room(NAME [KNOWS rooms...]): the target polyhead_NAME from every .cpp under src/NAME. A room may be empty.
+# polyhead_room(NAME [KNOWS rooms...] [PROGRAM_ONLY]): the target polyhead_NAME from every .cpp under src/NAME. A room
+# may be empty. PROGRAM_ONLY keeps it out of the libraries: the program alone uses it.
 set_property(GLOBAL PROPERTY POLYHEAD_ROOMS "")
 function(polyhead_room name)
-  cmake_parse_arguments(PARSE_ARGV 1 room "" "" "KNOWS")
+  cmake_parse_arguments(PARSE_ARGV 1 room "PROGRAM_ONLY" "" "KNOWS")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${name}/*.cpp")
   set(target polyhead_${name})
-  if(sources)
+  if(sources AND NOT (room_PROGRAM_ONLY AND NOT POLYHEAD_BUILD_CLI))
     add_library(${target} OBJECT ${sources})
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
                           VISIBILITY_INLINES_HIDDEN ON)
     target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:polyhead_flags>)
     target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
     target_link_libraries(${target} PRIVATE Threads::Threads)
-    set_property(GLOBAL APPEND PROPERTY POLYHEAD_ROOMS ${target})
+    if(NOT room_PROGRAM_ONLY)
+      set_property(GLOBAL APPEND PROPERTY POLYHEAD_ROOMS ${target})
+    endif()
   else()
     add_library(${target} INTERFACE)
   endif()
