@@ -30,6 +30,10 @@ if(POLYHEAD_SANITIZE)
                          -fno-omit-frame-pointer)
   target_link_options(polyhead_flags INTERFACE -fsanitize=${POLYHEAD_SANITIZE})
 endif()
+if(POLYHEAD_BUILD_FUZZERS)
+  target_compile_options(polyhead_flags INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(polyhead_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 # polyhead_room(NAME [KNOWS rooms...] [PROGRAM_ONLY]): the target polyhead_NAME from every .cpp under src/NAME. A room
 # may be empty. PROGRAM_ONLY keeps it out of the libraries: the program alone uses it.
