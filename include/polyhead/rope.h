@@ -55,7 +55,7 @@ double rope_attention_factor(const RopeConfig& config);
 /// positions  int32/int64 [tokens] or [batch, tokens], any values
 ///
 /// Accuracy: angle, cos and sin in double, then rounded to float32; the rotation in float32. So positions of many
-/// millions are as good as small ones. Throws InvalidArgument; x is untouched then. Allocates tables of one token.
+/// millions are as good as small ones. Throws InvalidArgument; x is untouched then. Allocates tables, up to 64 tokens of cos and sin in double.
 /// Source: Su et al. 2021 (RoFormer), eq. 34.
 void apply_rope(View x, ConstView positions, const RopeConfig& config);
 

@@ -1,0 +1,164 @@
+// Turning heads by their position.
+#include "position/rotation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+
+namespace polyhead::inline v0 {
+namespace position {
+
+Rotation::Rotation(const RopeConfig& config, std::int64_t head_dim, bool tables)
+    : pairing_(config.pairing),
+      factor_(rope_attention_factor(config)),
+      frequencies_(rope_frequencies(config, head_dim)) {
+  if (!tables) return;
+  rests_.resize(static_cast<std::size_t>(kStep) * 2 * frequencies_.size());
+  for (std::int64_t rest = 0; rest < kStep; ++rest) turn(rest, rests_.data() + rest * 2 * pairs());
+}
+
+void Rotation::turn(std::int64_t position, double* cos_then_sin) const {
+  for (std::int64_t pair = 0; pair < pairs(); ++pair) {
+    const double angle = static_cast<double>(position) * frequencies_[static_cast<std::size_t>(pair)];
+    cos_then_sin[pair] = std::cos(angle);
+    cos_then_sin[pairs() + pair] = std::sin(angle);
+  }
+}
+
+void Rotation::at(std::int64_t position, Cursor& cursor, float* cos, float* sin) const {
+  // Rounded down, so that negative positions have a rest from 0 on, too.
+  std::int64_t rest = position % kStep;
+  if (rest < 0) rest += kStep;
+  const std::int64_t anchor = position - rest;
+  double* const c = cursor.anchors;
+  double* const s = cursor.anchors + pairs();
+  if (cursor.anchor != anchor) {
+    turn(anchor, cursor.anchors);
+    cursor.anchor = anchor;
+  }
+  const double* const table = rests_.empty() ? nullptr : rests_.data() + rest * 2 * pairs();
+  for (std::int64_t pair = 0; pair < pairs(); ++pair) {
+    const double angle = static_cast<double>(rest) * frequencies_[static_cast<std::size_t>(pair)];
+    const double rest_cos = table != nullptr ? table[pair] : std::cos(angle);
+    const double rest_sin = table != nullptr ? table[pairs() + pair] : std::sin(angle);
+    cos[pair] = static_cast<float>(factor_ * (c[pair] * rest_cos - s[pair] * rest_sin));
+    sin[pair] = static_cast<float>(factor_ * (s[pair] * rest_cos + c[pair] * rest_sin));
+  }
+}
+
+void rotate(float* head, const Rotation& rotation, const float* cos, const float* sin) {
+  const std::int64_t pairs = rotation.pairs();
+  if (rotation.pairing() == RopePairing::half_split) {
+    float* const second = head + pairs;
+    for (std::int64_t pair = 0; pair < pairs; ++pair) {
+      const float x = head[pair], y = second[pair];
+      head[pair] = x * cos[pair] - y * sin[pair];
+      second[pair] = x * sin[pair] + y * cos[pair];
+    }
+    return;
+  }
+  for (std::int64_t pair = 0; pair < pairs; ++pair) {
+    const float x = head[2 * pair], y = head[2 * pair + 1];
+    head[2 * pair] = x * cos[pair] - y * sin[pair];
+    head[2 * pair + 1] = x * sin[pair] + y * cos[pair];
+  }
+}
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) { throw InvalidArgument("apply_rope: " + what); }
+
+/// x as [batch, tokens, heads, dim] and its positions as [batch, tokens].
+struct Rotated {
+  std::int64_t batch, tokens, heads, dim;
+  std::int64_t x[4];          // strides
+  std::int64_t positions[2];  // strides
+};
+
+Rotated check(const View& x, const ConstView& positions, const RopeConfig& config) {
+  const int axes = x.layout.axes;
+  if (x.layout.too_many_axes || (axes != 3 && axes != 4)) {
+    refuse("x has " + std::to_string(axes) + " axes; expected [tokens, heads, dim] or [batch, tokens, heads, dim]");
+  }
+  if (x.type != ElementType::float32 && x.type != ElementType::float16 && x.type != ElementType::bfloat16) {
+    refuse(std::string("x is ") + element_name(x.type) + "; expected float32, float16 or bfloat16");
+  }
+  if (positions.type != ElementType::int32 && positions.type != ElementType::int64) {
+    refuse(std::string("positions are ") + element_name(positions.type) + "; expected int32 or int64");
+  }
+  if (positions.layout.axes != axes - 2) {
+    refuse("positions have " + std::to_string(positions.layout.axes) + " axes; expected those of x's tokens, " +
+           std::to_string(axes - 2));
+  }
+  bool empty = false;
+  for (int axis = 0; axis < axes; ++axis) {
+    if (x.layout.extents[axis] < 0) refuse("x has a negative extent");
+    empty = empty || x.layout.extents[axis] == 0;
+    if (axis < axes - 2 && positions.layout.extents[axis] != x.layout.extents[axis]) {
+      refuse("positions have " + std::to_string(positions.layout.extents[axis]) + " on axis " + std::to_string(axis) +
+             "; expected x's " + std::to_string(x.layout.extents[axis]));
+    }
+    if (x.layout.strides[axis] == 0 && x.layout.extents[axis] > 1) refuse("x has elements that overlap (stride 0)");
+  }
+  if (!empty && (x.data == nullptr || positions.data == nullptr)) refuse("x or positions have a null pointer");
+  const int first = axes - 3;
+  Rotated r{};
+  r.batch = axes == 4 ? x.layout.extents[0] : 1;
+  r.tokens = x.layout.extents[first];
+  r.heads = x.layout.extents[first + 1];
+  r.dim = x.layout.extents[first + 2];
+  for (int axis = 0; axis < axes; ++axis) r.x[4 - axes + axis] = x.layout.strides[axis];
+  for (int axis = 0; axis < axes - 2; ++axis) r.positions[4 - axes + axis] = positions.layout.strides[axis];
+  check_rope("apply_rope", config, r.dim);
+  return r;
+}
+
+/// Rotates every head of x by way of float32: the elements that turn, gathered, rotated and put back.
+template <class T, class Load, class Store>
+void rotate_all(const Rotated& r, T* x, const ConstView& positions, const Rotation& rotation, Load load, Store store) {
+  const auto pairs = static_cast<std::size_t>(rotation.pairs());
+  std::vector<float> cos(pairs), sin(pairs), head(2 * pairs);
+  std::vector<double> anchors(2 * pairs);
+  Rotation::Cursor cursor{anchors.data()};
+  for (std::int64_t b = 0; b < r.batch; ++b) {
+    for (std::int64_t token = 0; token < r.tokens; ++token) {
+      const std::int64_t at = b * r.positions[0] + token * r.positions[1];
+      const std::int64_t position = positions.type == ElementType::int32
+                                        ? static_cast<const std::int32_t*>(positions.data)[at]
+                                        : static_cast<const std::int64_t*>(positions.data)[at];
+      rotation.at(position, cursor, cos.data(), sin.data());
+      for (std::int64_t h = 0; h < r.heads; ++h) {
+        T* const from = x + b * r.x[0] + token * r.x[1] + h * r.x[2];
+        for (std::size_t i = 0; i < head.size(); ++i) head[i] = load(from[static_cast<std::int64_t>(i) * r.x[3]]);
+        rotate(head.data(), rotation, cos.data(), sin.data());
+        for (std::size_t i = 0; i < head.size(); ++i) from[static_cast<std::int64_t>(i) * r.x[3]] = store(head[i]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace position
+
+void apply_rope(View x, ConstView positions, const RopeConfig& config) {
+  const position::Rotated r = position::check(x, positions, config);
+  if (r.batch == 0 || r.tokens == 0 || r.heads == 0 || r.dim == 0) return;
+  // A table of rests pays from a few dozen tokens on.
+  const position::Rotation rotation(config, r.dim, r.batch * r.tokens > 128);
+  switch (x.type) {
+    case ElementType::float16:
+      return position::rotate_all(r, static_cast<float16*>(x.data), positions, rotation,
+                        [](float16 value) { return to_float32(value); },
+                        [](float value) { return to_float16(value); });
+    case ElementType::bfloat16:
+      return position::rotate_all(r, static_cast<bfloat16*>(x.data), positions, rotation,
+                        [](bfloat16 value) { return to_float32(value); },
+                        [](float value) { return to_bfloat16(value); });
+    default:
+      return position::rotate_all(r, static_cast<float*>(x.data), positions, rotation, [](float value) { return value; },
+                        [](float value) { return value; });
+  }
+}
+
+}  // namespace polyhead::inline v0
