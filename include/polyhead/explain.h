@@ -16,7 +16,8 @@ struct ExplainRow {
   std::int64_t batch = 0;  ///< sequence
 };
 
-/// One head's numbers for one query. Vectors over keys have one entry a key of the sequence, hidden keys included.
+/// One head's numbers for one query. Vectors over keys have one entry a key of the sequence, hidden
+/// keys included.
 struct HeadTrace {
   std::int64_t head = 0, kv_head = 0;
   std::vector<double> q;               ///< [head_dim], as attention reads it (normalised, rotated)
@@ -27,12 +28,13 @@ struct HeadTrace {
   std::vector<double> modified;        ///< after soft-cap, bias, ALiBi and custom modifiers
   std::vector<bool> visible;           ///< by the mask and by a score that is not -inf
   std::vector<double> masked;          ///< modified, -inf where not visible
-  std::vector<double> weights;         ///< softmax of masked (a sink in the denominator); 0 where not visible
-  std::vector<double> dropped;         ///< weights after dropout; the same as weights without it
-  double sink = 0.0;                   ///< the sink logit, where has_sink
+  std::vector<double>
+      weights;  ///< softmax of masked (a sink in the denominator); 0 where not visible
+  std::vector<double> dropped;  ///< weights after dropout; the same as weights without it
+  double sink = 0.0;            ///< the sink logit, where has_sink
   bool has_sink = false;
-  double lse = 0.0;                    ///< natural log of the softmax denominator; -inf when nothing is visible
-  std::vector<double> output;          ///< [value_dim]: sum of dropped * v
+  double lse = 0.0;  ///< natural log of the softmax denominator; -inf when nothing is visible
+  std::vector<double> output;  ///< [value_dim]: sum of dropped * v
 };
 
 /// One query row through the five steps.
@@ -42,15 +44,16 @@ struct RowTrace {
   std::vector<double> input;         ///< a layer's: the row of x; else empty
   std::vector<HeadTrace> heads;      ///< the chosen ones, ascending
   std::vector<double> concatenated;  ///< [q_heads * value_dim], all heads whichever were chosen
-  std::vector<double> projected;     ///< concatenated through the output projection; empty without one
+  std::vector<double> projected;  ///< concatenated through the output projection; empty without one
 };
 
-/// Traces one row of a call of attention(): in double, from the very q, k and v the call reads (and w_o
-/// [out, q_heads * value_dim] and b_o [out], where given), so it agrees with the call's output within its error bound.
-/// `call.out` is not needed. Custom modifiers see float32 scores, as in the call.
-/// What is masked does not reach the outputs: its v is listed and not multiplied.
-/// Allocates what it returns. Throws InvalidArgument.
-RowTrace explain(const AttentionArguments& call, const ExplainRow& row = {}, ConstView w_o = {}, ConstView b_o = {});
+/// Traces one row of a call of attention(): in double, from the very q, k and v the call reads (and
+/// w_o [out, q_heads * value_dim] and b_o [out], where given), so it agrees with the call's output
+/// within its error bound. `call.out` is not needed. Custom modifiers see float32 scores, as in the
+/// call. What is masked does not reach the outputs: its v is listed and not multiplied. Allocates
+/// what it returns. Throws InvalidArgument.
+RowTrace explain(const AttentionArguments& call, const ExplainRow& row = {}, ConstView w_o = {},
+                 ConstView b_o = {});
 
 }  // namespace polyhead::inline v0
 #pragma GCC visibility pop

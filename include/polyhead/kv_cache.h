@@ -13,14 +13,16 @@ namespace polyhead::inline v0 {
 struct KvCacheConfig {
   std::int64_t batch = 1;  ///< sequences, each with a length of its own
   std::int64_t kv_heads = 1, head_dim = 64;
-  std::int64_t value_dim = 0;                    ///< 0: head_dim
-  ElementType type = ElementType::float32;       ///< float32, float16 or bfloat16
-  std::int64_t capacity = 0;                     ///< tokens a sequence
-  bool growing = false;  ///< doubles its capacity when full; otherwise a full cache refuses to append
+  std::int64_t value_dim = 0;               ///< 0: head_dim
+  ElementType type = ElementType::float32;  ///< float32, float16 or bfloat16
+  std::int64_t capacity = 0;                ///< tokens a sequence
+  bool growing =
+      false;  ///< doubles its capacity when full; otherwise a full cache refuses to append
 };
 
-/// Keys and values of `batch` sequences, each [length, kv_heads, dim]. Keys are stored as attention reads them: rotated
-/// when the layer uses RoPE. Converting to `type` rounds to nearest even. Movable; not for concurrent writers.
+/// Keys and values of `batch` sequences, each [length, kv_heads, dim]. Keys are stored as attention
+/// reads them: rotated when the layer uses RoPE. Converting to `type` rounds to nearest even.
+/// Movable; not for concurrent writers.
 class KvCache {
  public:
   /// Throws InvalidArgument for impossible sizes or types.
@@ -30,22 +32,25 @@ class KvCache {
   ~KvCache();
 
   const KvCacheConfig& config() const;
-  std::int64_t capacity() const;                     ///< tokens a sequence, now
-  std::int64_t bytes() const;                        ///< of keys and values, at this capacity
-  std::int64_t length(std::int64_t sequence) const;  ///< tokens held; throws InvalidArgument out of range
-  std::int64_t max_length() const;                   ///< of any sequence
+  std::int64_t capacity() const;  ///< tokens a sequence, now
+  std::int64_t bytes() const;     ///< of keys and values, at this capacity
+  std::int64_t length(
+      std::int64_t sequence) const;  ///< tokens held; throws InvalidArgument out of range
+  std::int64_t max_length() const;   ///< of any sequence
 
-  /// Views of what is held: [batch, max_length, kv_heads, dim]; rows past a sequence's own length are unspecified.
-  /// They stay valid until the next append that grows, and do not lengthen by themselves.
+  /// Views of what is held: [batch, max_length, kv_heads, dim]; rows past a sequence's own length
+  /// are unspecified. They stay valid until the next append that grows, and do not lengthen by
+  /// themselves.
   ConstView keys() const;
   ConstView values() const;
 
   /// int64 [batch]; stays valid, and follows the lengths, as long as the cache lives.
   ConstView lengths() const;
 
-  /// Adds k [batch, tokens, kv_heads, head_dim] and v [.., value_dim] at each sequence's end; `counts`, where given
-  /// (int32/int64 [batch]), says how many of `tokens` each sequence takes. Lengths advance once, at the end. Throws
-  /// InvalidArgument, naming the sequence, where a cache of fixed capacity would overflow; nothing is written then.
+  /// Adds k [batch, tokens, kv_heads, head_dim] and v [.., value_dim] at each sequence's end;
+  /// `counts`, where given (int32/int64 [batch]), says how many of `tokens` each sequence takes.
+  /// Lengths advance once, at the end. Throws InvalidArgument, naming the sequence, where a cache
+  /// of fixed capacity would overflow; nothing is written then.
   void append(ConstView k, ConstView v, ConstView counts = {});
 
   /// Forgets the tokens of `sequence` from `length` on. Throws InvalidArgument if it holds fewer.

@@ -17,44 +17,52 @@ namespace polyhead::inline v0 {
 
 /// What a multi-head attention layer is.
 struct LayerConfig {
-  std::int64_t model_dim = 0;    ///< columns of x and y
+  std::int64_t model_dim = 0;  ///< columns of x and y
   std::int64_t q_heads = 1;
   std::int64_t kv_heads = 0;     ///< 0: q_heads; divides q_heads
   std::int64_t head_dim = 0;     ///< 0: model_dim / q_heads, which must be whole
   std::int64_t value_dim = 0;    ///< 0: head_dim
   std::int64_t context_dim = 0;  ///< columns of the context that k and v come from; 0: model_dim
 
-  /// False: q is x itself, split into heads, and k = v = x (or the context), as textbooks begin. Then w_q, w_k and w_v
-  /// are not given, model_dim = q_heads * head_dim and context_dim = kv_heads * head_dim = kv_heads * value_dim.
+  /// False: q is x itself, split into heads, and k = v = x (or the context), as textbooks begin.
+  /// Then w_q, w_k and w_v are not given, model_dim = q_heads * head_dim and context_dim = kv_heads
+  /// * head_dim = kv_heads * value_dim.
   bool use_projections = true;
 
-  bool qk_norm = false;  ///< RMS normalisation of each head of q and k, before RoPE: x / sqrt(mean(x^2) + eps) * weight
+  bool qk_norm = false;  ///< RMS normalisation of each head of q and k, before RoPE: x /
+                         ///< sqrt(mean(x^2) + eps) * weight
   float norm_eps = 1e-6f;
   std::optional<RopeConfig> rope;
 
-  Mask mask;            ///< of every call; a call's own mask is joined to it by &. What it points to outlives the layer
-  Modifiers modifiers;  ///< of every call; what they point to outlives the layer. `bias` may also come with a call
+  Mask mask;  ///< of every call; a call's own mask is joined to it by &. What it points to outlives
+              ///< the layer
+  Modifiers modifiers;  ///< of every call; what they point to outlives the layer. `bias` may also
+                        ///< come with a call
 
   /// What weights are stored and multiplied as; all of them accumulate in float32.
   ///   float32   x is widened to float32; q, k, v and the concatenated heads are float32
   ///   float16   the same, weights widened from float16 as they are read
-  ///   bfloat16  x is rounded to bfloat16, and so are q, k, v and the concatenated heads, on every instruction set
+  ///   bfloat16  x is rounded to bfloat16, and so are q, k, v and the concatenated heads, on every
+  ///   instruction set
   ElementType weight_type = ElementType::float32;
 };
 
-/// Views are read once, when the layer is made, in any strides and float32, float16 or bfloat16. [out, in] is y = x W^T;
-/// weights kept as [in, out] are the same view with its extents and strides swapped.
+/// Views are read once, when the layer is made, in any strides and float32, float16 or bfloat16.
+/// [out, in] is y = x W^T; weights kept as [in, out] are the same view with its extents and strides
+/// swapped.
 struct LayerWeights {
   ConstView w_q;    ///< [q_heads * head_dim, model_dim]
   ConstView w_k;    ///< [kv_heads * head_dim, context_dim]
   ConstView w_v;    ///< [kv_heads * value_dim, context_dim]
-  ConstView w_qkv;  ///< instead of the three: their rows in the order q, k, v; context_dim must be model_dim
+  ConstView w_qkv;  ///< instead of the three: their rows in the order q, k, v; context_dim must be
+                    ///< model_dim
   ConstView w_o;    ///< [model_dim, q_heads * value_dim]; not given: y is the concatenated heads
   ConstView b_q, b_k, b_v, b_qkv, b_o;  ///< optional, [out]
   ConstView q_norm, k_norm;             ///< [head_dim], with qk_norm
 };
 
-/// Scratch of a layer's calls: grows to the largest call it serves and is kept. Movable; used by one call at a time.
+/// Scratch of a layer's calls: grows to the largest call it serves and is kept. Movable; used by
+/// one call at a time.
 class LayerWorkspace {
  public:
   LayerWorkspace();
@@ -71,13 +79,16 @@ class LayerWorkspace {
 
 /// What one call may add.
 struct LayerCall {
-  Mask mask;                  ///< joined to the layer's by &
-  ConstView bias;             ///< as Modifiers::bias, where the layer has none of its own
-  ConstView lengths;          ///< int32/int64 [batch]: valid tokens of x; the rest are padding (y is b_o there)
+  Mask mask;       ///< joined to the layer's by &
+  ConstView bias;  ///< as Modifiers::bias, where the layer has none of its own
+  ConstView
+      lengths;  ///< int32/int64 [batch]: valid tokens of x; the rest are padding (y is b_o there)
   ConstView context_lengths;  ///< int32/int64 [batch]: valid tokens of the context
-  ConstView offsets;  ///< int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one after the other; self only
-  ConstView positions;  ///< int32/int64 [batch, tokens] ([tokens] for two axes): RoPE's; the mask keeps its own
-  View lse;                             ///< as AttentionArguments::lse
+  ConstView offsets;    ///< int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one
+                        ///< after the other; self only
+  ConstView positions;  ///< int32/int64 [batch, tokens] ([tokens] for two axes): RoPE's; the mask
+                        ///< keeps its own
+  View lse;             ///< as AttentionArguments::lse
   RowStatistics statistics;             ///< as AttentionArguments::statistics
   LayerWorkspace* workspace = nullptr;  ///< null: one is made for the call
 };
@@ -89,29 +100,33 @@ struct LayerHeads {
   View v;  ///< [batch, tokens, kv_heads, value_dim]
 };
 
-/// Multi-head attention with its projections: y = concat(attention(x W_q^T, x W_k^T, x W_v^T)) W_o^T, biases added.
+/// Multi-head attention with its projections: y = concat(attention(x W_q^T, x W_k^T, x W_v^T))
+/// W_o^T, biases added.
 ///
-/// x and y are [batch, tokens, model_dim], or [tokens, model_dim] for a batch of one; float32, float16 or bfloat16 each
-/// of its own, any strides. Weights are packed once, when the layer is made, and not referred to afterwards.
-/// Positions (for masks and RoPE) are a token's index in its sequence: after the cached ones where there is a cache.
+/// x and y are [batch, tokens, model_dim], or [tokens, model_dim] for a batch of one; float32,
+/// float16 or bfloat16 each of its own, any strides. Weights are packed once, when the layer is
+/// made, and not referred to afterwards. Positions (for masks and RoPE) are a token's index in its
+/// sequence: after the cached ones where there is a cache.
 ///
-/// Same bits: a token's y does not depend on the batch it came in, the chunks its sequence was cut into, a cache of the
-/// activation type instead of one call, strides, or threads (finite inputs, one instruction set, one weight type).
-/// Accuracy: docs/numerics.md. Throws InvalidArgument naming the argument; y and the cache are untouched then.
-/// Thread-safe: any number of calls at once, each with its own workspace and cache.
-/// Source: Vaswani et al. 2017, section 3.2.2.
+/// Same bits: a token's y does not depend on the batch it came in, the chunks its sequence was cut
+/// into, a cache of the activation type instead of one call, strides, or threads (finite inputs,
+/// one instruction set, one weight type). Accuracy: docs/numerics.md. Throws InvalidArgument naming
+/// the argument; y and the cache are untouched then. Thread-safe: any number of calls at once, each
+/// with its own workspace and cache. Source: Vaswani et al. 2017, section 3.2.2.
 class MultiHeadAttention {
  public:
   /// `options` serve every call; its executor outlives the layer.
-  MultiHeadAttention(const LayerConfig& config, const LayerWeights& weights, const Options& options = {});
+  MultiHeadAttention(const LayerConfig& config, const LayerWeights& weights,
+                     const Options& options = {});
   MultiHeadAttention(MultiHeadAttention&&) noexcept;
   MultiHeadAttention& operator=(MultiHeadAttention&&) noexcept;
   ~MultiHeadAttention();
 
   const LayerConfig& config() const;  ///< with its zeros filled in
-  ElementType activation_type() const;  ///< of q, k, v and the concatenated heads: bfloat16 or float32
-  std::size_t weight_bytes() const;     ///< packed
-  std::string describe() const;         ///< one paragraph: sizes, weight type, instruction set
+  ElementType activation_type()
+      const;                         ///< of q, k, v and the concatenated heads: bfloat16 or float32
+  std::size_t weight_bytes() const;  ///< packed
+  std::string describe() const;      ///< one paragraph: sizes, weight type, instruction set
 
   /// A cache that fits this layer, of its activation type.
   KvCacheConfig cache_config(std::int64_t batch, std::int64_t capacity, bool growing = false) const;
@@ -119,13 +134,14 @@ class MultiHeadAttention {
   /// Self attention.
   void forward(ConstView x, View y, const LayerCall& call = {}) const;
 
-  /// Cross attention: q from x, k and v from context [batch, context_tokens, context_dim]. RoPE rotates context tokens by
-  /// their own index.
+  /// Cross attention: q from x, k and v from context [batch, context_tokens, context_dim]. RoPE
+  /// rotates context tokens by their own index.
   void forward(ConstView x, ConstView context, View y, const LayerCall& call = {}) const;
 
-  /// Self attention after a cache: appends the tokens of x (all, or `lengths` of each sequence) and attends to everything
-  /// held. Prefill, chunked prefill and decoding are this one call. The layer's mask should be causal, as a token sees
-  /// what the cache holds when it arrives. Without a workspace in `call`, scratch is allocated each time.
+  /// Self attention after a cache: appends the tokens of x (all, or `lengths` of each sequence) and
+  /// attends to everything held. Prefill, chunked prefill and decoding are this one call. The
+  /// layer's mask should be causal, as a token sees what the cache holds when it arrives. Without a
+  /// workspace in `call`, scratch is allocated each time.
   void forward(ConstView x, KvCache& cache, View y, const LayerCall& call = {}) const;
 
   /// The steps, one at a time: forward(x, y) is project, split, attend, concat and output.
@@ -133,17 +149,20 @@ class MultiHeadAttention {
   /// Columns of a packed projection: q_heads * head_dim + kv_heads * (head_dim + value_dim).
   std::int64_t packed_dim() const;
 
-  /// Step 1: each row of x as q, k and v side by side, with biases, normalisation and RoPE at `positions` (of x; 0, 1,
-  /// 2, ... where not given). packed: [batch, tokens, packed_dim] or [tokens, packed_dim]. Needs context_dim = model_dim.
+  /// Step 1: each row of x as q, k and v side by side, with biases, normalisation and RoPE at
+  /// `positions` (of x; 0, 1, 2, ... where not given). packed: [batch, tokens, packed_dim] or
+  /// [tokens, packed_dim]. Needs context_dim = model_dim.
   void project(ConstView x, View packed, ConstView positions = {}) const;
 
   /// Step 2: the heads of a packed projection.
   LayerHeads split(View packed) const;
 
-  /// Step 3: attention under the layer's mask and modifiers. `heads` [batch, q_len, q_heads, value_dim].
+  /// Step 3: attention under the layer's mask and modifiers. `heads` [batch, q_len, q_heads,
+  /// value_dim].
   void attend(ConstView q, ConstView k, ConstView v, View heads, const LayerCall& call = {}) const;
 
-  /// Step 4: heads side by side, [batch, tokens, q_heads * value_dim]: a change of view, so they must lie so in memory.
+  /// Step 4: heads side by side, [batch, tokens, q_heads * value_dim]: a change of view, so they
+  /// must lie so in memory.
   ConstView concat(ConstView heads) const;
 
   /// Step 5: the output projection. Throws InvalidArgument where the layer has none.
@@ -151,7 +170,8 @@ class MultiHeadAttention {
 
   /// Every number of one query row, from the projected rows that attention reads.
   RowTrace explain(ConstView x, const ExplainRow& row = {}, const LayerCall& call = {}) const;
-  RowTrace explain(ConstView x, ConstView context, const ExplainRow& row, const LayerCall& call = {}) const;
+  RowTrace explain(ConstView x, ConstView context, const ExplainRow& row,
+                   const LayerCall& call = {}) const;
 
  private:
   struct State;

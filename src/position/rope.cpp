@@ -25,7 +25,8 @@ std::string number(double value) {
 
 void check_positive(const char* call, const char* name, double value) {
   if (!std::isfinite(value) || value <= 0) {
-    refuse(call, std::string("rope.") + name + " (" + number(value) + ") is not positive and finite");
+    refuse(call,
+           std::string("rope.") + name + " (" + number(value) + ") is not positive and finite");
   }
 }
 
@@ -59,10 +60,12 @@ struct Ramp {
   double at(double pair) const { return std::clamp((pair - low) / (high - low), 0.0, 1.0); }
 };
 
-/// Where the ramp begins and ends: the pairs that turn beta_fast and beta_slow times in original_length positions.
+/// Where the ramp begins and ends: the pairs that turn beta_fast and beta_slow times in
+/// original_length positions.
 Ramp yarn_ramp(const RopeConfig& config, double dims) {
   const auto pair_of_turns = [&](double turns) {
-    return dims * std::log(static_cast<double>(config.original_length) / (turns * 2 * std::numbers::pi)) /
+    return dims *
+           std::log(static_cast<double>(config.original_length) / (turns * 2 * std::numbers::pi)) /
            (2 * std::log(config.base));
   };
   double low = pair_of_turns(config.beta_fast), high = pair_of_turns(config.beta_slow);
@@ -81,8 +84,8 @@ double llama3_frequency(const RopeConfig& config, double frequency) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   if (wavelength > length / config.low_freq_factor) return frequency / config.factor;
   if (wavelength < length / config.high_freq_factor) return frequency;
-  const double smooth =
-      (length / wavelength - config.low_freq_factor) / (config.high_freq_factor - config.low_freq_factor);
+  const double smooth = (length / wavelength - config.low_freq_factor) /
+                        (config.high_freq_factor - config.low_freq_factor);
   return (1 - smooth) * frequency / config.factor + smooth * frequency;
 }
 
@@ -99,8 +102,9 @@ void check_rope(const char* call, const RopeConfig& config, std::int64_t head_di
   check_positive(call, "base", config.base);
   const std::int64_t dims = rotary_dims(config, head_dim);
   if (config.rotary_dims < 0 || dims > head_dim || dims % 2 != 0) {
-    refuse(call, "rope.rotary_dims (" + std::to_string(dims) + ") is not an even number from 0 to head_dim (" +
-                     std::to_string(head_dim) + ")");
+    refuse(call, "rope.rotary_dims (" + std::to_string(dims) +
+                     ") is not an even number from 0 to head_dim (" + std::to_string(head_dim) +
+                     ")");
   }
   if (!std::isfinite(config.factor) || config.factor < 1) {
     refuse(call, "rope.factor (" + number(config.factor) + ") is not finite and at least 1");
@@ -121,14 +125,16 @@ void check_rope(const char* call, const RopeConfig& config, std::int64_t head_di
       refuse(call, "rope.scaling is not one of the known ones");
   }
   if (config.original_length <= 0) {
-    refuse(call, "rope.original_length (" + std::to_string(config.original_length) + ") is not positive");
+    refuse(call,
+           "rope.original_length (" + std::to_string(config.original_length) + ") is not positive");
   }
   if (config.scaling == RopeScaling::yarn) return check_yarn(call, config);
   check_positive(call, "low_freq_factor", config.low_freq_factor);
   check_positive(call, "high_freq_factor", config.high_freq_factor);
   if (config.high_freq_factor <= config.low_freq_factor) {
     refuse(call, "rope.high_freq_factor (" + number(config.high_freq_factor) +
-                     ") is not above rope.low_freq_factor (" + number(config.low_freq_factor) + ")");
+                     ") is not above rope.low_freq_factor (" + number(config.low_freq_factor) +
+                     ")");
   }
 }
 
@@ -139,7 +145,8 @@ std::vector<double> rope_frequencies(const RopeConfig& config, std::int64_t head
   const std::int64_t dims = position::rotary_dims(config, head_dim);
   const double r = static_cast<double>(dims);
   double base = config.base;
-  if (config.scaling == RopeScaling::ntk_aware && dims > 2) base *= std::pow(config.factor, r / (r - 2));
+  if (config.scaling == RopeScaling::ntk_aware && dims > 2)
+    base *= std::pow(config.factor, r / (r - 2));
   position::Ramp ramp{0, 1};
   if (config.scaling == RopeScaling::yarn && dims > 0) ramp = position::yarn_ramp(config, r);
 

@@ -20,7 +20,8 @@ Rotation::Rotation(const RopeConfig& config, std::int64_t head_dim, bool tables)
 
 void Rotation::turn(std::int64_t position, double* cos_then_sin) const {
   for (std::int64_t pair = 0; pair < pairs(); ++pair) {
-    const double angle = static_cast<double>(position) * frequencies_[static_cast<std::size_t>(pair)];
+    const double angle =
+        static_cast<double>(position) * frequencies_[static_cast<std::size_t>(pair)];
     cos_then_sin[pair] = std::cos(angle);
     cos_then_sin[pairs() + pair] = std::sin(angle);
   }
@@ -79,29 +80,34 @@ struct Rotated {
 Rotated check(const View& x, const ConstView& positions, const RopeConfig& config) {
   const int axes = x.layout.axes;
   if (x.layout.too_many_axes || (axes != 3 && axes != 4)) {
-    refuse("x has " + std::to_string(axes) + " axes; expected [tokens, heads, dim] or [batch, tokens, heads, dim]");
+    refuse("x has " + std::to_string(axes) +
+           " axes; expected [tokens, heads, dim] or [batch, tokens, heads, dim]");
   }
-  if (x.type != ElementType::float32 && x.type != ElementType::float16 && x.type != ElementType::bfloat16) {
+  if (x.type != ElementType::float32 && x.type != ElementType::float16 &&
+      x.type != ElementType::bfloat16) {
     refuse(std::string("x is ") + element_name(x.type) + "; expected float32, float16 or bfloat16");
   }
   if (positions.type != ElementType::int32 && positions.type != ElementType::int64) {
-    refuse(std::string("positions are ") + element_name(positions.type) + "; expected int32 or int64");
+    refuse(std::string("positions are ") + element_name(positions.type) +
+           "; expected int32 or int64");
   }
   if (positions.layout.axes != axes - 2) {
-    refuse("positions have " + std::to_string(positions.layout.axes) + " axes; expected those of x's tokens, " +
-           std::to_string(axes - 2));
+    refuse("positions have " + std::to_string(positions.layout.axes) +
+           " axes; expected those of x's tokens, " + std::to_string(axes - 2));
   }
   bool empty = false;
   for (int axis = 0; axis < axes; ++axis) {
     if (x.layout.extents[axis] < 0) refuse("x has a negative extent");
     empty = empty || x.layout.extents[axis] == 0;
     if (axis < axes - 2 && positions.layout.extents[axis] != x.layout.extents[axis]) {
-      refuse("positions have " + std::to_string(positions.layout.extents[axis]) + " on axis " + std::to_string(axis) +
-             "; expected x's " + std::to_string(x.layout.extents[axis]));
+      refuse("positions have " + std::to_string(positions.layout.extents[axis]) + " on axis " +
+             std::to_string(axis) + "; expected x's " + std::to_string(x.layout.extents[axis]));
     }
-    if (x.layout.strides[axis] == 0 && x.layout.extents[axis] > 1) refuse("x has elements that overlap (stride 0)");
+    if (x.layout.strides[axis] == 0 && x.layout.extents[axis] > 1)
+      refuse("x has elements that overlap (stride 0)");
   }
-  if (!empty && (x.data == nullptr || positions.data == nullptr)) refuse("x or positions have a null pointer");
+  if (!empty && (x.data == nullptr || positions.data == nullptr))
+    refuse("x or positions have a null pointer");
   const int first = axes - 3;
   Rotated r{};
   r.batch = axes == 4 ? x.layout.extents[0] : 1;
@@ -109,14 +115,17 @@ Rotated check(const View& x, const ConstView& positions, const RopeConfig& confi
   r.heads = x.layout.extents[first + 1];
   r.dim = x.layout.extents[first + 2];
   for (int axis = 0; axis < axes; ++axis) r.x[4 - axes + axis] = x.layout.strides[axis];
-  for (int axis = 0; axis < axes - 2; ++axis) r.positions[4 - axes + axis] = positions.layout.strides[axis];
+  for (int axis = 0; axis < axes - 2; ++axis)
+    r.positions[4 - axes + axis] = positions.layout.strides[axis];
   check_rope("apply_rope", config, r.dim);
   return r;
 }
 
-/// Rotates every head of x by way of float32: the elements that turn, gathered, rotated and put back.
+/// Rotates every head of x by way of float32: the elements that turn, gathered, rotated and put
+/// back.
 template <class T, class Load, class Store>
-void rotate_all(const Rotated& r, T* x, const ConstView& positions, const Rotation& rotation, Load load, Store store) {
+void rotate_all(const Rotated& r, T* x, const ConstView& positions, const Rotation& rotation,
+                Load load, Store store) {
   const auto pairs = static_cast<std::size_t>(rotation.pairs());
   std::vector<float> cos(pairs), sin(pairs), head(2 * pairs);
   std::vector<double> anchors(2 * pairs);
@@ -130,9 +139,11 @@ void rotate_all(const Rotated& r, T* x, const ConstView& positions, const Rotati
       rotation.at(position, cursor, cos.data(), sin.data());
       for (std::int64_t h = 0; h < r.heads; ++h) {
         T* const from = x + b * r.x[0] + token * r.x[1] + h * r.x[2];
-        for (std::size_t i = 0; i < head.size(); ++i) head[i] = load(from[static_cast<std::int64_t>(i) * r.x[3]]);
+        for (std::size_t i = 0; i < head.size(); ++i)
+          head[i] = load(from[static_cast<std::int64_t>(i) * r.x[3]]);
         rotate(head.data(), rotation, cos.data(), sin.data());
-        for (std::size_t i = 0; i < head.size(); ++i) from[static_cast<std::int64_t>(i) * r.x[3]] = store(head[i]);
+        for (std::size_t i = 0; i < head.size(); ++i)
+          from[static_cast<std::int64_t>(i) * r.x[3]] = store(head[i]);
       }
     }
   }
@@ -148,16 +159,19 @@ void apply_rope(View x, ConstView positions, const RopeConfig& config) {
   const position::Rotation rotation(config, r.dim, r.batch * r.tokens > 128);
   switch (x.type) {
     case ElementType::float16:
-      return position::rotate_all(r, static_cast<float16*>(x.data), positions, rotation,
-                        [](float16 value) { return to_float32(value); },
-                        [](float value) { return to_float16(value); });
+      return position::rotate_all(
+          r, static_cast<float16*>(x.data), positions, rotation,
+          [](float16 value) { return to_float32(value); },
+          [](float value) { return to_float16(value); });
     case ElementType::bfloat16:
-      return position::rotate_all(r, static_cast<bfloat16*>(x.data), positions, rotation,
-                        [](bfloat16 value) { return to_float32(value); },
-                        [](float value) { return to_bfloat16(value); });
+      return position::rotate_all(
+          r, static_cast<bfloat16*>(x.data), positions, rotation,
+          [](bfloat16 value) { return to_float32(value); },
+          [](float value) { return to_bfloat16(value); });
     default:
-      return position::rotate_all(r, static_cast<float*>(x.data), positions, rotation, [](float value) { return value; },
-                        [](float value) { return value; });
+      return position::rotate_all(
+          r, static_cast<float*>(x.data), positions, rotation, [](float value) { return value; },
+          [](float value) { return value; });
   }
 }
 

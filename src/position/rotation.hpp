@@ -11,12 +11,14 @@ namespace polyhead::inline v0::position {
 /// Throws InvalidArgument, prefixed with `call`, unless `config` makes sense for heads of head_dim.
 void check_rope(const char* call, const RopeConfig& config, std::int64_t head_dim);
 
-/// cos and sin of every pair at a position, scaled by the attention factor. A position is split into a multiple of
-/// kStep and a rest, cos(a + b) = cos a cos b - sin a sin b in double, so runs of positions cost no trigonometry; the
-/// same formula serves every position, so a value depends on the position alone.
+/// cos and sin of every pair at a position, scaled by the attention factor. A position is split
+/// into a multiple of kStep and a rest, cos(a + b) = cos a cos b - sin a sin b in double, so runs
+/// of positions cost no trigonometry; the same formula serves every position, so a value depends on
+/// the position alone.
 class Rotation {
  public:
-  /// The configuration is valid. `tables`: memory for the kStep rests, worth it for more than a few tokens.
+  /// The configuration is valid. `tables`: memory for the kStep rests, worth it for more than a few
+  /// tokens.
   Rotation(const RopeConfig& config, std::int64_t head_dim, bool tables);
 
   std::int64_t pairs() const { return static_cast<std::int64_t>(frequencies_.size()); }

@@ -1,0 +1,168 @@
+// The contiguous key-value cache: what goes in comes out, at each sequence's own length.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <vector>
+
+#include "polyhead/kv_cache.h"
+
+namespace {
+
+using polyhead::ConstView;
+using polyhead::ElementType;
+using polyhead::KvCache;
+using polyhead::KvCacheConfig;
+
+template <class T>
+T element(const ConstView& view, std::int64_t b, std::int64_t t, std::int64_t h, std::int64_t d) {
+  const auto& s = view.layout.strides;
+  return static_cast<const T*>(view.data)[b * s[0] + t * s[1] + h * s[2] + d * s[3]];
+}
+
+/// [batch, tokens, heads, dim] of distinct numbers.
+std::vector<float> numbered(std::size_t count, float first) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), first);
+  return values;
+}
+
+KvCacheConfig small(std::int64_t capacity, bool growing = false) {
+  KvCacheConfig config;
+  config.batch = 2;
+  config.kv_heads = 3;
+  config.head_dim = 4;
+  config.value_dim = 2;
+  config.capacity = capacity;
+  config.growing = growing;
+  return config;
+}
+
+TEST(KvCache, HoldsWhatWasAppendedAtEachSequencesLength) {
+  for (const bool growing : {false, true}) {
+    KvCache cache(small(growing ? 0 : 200, growing));
+    std::vector<std::vector<float>> expected_k(2),
+        expected_v(2);  // a sequence's [token][head][dim]
+    float next = 0;
+    for (const std::int64_t tokens : {3, 1, 0, 70, 1, 60}) {
+      const auto n = static_cast<std::size_t>(tokens);
+      const auto k = numbered(2 * n * 12, next), v = numbered(2 * n * 6, next + 0.5f);
+      next += static_cast<float>(2 * n * 12);
+      const std::int32_t counts[] = {static_cast<std::int32_t>(tokens),
+                                     static_cast<std::int32_t>(tokens / 2)};
+      cache.append(ConstView(k.data(), {std::int64_t{2}, tokens, std::int64_t{3}, std::int64_t{4}}),
+                   ConstView(v.data(), {std::int64_t{2}, tokens, std::int64_t{3}, std::int64_t{2}}),
+                   ConstView(counts, {2}));
+      for (std::size_t b = 0; b < 2; ++b) {
+        const auto count = static_cast<std::size_t>(counts[b]);
+        expected_k[b].insert(expected_k[b].end(), k.begin() + static_cast<long>(b * n * 12),
+                             k.begin() + static_cast<long>((b * n + count) * 12));
+        expected_v[b].insert(expected_v[b].end(), v.begin() + static_cast<long>(b * n * 6),
+                             v.begin() + static_cast<long>((b * n + count) * 6));
+      }
+    }
+    EXPECT_EQ(cache.length(0), 135);
+    EXPECT_EQ(cache.length(1), 66);
+    EXPECT_EQ(cache.max_length(), 135);
+    EXPECT_EQ(cache.keys().layout.extents[1], 135);
+    EXPECT_EQ(static_cast<const std::int64_t*>(cache.lengths().data)[1], 66);
+    for (std::int64_t b = 0; b < 2; ++b) {
+      for (std::int64_t t = 0; t < cache.length(b); ++t) {
+        for (std::int64_t h = 0; h < 3; ++h) {
+          for (std::int64_t d = 0; d < 4; ++d) {
+            ASSERT_EQ(element<float>(cache.keys(), b, t, h, d),
+                      expected_k[static_cast<std::size_t>(b)]
+                                [static_cast<std::size_t>((t * 3 + h) * 4 + d)]);
+          }
+          for (std::int64_t d = 0; d < 2; ++d) {
+            ASSERT_EQ(element<float>(cache.values(), b, t, h, d),
+                      expected_v[static_cast<std::size_t>(b)]
+                                [static_cast<std::size_t>((t * 3 + h) * 2 + d)]);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(KvCache, ConvertsToItsType) {
+  KvCacheConfig config;
+  config.head_dim = 2;
+  config.capacity = 4;
+  const float values[] = {1.0f + 0x1p-8f, 3.0f};  // the first lies halfway: ties to even
+  for (const ElementType type : {ElementType::bfloat16, ElementType::float16}) {
+    config.type = type;
+    KvCache cache(config);
+    cache.append(ConstView(values, {1, 1, 1, 2}), ConstView(values, {1, 1, 1, 2}));
+    if (type == ElementType::bfloat16) {
+      EXPECT_EQ(to_float32(element<polyhead::bfloat16>(cache.keys(), 0, 0, 0, 0)), 1.0f);
+      EXPECT_EQ(to_float32(element<polyhead::bfloat16>(cache.values(), 0, 0, 0, 1)), 3.0f);
+    } else {
+      EXPECT_EQ(to_float32(element<polyhead::float16>(cache.keys(), 0, 0, 0, 0)), 1.0f + 0x1p-8f);
+    }
+  }
+}
+
+TEST(KvCache, TakesAnyStrides) {
+  KvCacheConfig config = small(4);
+  config.batch = 1;
+  config.value_dim = 4;
+  KvCache cache(config);
+  const auto packed = numbered(3 * 4 * 2, 0);  // [head][dim][token]
+  const ConstView view(packed.data(), {1, 2, 3, 4}, {7, 1, 8, 2});
+  cache.append(view, view);
+  for (std::int64_t h = 0; h < 3; ++h) {
+    EXPECT_EQ(element<float>(cache.keys(), 0, 1, h, 3), static_cast<float>(h * 8 + 3 * 2 + 1));
+  }
+}
+
+TEST(KvCache, RefusesToOverflowAndChangesNothing) {
+  KvCache cache(small(4));
+  const auto k = numbered(2 * 3 * 12, 1), v = numbered(2 * 3 * 6, 1);
+  const ConstView k_view(k.data(), {2, 3, 3, 4}), v_view(v.data(), {2, 3, 3, 2});
+  const std::int64_t counts[] = {1, 3};
+  cache.append(k_view, v_view, ConstView(counts, {2}));
+  const std::int64_t more[] = {1, 2};
+  try {
+    cache.append(k_view, v_view, ConstView(more, {2}));
+    FAIL();
+  } catch (const polyhead::InvalidArgument& error) {
+    EXPECT_STREQ(error.what(),
+                 "KvCache::append: sequence 1 holds 3 tokens; 2 more exceed the capacity (4)");
+  }
+  EXPECT_EQ(cache.length(0), 1);
+  EXPECT_EQ(cache.length(1), 3);
+  EXPECT_EQ(element<float>(cache.keys(), 0, 0, 0, 0), 1.0f);
+}
+
+TEST(KvCache, TruncatesAndClears) {
+  KvCache cache(small(8));
+  const auto k = numbered(2 * 3 * 12, 1), v = numbered(2 * 3 * 6, 1);
+  cache.append(ConstView(k.data(), {2, 3, 3, 4}), ConstView(v.data(), {2, 3, 3, 2}));
+  cache.truncate(0, 1);
+  EXPECT_EQ(cache.length(0), 1);
+  EXPECT_EQ(cache.length(1), 3);
+  EXPECT_THROW(cache.truncate(0, 2), polyhead::InvalidArgument);
+  EXPECT_THROW(cache.truncate(2, 0), polyhead::InvalidArgument);
+  cache.clear();
+  EXPECT_EQ(cache.max_length(), 0);
+  EXPECT_EQ(cache.capacity(), 8);
+}
+
+TEST(KvCache, RefusesWhatDoesNotFit) {
+  KvCacheConfig config = small(8);
+  config.type = ElementType::int32;
+  EXPECT_THROW(KvCache{config}, polyhead::InvalidArgument);
+  config = small(-1);
+  EXPECT_THROW(KvCache{config}, polyhead::InvalidArgument);
+  config = small(std::int64_t{1} << 61);
+  EXPECT_THROW(KvCache{config}, polyhead::InvalidArgument);
+  KvCache cache(small(8));
+  const auto k = numbered(2 * 3 * 12, 1), v = numbered(2 * 3 * 6, 1);
+  EXPECT_THROW(cache.append(ConstView(k.data(), {2, 3, 3, 4}), ConstView(v.data(), {2, 2, 3, 2})),
+               polyhead::InvalidArgument);
+  EXPECT_THROW(cache.append(ConstView(k.data(), {1, 3, 3, 4}), ConstView(v.data(), {1, 3, 3, 2})),
+               polyhead::InvalidArgument);
+  EXPECT_EQ(cache.max_length(), 0);
+}
+
+}  // namespace
