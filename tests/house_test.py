@@ -23,7 +23,7 @@ DOORS = {
     "inspect.h": "inspect",
     "kv_cache.h": "cache",
     "layer.h": "layers",
-    "explain.h": "layers",
+    "explain.h": "inspect",
     "polyhead_c.h": "capi",
 }
 
