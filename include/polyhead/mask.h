@@ -23,8 +23,10 @@ struct Mask {
   std::int64_t prefix_length = 0;   ///< one for all sequences; `prefix_lengths` has one each
   ConstView prefix_lengths;         ///< int32/int64 [batch]
   ConstView kv_lengths, q_lengths;  ///< int32/int64 [batch]: valid tokens of a padded batch
-  ConstView q_documents, kv_documents;  ///< int32/int64 [batch or 1, tokens]: equal ids see each other
-  ConstView visible;                ///< boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend
+  ConstView q_documents, kv_documents;  ///< int32/int64 [batch or 1, tokens]: equal ids see each other; ragged: all
+                                        ///< sequences' tokens concatenated, [tokens] or [1, tokens]
+  ConstView visible;  ///< boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend. Ragged: indices within
+                      ///< the sequence, extents at least those of the longest. Bits: key stride 1, others whole bytes
 };
 
 /// Each query sees the keys up to its own position. The alignment must be stated unless q_len equals kv_len.

@@ -20,6 +20,7 @@ struct Operand {
 };
 
 /// A pair table ([batch, head, query, key]: bias or boolean mask). Strides in bytes; in bits for ElementType::bit.
+/// Query and key count within their sequence, ragged batches included.
 struct PairTable {
   const std::byte* data = nullptr;
   ElementType type = ElementType::float32;
@@ -39,7 +40,7 @@ struct Integers {
   }
 };
 
-/// Document ids [batch, token].
+/// Document ids [batch, token]; ragged batches count the tokens of all sequences (Sequence::token0 + query).
 struct DocumentIds {
   const std::byte* data = nullptr;
   ElementType type = ElementType::int64;
@@ -98,6 +99,22 @@ struct AttendCall {
   Operand entropy, max_weight, max_key;      ///< statistics, same axes; float32, float32, int64
 
   std::int64_t group() const { return kv_heads > 0 ? q_heads / kv_heads : 1; }
+};
+
+/// An output of the second pass: float32 [batch, head, row, key] in bytes; `row` and `key` unused where it has no such axis.
+struct WeightMap {
+  std::byte* data = nullptr;  ///< null: not wanted
+  std::int64_t batch = 0, head = 0, row = 0, key = 0;
+};
+
+/// A second pass over q and k given the LSE: `attend.lse` is read, `attend.v` and `attend.out` are not given.
+struct InspectCall {
+  AttendCall attend;
+  Integers heads;               ///< the query heads of `weights`; not given: 0, 1, ...
+  std::int64_t head_count = 0;  ///< of `weights`
+  std::int64_t first_query = 0, query_count = 0;
+  WeightMap weights, received, pooled;
+  std::int64_t q_bins = 0, kv_bins = 0;
 };
 
 /// One sequence of a call, resolved: where it lies and how long it is.

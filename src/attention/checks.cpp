@@ -1,0 +1,88 @@
+// The small checks that every call's door is made of.
+#include <cstdint>
+
+#include "attention/validate.hpp"
+#include "base/element.hpp"
+#include "base/refuse.hpp"
+
+namespace polyhead::inline v0::door {
+namespace {
+
+// "[batch, q_len, q_heads]"
+std::string spelled(std::initializer_list<Axis> axes) {
+  std::string names;
+  for (const Axis& axis : axes) names += (names.empty() ? "" : ", ") + std::string(axis.name);
+  return "[" + names + "]";
+}
+
+bool accepts(const Axis& axis, std::int64_t extent) {
+  switch (axis.rule) {
+    case Axis::exact: return extent == axis.size;
+    case Axis::or_one: return extent == axis.size || extent == 1;
+    case Axis::at_least: return extent >= axis.size;
+    case Axis::at_least_or_one: return extent >= axis.size || extent == 1;
+  }
+  return false;
+}
+
+const char* rule_words(Axis::Rule rule) {
+  switch (rule) {
+    case Axis::exact: return "";
+    case Axis::or_one: return " or 1";
+    case Axis::at_least: return " at least";
+    case Axis::at_least_or_one: return " at least, or 1";
+  }
+  return "";
+}
+
+}  // namespace
+
+void check_axes(const char* call, const char* name, const ConstView& view, std::initializer_list<Axis> axes) {
+  if (!view.given()) base::refuse(call, name, " is not given, expected ", spelled(axes));
+  if (view.layout.too_many_axes || view.layout.axes != static_cast<int>(axes.size())) {
+    base::refuse(call, name, " has ", view.layout.too_many_axes ? "more extents or strides than axes or too many: " : "",
+                 view.layout.axes, " axes, expected ", axes.size(), ": ", spelled(axes));
+  }
+  int index = 0;
+  for (const Axis& axis : axes) {
+    const std::int64_t extent = view.layout.extents[index++];
+    if (extent < 0) base::refuse(call, name, ": ", axis.name, " (", extent, ") is negative");
+    if (!accepts(axis, extent)) {
+      base::refuse(call, name, ": ", axis.name, " is ", extent, ", expected ", axis.size, rule_words(axis.rule));
+    }
+  }
+}
+
+void check_floating(const char* call, const char* name, const ConstView& view) {
+  if (!base::is_floating(view.type)) {
+    base::refuse(call, name, " is ", element_name(view.type), ", expected float32, float16 or bfloat16");
+  }
+}
+
+void check_integer(const char* call, const char* name, const ConstView& view) {
+  if (!base::is_integer(view.type)) {
+    base::refuse(call, name, " is ", element_name(view.type), ", expected int32 or int64");
+  }
+}
+
+void check_type(const char* call, const char* name, const ConstView& view, ElementType expected) {
+  if (view.type != expected) {
+    base::refuse(call, name, " is ", element_name(view.type), ", expected ", element_name(expected));
+  }
+}
+
+void check_writable(const char* call, const Footprint& output, const Footprint* others, int count) {
+  if (overlaps_itself(output)) base::refuse(call, output.name, ": its elements overlap each other");
+  for (int i = 0; i < count; ++i) {
+    if (!provably_disjoint(output, others[i])) {
+      base::refuse(call, output.name, " overlaps ", others[i].name, " (or cannot be shown not to)");
+    }
+  }
+}
+
+kernels::Integers integers_of(const ConstView& view) {
+  if (!view.given()) return {};
+  return {static_cast<const std::byte*>(view.data), view.type, kernel_stride(view, 0)};
+}
+
+}  // namespace polyhead::inline v0::door

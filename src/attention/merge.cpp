@@ -1,0 +1,146 @@
+// Joining partial results by their LSE.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attention/validate.hpp"
+#include "base/element.hpp"
+#include "base/refuse.hpp"
+
+namespace polyhead::inline v0 {
+namespace {
+
+using kernels::Operand;
+
+constexpr const char* kCall = "merge_partials";
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+
+/// Validated arguments: `outs` and `lses` are those of part 0, the others lie `part` bytes apart.
+struct Merge {
+  std::int64_t parts = 0, batch = 0, tokens = 0, heads = 0, dim = 0;
+  Operand outs, lses, out, lse;
+  std::int64_t outs_part = 0, lses_part = 0;
+  const float* sink = nullptr;
+  std::int64_t sink_stride = 0;
+};
+
+Operand operand_of(const ConstView& view, int first_axis) {
+  if (view.data == nullptr) return {nullptr, view.type};
+  std::int64_t strides[4] = {};
+  for (int axis = first_axis; axis < view.layout.axes; ++axis) {
+    strides[axis - first_axis] = door::kernel_stride(view, axis);
+  }
+  std::byte* data = const_cast<std::byte*>(static_cast<const std::byte*>(view.data));  // inputs are only read
+  return {data, view.type, strides[0], strides[1], strides[2], strides[3]};
+}
+
+Merge resolve(const MergeArguments& from) {
+  const std::int64_t* sizes = from.outs.layout.extents.data();  // of missing axes 0, and refused just below
+  Merge merge{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]};
+  const door::Axis parts{"parts", merge.parts}, batch{"batch", merge.batch}, tokens{"tokens", merge.tokens},
+      heads{"heads", merge.heads}, dim{"dim", merge.dim};
+  door::check_axes(kCall, "outs", from.outs, {parts, batch, tokens, heads, dim});
+  door::check_axes(kCall, "lses", from.lses, {parts, batch, tokens, heads});
+  door::check_axes(kCall, "out", from.out, {batch, tokens, heads, dim});
+  door::check_floating(kCall, "outs", from.outs);
+  door::check_type(kCall, "lses", from.lses, ElementType::float32);
+  door::check_floating(kCall, "out", from.out);
+  if (from.lse.given()) {
+    door::check_axes(kCall, "lse", from.lse, {batch, tokens, heads});
+    door::check_type(kCall, "lse", from.lse, ElementType::float32);
+  }
+  if (from.sink.given()) {
+    door::check_axes(kCall, "sink", from.sink, {heads});
+    door::check_type(kCall, "sink", from.sink, ElementType::float32);
+    merge.sink = static_cast<const float*>(from.sink.data);
+    merge.sink_stride = merge.heads <= 1 ? 0 : from.sink.layout.strides[0];
+  }
+  const door::Footprint inputs[] = {door::footprint_of(kCall, "outs", from.outs),
+                                    door::footprint_of(kCall, "lses", from.lses),
+                                    door::footprint_of(kCall, "sink", from.sink)};
+  const door::Footprint out = door::footprint_of(kCall, "out", from.out);
+  const door::Footprint lse = door::footprint_of(kCall, "lse", from.lse);
+  door::check_writable(kCall, out, inputs, 3);
+  door::check_writable(kCall, lse, inputs, 3);
+  door::check_writable(kCall, lse, &out, 1);
+
+  merge.outs = operand_of(from.outs, 1);
+  merge.lses = operand_of(from.lses, 1);
+  merge.out = operand_of(from.out, 0);
+  merge.lse = operand_of(from.lse, 0);
+  if (from.outs.data != nullptr) merge.outs_part = door::kernel_stride(from.outs, 0);
+  if (from.lses.data != nullptr) merge.lses_part = door::kernel_stride(from.lses, 0);
+  return merge;
+}
+
+/// One row: a token of one head of one sequence.
+struct Row {
+  std::int64_t batch, token, head;
+  std::int64_t in(const Operand& of) const { return batch * of.batch + token * of.token + head * of.head; }
+};
+
+double part_lse(const Merge& merge, const Row& row, std::int64_t part) {
+  return base::load_float32(merge.lses.data + row.in(merge.lses) + part * merge.lses_part, ElementType::float32);
+}
+
+// lse = ln sum exp(lse_p), the sink included where there is one; -inf if all parts are empty, NaN if one is NaN.
+double joined_lse(const Merge& merge, const Row& row) {
+  double largest = kMinusInfinity;
+  for (std::int64_t part = 0; part < merge.parts; ++part) {
+    const double lse = part_lse(merge, row, part);
+    if (std::isnan(lse)) return lse;
+    largest = std::max(largest, lse);
+  }
+  if (largest == kMinusInfinity) return kMinusInfinity;
+  const double sink = merge.sink != nullptr ? merge.sink[row.head * merge.sink_stride] : kMinusInfinity;
+  if (std::isnan(sink)) return sink;
+  largest = std::max(largest, sink);
+  double total = std::exp(sink - largest);
+  for (std::int64_t part = 0; part < merge.parts; ++part) total += std::exp(part_lse(merge, row, part) - largest);
+  return largest + std::log(total);
+}
+
+void merge_row(const Merge& merge, const Row& row) {
+  const double lse = joined_lse(merge, row);
+  if (merge.lse.data != nullptr) {
+    base::store_float32(merge.lse.data + row.in(merge.lse), ElementType::float32, static_cast<float>(lse));
+  }
+  for (std::int64_t d = 0; d < merge.dim; ++d) {
+    double sum = 0.0;
+    for (std::int64_t part = 0; part < merge.parts; ++part) {
+      const double own = part_lse(merge, row, part);
+      if (own == kMinusInfinity) continue;  // an empty part adds nothing, whatever its out holds
+      const std::byte* at = merge.outs.data + part * merge.outs_part + row.in(merge.outs) + d * merge.outs.dim;
+      sum += std::exp(own - lse) * base::load_float32(at, merge.outs.type);
+    }
+    std::byte* to = merge.out.data + row.in(merge.out) + d * merge.out.dim;
+    base::store_float32(to, merge.out.type, static_cast<float>(sum));
+  }
+}
+
+}  // namespace
+
+void merge_partials(const MergeArguments& arguments, const Options& options) {
+  const Merge merge = resolve(arguments);
+  if (options.threads < 0) base::refuse(kCall, "options.threads (", options.threads, ") is negative");
+  const std::int64_t rows = merge.batch * merge.tokens * merge.heads;
+  if (rows == 0) return;
+  Executor& executor = options.executor != nullptr ? *options.executor : Executor::shared();
+  constexpr std::int64_t kRowsATask = 64;  // fewer are not worth waking a thread for
+  std::int64_t tasks = std::min<std::int64_t>(executor.concurrency(), (rows + kRowsATask - 1) / kRowsATask);
+  if (options.threads > 0) tasks = std::min<std::int64_t>(tasks, options.threads);
+
+  struct Work {
+    const Merge& merge;
+    std::int64_t rows, tasks;
+    void run(std::int64_t task) const {
+      for (std::int64_t i = rows * task / tasks; i < rows * (task + 1) / tasks; ++i) {
+        merge_row(merge, {i / merge.heads / merge.tokens, i / merge.heads % merge.tokens, i % merge.heads});
+      }
+    }
+  } work{merge, rows, std::max<std::int64_t>(tasks, 1)};
+  executor.run(static_cast<int>(work.tasks),
+               {[](void* context, int task) { static_cast<const Work*>(context)->run(task); }, &work});
+}
+
+}  // namespace polyhead::inline v0

@@ -1,0 +1,396 @@
+#include "attention/validate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/element.hpp"
+#include "base/refuse.hpp"
+
+namespace polyhead::inline v0::door {
+namespace {
+
+using kernels::AttendCall;
+using kernels::Integers;
+using kernels::Operand;
+using kernels::PairTable;
+
+std::byte* bytes_of(const ConstView& view) {
+  return const_cast<std::byte*>(static_cast<const std::byte*>(view.data));  // inputs are never written
+}
+
+/// One passage through the door, in the order in which the pieces depend on each other.
+class Door {
+ public:
+  Door(const AttentionArguments& arguments, const char* call_name, Purpose purpose)
+      : from_(arguments), name_(call_name), forward_(purpose == Purpose::forward),
+        ragged_(arguments.q_offsets.given() || arguments.kv_offsets.given()) {}
+
+  AttendCall open() {
+    take_offsets();
+    take_tensors();
+    take_lengths();
+    take_mask();
+    take_positions();
+    take_scores();
+    take_sink_and_dropout();
+    take_outputs();
+    return call_;
+  }
+
+ private:
+  void take_offsets();
+  void take_tensors();
+  void take_lengths();
+  void take_mask();
+  void take_positions();
+  void take_scores();
+  void take_sink_and_dropout();
+  void take_outputs();
+
+  template <class... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    base::refuse(name_, parts...);
+  }
+
+  /// Measures an input and remembers it, so that no output may touch it.
+  void remember(const char* name, const ConstView& view) { inputs_[input_count_++] = footprint_of(name_, name, view); }
+
+  std::int64_t check_offsets(const char* name, const ConstView& offsets);
+  void check_token_axes(const char* name, const ConstView& view, bool query_side, Axis heads, Axis dim);
+  Operand operand_of(const ConstView& view, bool has_dim) const;
+  Integers sequence_integers(const char* name, const ConstView& view);
+  PairTable pair_table(const char* name, const ConstView& view, Axis key_axis);
+  kernels::DocumentIds document_ids(const char* name, const ConstView& view, std::int64_t tokens);
+  void check_lengths(const char* name, const Integers& lengths, const Integers& offsets, std::int64_t extent) const;
+  bool lengths_may_differ() const;
+  Operand row_output(const char* name, const View& view, ElementType type, Footprint* prints, int& count);
+
+  const AttentionArguments& from_;
+  const char* name_;
+  const bool forward_, ragged_;
+  std::int64_t q_tokens_ = 0, kv_tokens_ = 0;  // of the q and k views
+  AttendCall call_;
+  Footprint inputs_[20];  // q, k, v, 2 offsets, start, 3 lengths, 2 documents, visible, bias, slopes, sink, ids
+  int input_count_ = 0;
+};
+
+// Checks one offsets array and returns its longest sequence.
+std::int64_t Door::check_offsets(const char* name, const ConstView& offsets) {
+  check_integer(name_, name, offsets);
+  if (offsets.layout.too_many_axes || offsets.layout.axes != 1 || offsets.layout.extents[0] < 1) {
+    refuse(name, " has ", offsets.layout.axes, " axes, expected one of batch + 1 entries, at least 1");
+  }
+  remember(name, offsets);
+  const Integers at = integers_of(offsets);
+  const std::int64_t batch = offsets.layout.extents[0] - 1;
+  if (at[0] != 0) refuse(name, "[0] is ", at[0], ", expected 0");
+  std::int64_t longest = 0;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    if (at[b + 1] < at[b]) refuse(name, "[", b + 1, "] (", at[b + 1], ") is less than the entry before it (", at[b], ")");
+    longest = std::max(longest, at[b + 1] - at[b]);
+  }
+  return longest;
+}
+
+void Door::take_offsets() {
+  if (!ragged_) return;
+  if (!from_.kv_offsets.given()) refuse("q_offsets is given without kv_offsets, expected both or neither");
+  if (!from_.q_offsets.given()) refuse("kv_offsets is given without q_offsets, expected both or neither");
+  call_.q_len = check_offsets("q_offsets", from_.q_offsets);
+  call_.kv_len = check_offsets("kv_offsets", from_.kv_offsets);
+  call_.batch = from_.q_offsets.layout.extents[0] - 1;
+  const std::int64_t kv_batch = from_.kv_offsets.layout.extents[0] - 1;
+  if (kv_batch != call_.batch) {
+    refuse("kv_offsets has ", kv_batch + 1, " entries, expected ", call_.batch + 1, " as q_offsets");
+  }
+  call_.q_offsets = integers_of(from_.q_offsets);
+  call_.kv_offsets = integers_of(from_.kv_offsets);
+}
+
+// Axes [batch, tokens, heads, dim], or [tokens, heads, dim] when ragged.
+void Door::check_token_axes(const char* name, const ConstView& view, bool query_side, Axis heads, Axis dim) {
+  const std::int64_t tokens = query_side ? q_tokens_ : kv_tokens_;
+  if (ragged_) {
+    check_axes(name_, name, view, {{query_side ? "q_tokens" : "kv_tokens", tokens}, heads, dim});
+  } else {
+    check_axes(name_, name, view, {{"batch", call_.batch}, {query_side ? "q_len" : "kv_len", tokens}, heads, dim});
+  }
+  check_floating(name_, name, view);
+}
+
+Operand Door::operand_of(const ConstView& view, bool has_dim) const {
+  if (view.data == nullptr) return {nullptr, view.type};  // no elements: offsets from null would be undefined
+  const int token = ragged_ ? 0 : 1;
+  Operand operand{bytes_of(view), view.type, 0, kernel_stride(view, token), kernel_stride(view, token + 1), 0};
+  if (!ragged_) operand.batch = kernel_stride(view, 0);
+  if (has_dim) operand.dim = kernel_stride(view, token + 2);
+  return operand;
+}
+
+void Door::take_tensors() {
+  // q gives batch, q_len, q_heads and head_dim, k gives kv_len and kv_heads, v gives value_dim. Missing axes read as
+  // extents of 0 here and are refused just below.
+  const int token = ragged_ ? 0 : 1;
+  const auto extent = [](const ConstView& view, int axis) { return view.layout.extents[axis]; };
+  if (!ragged_) call_.batch = extent(from_.q, 0);
+  q_tokens_ = extent(from_.q, token);
+  kv_tokens_ = extent(from_.k, token);
+  if (!ragged_) call_.q_len = q_tokens_, call_.kv_len = kv_tokens_;
+  call_.q_heads = extent(from_.q, token + 1);
+  call_.kv_heads = extent(from_.k, token + 1);
+  call_.head_dim = extent(from_.q, token + 2);
+  if (forward_) call_.value_dim = extent(from_.v, token + 2);
+
+  check_token_axes("q", from_.q, true, {"q_heads", call_.q_heads}, {"head_dim", call_.head_dim});
+  check_token_axes("k", from_.k, false, {"kv_heads", call_.kv_heads}, {"head_dim", call_.head_dim});
+  remember("q", from_.q);
+  remember("k", from_.k);
+  call_.q = operand_of(from_.q, true);
+  call_.k = operand_of(from_.k, true);
+  if (forward_) {
+    check_token_axes("v", from_.v, false, {"kv_heads", call_.kv_heads}, {"value_dim", call_.value_dim});
+    check_token_axes("out", from_.out, true, {"q_heads", call_.q_heads}, {"value_dim", call_.value_dim});
+    remember("v", from_.v);
+    call_.v = operand_of(from_.v, true);
+    call_.out = operand_of(from_.out, true);
+  }
+  if (call_.head_dim > kMaxDim) refuse("head_dim (", call_.head_dim, ") is more than ", kMaxDim);
+  if (call_.value_dim > kMaxDim) refuse("value_dim (", call_.value_dim, ") is more than ", kMaxDim);
+  if (call_.q_heads > 0 && (call_.kv_heads == 0 || call_.q_heads % call_.kv_heads != 0)) {
+    refuse("q_heads (", call_.q_heads, ") is not a multiple of kv_heads (", call_.kv_heads, ")");
+  }
+  std::int64_t rows = 0;
+  if (__builtin_mul_overflow(call_.batch, std::max(q_tokens_, kv_tokens_), &rows) ||
+      __builtin_mul_overflow(rows, std::max(call_.q_heads, call_.kv_heads), &rows) || rows > INT64_MAX / kMaxDim) {
+    refuse("batch (", call_.batch, ") times tokens (", std::max(q_tokens_, kv_tokens_), ") times heads overflow 64 bits");
+  }
+  if (call_.q_heads == 0) call_.kv_heads = 0;  // nothing to compute; group() stays defined
+  if (!ragged_) return;
+  const std::int64_t q_end = call_.q_offsets[call_.batch], kv_end = call_.kv_offsets[call_.batch];
+  if (q_end > q_tokens_) refuse("q_offsets ends at ", q_end, ", beyond the ", q_tokens_, " tokens of q");
+  if (kv_end > kv_tokens_) refuse("kv_offsets ends at ", kv_end, ", beyond the ", kv_tokens_, " tokens of k");
+}
+
+// Integers [batch], one a sequence.
+Integers Door::sequence_integers(const char* name, const ConstView& view) {
+  if (!view.given()) return {};
+  check_axes(name_, name, view, {{"batch", call_.batch}});
+  check_integer(name_, name, view);
+  remember(name, view);
+  return integers_of(view);
+}
+
+void Door::check_lengths(const char* name, const Integers& lengths, const Integers& offsets, std::int64_t extent) const {
+  if (!lengths.given()) return;
+  for (std::int64_t b = 0; b < call_.batch; ++b) {
+    const std::int64_t tokens = offsets.given() ? offsets[b + 1] - offsets[b] : extent;
+    if (lengths[b] < 0 || lengths[b] > tokens) refuse(name, "[", b, "] (", lengths[b], ") is not within 0 .. ", tokens);
+  }
+}
+
+void Door::take_lengths() {
+  call_.kv_lengths = sequence_integers("mask.kv_lengths", from_.mask.kv_lengths);
+  call_.q_lengths = sequence_integers("mask.q_lengths", from_.mask.q_lengths);
+  check_lengths("mask.kv_lengths", call_.kv_lengths, call_.kv_offsets, call_.kv_len);
+  check_lengths("mask.q_lengths", call_.q_lengths, call_.q_offsets, call_.q_len);
+}
+
+// Pairs [batch|1, q_heads|1, q_len|1, key axis]; when ragged at least as long as the longest sequence.
+PairTable Door::pair_table(const char* name, const ConstView& view, Axis key_axis) {
+  const Axis::Rule query_rule = ragged_ ? Axis::at_least_or_one : Axis::or_one;
+  check_axes(name_, name, view,
+             {{"batch", call_.batch, Axis::or_one}, {"q_heads", call_.q_heads, Axis::or_one},
+              {"q_len", call_.q_len, query_rule}, key_axis});
+  if (view.type == ElementType::bit) {
+    if (view.layout.extents[3] > 1 && view.layout.strides[3] != 1) {
+      refuse(name, ": stride of the key axis is ", view.layout.strides[3], " bits, expected 1");
+    }
+    for (int axis = 0; axis < 3; ++axis) {
+      if (view.layout.extents[axis] > 1 && view.layout.strides[axis] % 8 != 0) {
+        refuse(name, ": stride of axis ", axis, " is ", view.layout.strides[axis], " bits, expected whole bytes");
+      }
+    }
+  }
+  remember(name, view);
+  return {bytes_of(view), view.type, kernel_stride(view, 0), kernel_stride(view, 1), kernel_stride(view, 2),
+          kernel_stride(view, 3)};
+}
+
+// Ids [batch|1, tokens], also [tokens] when ragged.
+kernels::DocumentIds Door::document_ids(const char* name, const ConstView& view, std::int64_t tokens) {
+  const bool flat = ragged_ && view.layout.axes == 1;
+  if (flat) check_axes(name_, name, view, {{"tokens", tokens}});
+  else check_axes(name_, name, view, {{"batch", ragged_ ? 1 : call_.batch, Axis::or_one}, {"tokens", tokens}});
+  check_integer(name_, name, view);
+  remember(name, view);
+  return {bytes_of(view), view.type, flat ? 0 : kernel_stride(view, 0), kernel_stride(view, flat ? 0 : 1)};
+}
+
+void Door::take_mask() {
+  const Mask& mask = from_.mask;
+  kernels::MaskSpec& spec = call_.mask;
+  if (mask.conflict) refuse("mask joins two masks of one kind that differ");
+  spec.causal = mask.causal;
+  if (mask.windowed) {
+    if (mask.left < -1) refuse("mask.left (", mask.left, ") is less than -1 (unbounded)");
+    if (mask.right < -1) refuse("mask.right (", mask.right, ") is less than -1 (unbounded)");
+    spec.left = mask.left;
+    spec.right = mask.right;
+  }
+  if (mask.prefix_length < 0) refuse("mask.prefix_length (", mask.prefix_length, ") is negative");
+  const bool prefixed = mask.prefix_length > 0 || mask.prefix_lengths.given();
+  if (prefixed && !mask.causal) refuse("mask.prefix_length is given without mask.causal");
+  if (mask.prefix_length > 0 && mask.prefix_lengths.given()) {
+    refuse("mask.prefix_length (", mask.prefix_length, ") and mask.prefix_lengths are both given");
+  }
+  spec.prefix_length = mask.prefix_length;
+  spec.prefix_lengths = sequence_integers("mask.prefix_lengths", mask.prefix_lengths);
+  for (std::int64_t b = 0; spec.prefix_lengths.given() && b < call_.batch; ++b) {
+    if (spec.prefix_lengths[b] < 0) refuse("mask.prefix_lengths[", b, "] (", spec.prefix_lengths[b], ") is negative");
+  }
+  if (mask.q_documents.given() || mask.kv_documents.given()) {
+    spec.q_documents = document_ids("mask.q_documents", mask.q_documents, q_tokens_);
+    spec.kv_documents = document_ids("mask.kv_documents", mask.kv_documents, kv_tokens_);
+  }
+  if (mask.visible.given()) {
+    if (mask.visible.type != ElementType::boolean && mask.visible.type != ElementType::bit) {
+      refuse("mask.visible is ", element_name(mask.visible.type),
+             ", expected boolean or bit (an additive mask is modifiers.bias)");
+    }
+    spec.visible = pair_table("mask.visible", mask.visible,
+                              {"kv_len", call_.kv_len, ragged_ ? Axis::at_least : Axis::exact});
+  }
+}
+
+// Whether `end` and `start` may mean different positions for some sequence.
+bool Door::lengths_may_differ() const {
+  if (call_.q_lengths.given() != call_.kv_lengths.given()) return true;
+  for (std::int64_t b = 0; b < call_.batch; ++b) {
+    const kernels::Sequence sequence = kernels::sequence_of(call_, b);
+    if (sequence.q_len != sequence.kv_len) return true;
+    if (!ragged_ && !call_.q_lengths.given()) break;  // all sequences are alike
+  }
+  return false;
+}
+
+void Door::take_positions() {
+  const Align align = from_.mask.align;
+  const Alibi& alibi = from_.modifiers.alibi;
+  call_.positions = align == Align::start ? kernels::Positions::start : kernels::Positions::end;
+  if (from_.q_start.given()) {
+    if (align != Align::unstated) refuse("q_start and mask.align are both given, expected one");
+    const Integers starts = sequence_integers("q_start", from_.q_start);
+    for (std::int64_t b = 0; b < call_.batch; ++b) {
+      if (starts[b] > kMaxExtent || starts[b] < -kMaxExtent) {
+        refuse("q_start[", b, "] (", starts[b], ") is not within -2^48 .. 2^48");
+      }
+    }
+    call_.q_start = starts;
+    return;
+  }
+  const char* needs = call_.mask.causal                                ? "a causal mask"
+                      : call_.mask.left >= 0 || call_.mask.right >= 0 ? "a window"
+                      : alibi.given()                                  ? "alibi"
+                                                                       : nullptr;
+  if (needs != nullptr && align == Align::unstated && lengths_may_differ()) {
+    refuse("mask.align is unstated, but ", needs, " depends on it where q_len (", call_.q_len, ") and kv_len (",
+           call_.kv_len, ") or their valid lengths may differ; expected Align::end, Align::start or q_start");
+  }
+}
+
+// Null with no elements: one that is never read.
+const float* float_data(const ConstView& view) { return static_cast<const float*>(view.data); }
+
+std::int64_t element_stride(const ConstView& view) { return view.layout.extents[0] <= 1 ? 0 : view.layout.strides[0]; }
+
+void Door::take_scores() {
+  const Modifiers& modifiers = from_.modifiers;
+  kernels::ScoreSpec& spec = call_.score;
+  if (modifiers.scale.has_value()) {
+    if (!std::isfinite(*modifiers.scale)) refuse("modifiers.scale (", *modifiers.scale, ") is not finite");
+    spec.scale = *modifiers.scale;
+  } else if (call_.head_dim > 0) {
+    spec.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(call_.head_dim)));
+  }
+  if (!std::isfinite(modifiers.soft_cap) || modifiers.soft_cap < 0.0f) {
+    refuse("modifiers.soft_cap (", modifiers.soft_cap, ") is neither 0 (none) nor finite and positive");
+  }
+  spec.soft_cap = modifiers.soft_cap;
+  if (modifiers.bias.given()) {
+    if (!base::is_floating(modifiers.bias.type)) {
+      refuse("modifiers.bias is ", element_name(modifiers.bias.type),
+             ", expected float32, float16 or bfloat16 (a boolean mask is mask.visible)");
+    }
+    spec.bias = pair_table("modifiers.bias", modifiers.bias,
+                           {"kv_len", call_.kv_len, ragged_ ? Axis::at_least_or_one : Axis::or_one});
+  }
+  if (modifiers.alibi.use_default_slopes && modifiers.alibi.slopes.given()) {
+    refuse("modifiers.alibi has both slopes and use_default_slopes, expected one");
+  }
+  spec.alibi = modifiers.alibi.given();
+  if (modifiers.alibi.slopes.given()) {
+    const ConstView& slopes = modifiers.alibi.slopes;
+    check_axes(name_, "modifiers.alibi.slopes", slopes, {{"q_heads", call_.q_heads}});
+    check_type(name_, "modifiers.alibi.slopes", slopes, ElementType::float32);
+    remember("modifiers.alibi.slopes", slopes);
+    spec.alibi_slopes = float_data(slopes);
+    spec.alibi_stride = element_stride(slopes);
+  }
+  for (const TileModifier* custom : modifiers.custom) {
+    if (custom != nullptr) spec.custom[spec.custom_count++] = custom;
+  }
+}
+
+void Door::take_sink_and_dropout() {
+  const Modifiers& modifiers = from_.modifiers;
+  kernels::ScoreSpec& spec = call_.score;
+  if (modifiers.sink.given()) {
+    check_axes(name_, "modifiers.sink", modifiers.sink, {{"q_heads", call_.q_heads}});
+    check_type(name_, "modifiers.sink", modifiers.sink, ElementType::float32);
+    remember("modifiers.sink", modifiers.sink);
+    spec.sink = float_data(modifiers.sink);
+    spec.sink_stride = element_stride(modifiers.sink);
+  }
+  const Dropout& dropout = modifiers.dropout;
+  if (!(dropout.probability >= 0.0f && dropout.probability < 1.0f)) {
+    refuse("modifiers.dropout.probability (", dropout.probability, ") is not within [0, 1)");
+  }
+  spec.dropout = dropout.probability;
+  spec.seed = dropout.seed;
+  spec.sequence_ids = sequence_integers("modifiers.dropout.sequence_ids", dropout.sequence_ids);
+}
+
+// A value a row: [batch, q_len, q_heads], or [q_tokens, q_heads] when ragged.
+Operand Door::row_output(const char* name, const View& view, ElementType type, Footprint* prints, int& count) {
+  if (!view.given()) return {};
+  if (ragged_) check_axes(name_, name, view, {{"q_tokens", q_tokens_}, {"q_heads", call_.q_heads}});
+  else check_axes(name_, name, view, {{"batch", call_.batch}, {"q_len", call_.q_len}, {"q_heads", call_.q_heads}});
+  check_type(name_, name, view, type);
+  prints[count++] = footprint_of(name_, name, view);
+  return operand_of(view, false);
+}
+
+void Door::take_outputs() {
+  Footprint outputs[5];
+  int count = 0;
+  if (forward_) outputs[count++] = footprint_of(name_, "out", from_.out);
+  call_.lse = row_output("lse", from_.lse, ElementType::float32, outputs, count);
+  if (!forward_) return;  // the LSE is an input of a second pass
+  const RowStatistics& wanted = from_.statistics;
+  call_.entropy = row_output("statistics.entropy", wanted.entropy, ElementType::float32, outputs, count);
+  call_.max_weight = row_output("statistics.max_weight", wanted.max_weight, ElementType::float32, outputs, count);
+  call_.max_key = row_output("statistics.max_key", wanted.max_key, ElementType::int64, outputs, count);
+  for (int i = 0; i < count; ++i) {
+    check_writable(name_, outputs[i], inputs_, input_count_);
+    check_writable(name_, outputs[i], outputs, i);
+  }
+}
+
+}  // namespace
+
+AttendCall resolve(const AttentionArguments& arguments, const char* call, Purpose purpose) {
+  return Door(arguments, call, purpose).open();
+}
+
+}  // namespace polyhead::inline v0::door
