@@ -36,7 +36,8 @@ Operand operand_of(const ConstView& view, int first_axis) {
 
 Merge resolve(const MergeArguments& from) {
   const std::int64_t* sizes = from.outs.layout.extents.data();  // of missing axes 0, and refused just below
-  Merge merge{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]};
+  Merge merge;
+  merge.parts = sizes[0], merge.batch = sizes[1], merge.tokens = sizes[2], merge.heads = sizes[3], merge.dim = sizes[4];
   const door::Axis parts{"parts", merge.parts}, batch{"batch", merge.batch}, tokens{"tokens", merge.tokens},
       heads{"heads", merge.heads}, dim{"dim", merge.dim};
   door::check_axes(kCall, "outs", from.outs, {parts, batch, tokens, heads, dim});
@@ -54,6 +55,12 @@ Merge resolve(const MergeArguments& from) {
     door::check_type(kCall, "sink", from.sink, ElementType::float32);
     merge.sink = static_cast<const float*>(from.sink.data);
     merge.sink_stride = merge.heads <= 1 ? 0 : from.sink.layout.strides[0];
+  }
+  std::int64_t rows = 0;
+  if (__builtin_mul_overflow(merge.batch, merge.tokens, &rows) || __builtin_mul_overflow(rows, merge.heads, &rows) ||
+      rows > INT64_MAX / 65536) {
+    base::refuse(kCall, "outs: batch (", merge.batch, ") times tokens (", merge.tokens, ") times heads (", merge.heads,
+                 ") overflow 64 bits");
   }
   const door::Footprint inputs[] = {door::footprint_of(kCall, "outs", from.outs),
                                     door::footprint_of(kCall, "lses", from.lses),
@@ -105,16 +112,23 @@ void merge_row(const Merge& merge, const Row& row) {
   if (merge.lse.data != nullptr) {
     base::store_float32(merge.lse.data + row.in(merge.lse), ElementType::float32, static_cast<float>(lse));
   }
-  for (std::int64_t d = 0; d < merge.dim; ++d) {
-    double sum = 0.0;
+  constexpr std::int64_t kDims = 64;  // at a time: the weight of a part is computed once for so many
+  for (std::int64_t first = 0; first < merge.dim; first += kDims) {
+    const std::int64_t count = std::min(kDims, merge.dim - first);
+    double sums[kDims] = {};
     for (std::int64_t part = 0; part < merge.parts; ++part) {
       const double own = part_lse(merge, row, part);
       if (own == kMinusInfinity) continue;  // an empty part adds nothing, whatever its out holds
-      const std::byte* at = merge.outs.data + part * merge.outs_part + row.in(merge.outs) + d * merge.outs.dim;
-      sum += std::exp(own - lse) * base::load_float32(at, merge.outs.type);
+      const double weight = std::exp(own - lse);
+      const std::byte* from = merge.outs.data + part * merge.outs_part + row.in(merge.outs);
+      for (std::int64_t d = 0; d < count; ++d) {
+        sums[d] += weight * base::load_float32(from + (first + d) * merge.outs.dim, merge.outs.type);
+      }
     }
-    std::byte* to = merge.out.data + row.in(merge.out) + d * merge.out.dim;
-    base::store_float32(to, merge.out.type, static_cast<float>(sum));
+    std::byte* to = merge.out.data + row.in(merge.out);
+    for (std::int64_t d = 0; d < count; ++d) {
+      base::store_float32(to + (first + d) * merge.out.dim, merge.out.type, static_cast<float>(sums[d]));
+    }
   }
 }
 
