@@ -25,6 +25,9 @@ endif()
 add_library(polyhead_flags INTERFACE)
 target_compile_options(polyhead_flags INTERFACE -ffp-contract=off -Wall -Wextra -Wpedantic -Wshadow
                        $<$<BOOL:${POLYHEAD_WERROR}>:-Werror>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(polyhead_flags INTERFACE -Wno-restrict)  # false on std::string (GCC bug 105651)
+endif()
 if(POLYHEAD_SANITIZE)
   target_compile_options(polyhead_flags INTERFACE -fsanitize=${POLYHEAD_SANITIZE} -fno-sanitize-recover=all
                          -fno-omit-frame-pointer)
