@@ -159,8 +159,8 @@ class House(unittest.TestCase):
         shown = subprocess.run(["nm", "-DC", "--defined-only", str(library)], check=True,
                                capture_output=True, text=True).stdout
         self.assertIn("polyhead::v0::version()", shown)
-        rooms = "|".join(read_rooms((ROOT / "CMakeLists.txt").read_text()))
-        self.assertEqual(re.findall(rf".* [TBDRVW] polyhead::v0::(?:{rooms})::.*", shown), [])
+        inner = re.findall(r".* [TBDRVW] polyhead::v0::[a-z]\w*::.*", shown)  # door::, kernels::, ...
+        self.assertEqual(inner, [])
 
 
 class HouseFindsWhatIsForbidden(unittest.TestCase):
