@@ -1,5 +1,6 @@
-// The one contract between the door and every backend: validated arguments, raw pointers, byte strides.
-// Kernels rely on it without checking: sizes are consistent, pointers valid for their extents, nothing overlaps.
+// The one contract between the door and every backend: validated arguments, raw pointers, byte
+// strides. Kernels rely on it without checking: sizes are consistent, pointers valid for their
+// extents, nothing overlaps.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,9 @@
 
 namespace polyhead::inline v0::kernels {
 
+inline constexpr std::int64_t kMaxDim =
+    768;  // head_dim and value_dim: scratch stays under 1 MiB a thread
+
 /// An operand with axes [batch, token, head, dim]; strides in bytes, 0 for broadcast axes.
 struct Operand {
   std::byte* data = nullptr;  ///< null: not given. Inputs are never written.
@@ -19,8 +23,8 @@ struct Operand {
   std::int64_t batch = 0, token = 0, head = 0, dim = 0;
 };
 
-/// A pair table ([batch, head, query, key]: bias or boolean mask). Strides in bytes; in bits for ElementType::bit.
-/// Query and key count within their sequence, ragged batches included.
+/// A pair table ([batch, head, query, key]: bias or boolean mask). Strides in bytes; in bits for
+/// ElementType::bit. Query and key count within their sequence, ragged batches included.
 struct PairTable {
   const std::byte* data = nullptr;
   ElementType type = ElementType::float32;
@@ -40,7 +44,8 @@ struct Integers {
   }
 };
 
-/// Document ids [batch, token]; ragged batches count the tokens of all sequences (Sequence::token0 + query).
+/// Document ids [batch, token]; ragged batches count the tokens of all sequences (Sequence::token0
+/// + query).
 struct DocumentIds {
   const std::byte* data = nullptr;
   ElementType type = ElementType::int64;
@@ -62,7 +67,8 @@ struct MaskSpec {
   PairTable visible;  ///< boolean or bit
 };
 
-/// The score pipeline: s = scale * q.k, soft-cap, bias, ALiBi, custom; then mask, softmax with sink, dropout.
+/// The score pipeline: s = scale * q.k, soft-cap, bias, ALiBi, custom; then mask, softmax with
+/// sink, dropout.
 struct ScoreSpec {
   float scale = 1.0f;
   float soft_cap = 0.0f;  ///< 0: none
@@ -84,7 +90,8 @@ struct ScoreSpec {
   }
 };
 
-/// One whole call. Ragged batches have offsets; then the batch stride of q, k, v, out is 0 and `token` walks all.
+/// One whole call. Ragged batches have offsets; then the batch stride of q, k, v, out is 0 and
+/// `token` walks all.
 struct AttendCall {
   std::int64_t batch = 0, q_len = 0, kv_len = 0;  ///< the largest of any sequence when ragged
   std::int64_t q_heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
@@ -95,19 +102,21 @@ struct AttendCall {
   Positions positions = Positions::end;
   MaskSpec mask;
   ScoreSpec score;
-  Operand lse;                               ///< float32 [batch, token, head]; dim unused
-  Operand entropy, max_weight, max_key;      ///< statistics, same axes; float32, float32, int64
+  Operand lse;                           ///< float32 [batch, token, head]; dim unused
+  Operand entropy, max_weight, max_key;  ///< statistics, same axes; float32, float32, int64
 
   std::int64_t group() const { return kv_heads > 0 ? q_heads / kv_heads : 1; }
 };
 
-/// An output of the second pass: float32 [batch, head, row, key] in bytes; `row` and `key` unused where it has no such axis.
+/// An output of the second pass: float32 [batch, head, row, key] in bytes; `row` and `key` unused
+/// where it has no such axis.
 struct WeightMap {
   std::byte* data = nullptr;  ///< null: not wanted
   std::int64_t batch = 0, head = 0, row = 0, key = 0;
 };
 
-/// A second pass over q and k given the LSE: `attend.lse` is read, `attend.v` and `attend.out` are not given.
+/// A second pass over q and k given the LSE: `attend.lse` is read, `attend.v` and `attend.out` are
+/// not given.
 struct InspectCall {
   AttendCall attend;
   Integers heads;               ///< the query heads of `weights`; not given: 0, 1, ...
@@ -122,11 +131,12 @@ struct Sequence {
   std::int64_t batch = 0;
   const std::byte *q = nullptr, *k = nullptr, *v = nullptr;
   std::byte* out = nullptr;
-  std::int64_t token0 = 0;       ///< first query token of the sequence in out, lse and statistics (ragged; else 0)
-  std::int64_t kv_token0 = 0;    ///< first key token (ragged; else 0)
-  std::int64_t q_rows = 0;       ///< query rows that exist in out (padding rows included)
+  std::int64_t token0 =
+      0;  ///< first query token of the sequence in out, lse and statistics (ragged; else 0)
+  std::int64_t kv_token0 = 0;          ///< first key token (ragged; else 0)
+  std::int64_t q_rows = 0;             ///< query rows that exist in out (padding rows included)
   std::int64_t q_len = 0, kv_len = 0;  ///< valid ones
-  std::int64_t q_pos0 = 0;       ///< position of query 0; key j has position j
+  std::int64_t q_pos0 = 0;             ///< position of query 0; key j has position j
   std::int64_t prefix = 0;
 };
 
@@ -149,18 +159,23 @@ inline Sequence sequence_of(const AttendCall& call, std::int64_t b) {
   s.out = call.out.data + b * call.out.batch + s.token0 * call.out.token;
   s.k = call.k.data + b * call.k.batch + s.kv_token0 * call.k.token;
   s.v = call.v.data + b * call.v.batch + s.kv_token0 * call.v.token;
-  if (call.q_start.given()) s.q_pos0 = call.q_start[b];
-  else if (call.positions == Positions::end) s.q_pos0 = s.kv_len - s.q_len;
-  s.prefix = call.mask.prefix_lengths.given() ? call.mask.prefix_lengths[b] : call.mask.prefix_length;
+  if (call.q_start.given())
+    s.q_pos0 = call.q_start[b];
+  else if (call.positions == Positions::end)
+    s.q_pos0 = s.kv_len - s.q_len;
+  s.prefix =
+      call.mask.prefix_lengths.given() ? call.mask.prefix_lengths[b] : call.mask.prefix_length;
   return s;
 }
 
 /// The address of a sequence's value in a [batch, token, head] output such as the LSE.
-inline std::byte* row_address(const Operand& to, const Sequence& s, std::int64_t query, std::int64_t head) {
+inline std::byte* row_address(const Operand& to, const Sequence& s, std::int64_t query,
+                              std::int64_t head) {
   return to.data + s.batch * to.batch + (s.token0 + query) * to.token + head * to.head;
 }
 
-/// Keys [begin, end) that position q_pos may see by structure: causal, window, prefix and length. Always an interval.
+/// Keys [begin, end) that position q_pos may see by structure: causal, window, prefix and length.
+/// Always an interval.
 struct KeyRange {
   std::int64_t begin = 0, end = 0;
 };

@@ -1,0 +1,164 @@
+// Plan, Workspace and the one-call door.
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "attention/schedule.hpp"
+#include "attention/validate.hpp"
+#include "base/memory.hpp"
+#include "base/refuse.hpp"
+#include "polyhead/attention.h"
+
+namespace polyhead::inline v0 {
+namespace {
+
+using kernels::AttendCall;
+
+/// A call of the largest sizes, as far as scratch depends on them.
+AttendCall largest_call(const Limits& limits) {
+  AttendCall call;
+  call.head_dim = limits.head_dim;
+  call.value_dim = limits.value_dim;
+  call.q_heads = call.kv_heads = 1;
+  call.q.type = limits.q_type;
+  call.k.type = call.v.type = limits.kv_type;
+  static constexpr std::byte kBias{};
+  call.score.bias.data = &kBias;  // room for a bias tile, whether or not a call has one
+  return call;
+}
+
+void check_limit(const char* name, std::int64_t found, std::int64_t limit) {
+  if (found > limit) {
+    base::refuse("attention", name, " (", found, ") exceeds the plan's limit of ", limit);
+  }
+}
+
+void check_fixed(const char* name, std::int64_t found, std::int64_t planned) {
+  if (found != planned) {
+    base::refuse("attention", name, " (", found, ") is not the plan's ", planned);
+  }
+}
+
+void check_type(const char* name, ElementType found, ElementType planned) {
+  if (found != planned) {
+    base::refuse("attention", name, " is ", element_name(found), ", the plan was made for ",
+                 element_name(planned));
+  }
+}
+
+void check_plan_size(const char* name, std::int64_t value, std::int64_t most) {
+  if (value < 0 || value > most) base::refuse("plan", name, " (", value, ") is not in 0 .. ", most);
+}
+
+}  // namespace
+
+struct Plan::State {
+  Limits limits;
+  Isa isa;
+  Crew crew;
+  const kernels::cpu::Backend* backend;
+  std::size_t bytes;
+
+  Schedule schedule(const AttendCall& call) const {
+    return make_schedule(call, *backend, crew.workers);
+  }
+
+  void check(const AttendCall& call) const {
+    check_limit("batch", call.batch, limits.batch);
+    check_limit("q_len", call.q_len, limits.q_len);
+    check_limit("kv_len", call.kv_len, limits.kv_len);
+    check_limit("q_heads", call.q_heads, limits.q_heads);
+    check_limit("kv_heads", call.kv_heads, limits.kv_heads);
+    check_fixed("head_dim", call.head_dim, limits.head_dim);
+    check_fixed("value_dim", call.value_dim, limits.value_dim);
+    check_type("q", call.q.type, limits.q_type);
+    check_type("k", call.k.type, limits.kv_type);
+    check_type("v", call.v.type, limits.kv_type);
+  }
+};
+
+struct Workspace::State {
+  base::AlignedBuffer<std::byte> memory;
+};
+
+Workspace::Workspace(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Workspace::Workspace(Workspace&&) noexcept = default;
+Workspace& Workspace::operator=(Workspace&&) noexcept = default;
+Workspace::~Workspace() = default;
+std::size_t Workspace::bytes() const { return state_ ? state_->memory.size() : 0; }
+
+Plan::Plan(const Limits& limits, const Options& options) : state_(std::make_unique<State>()) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 48;
+  for (const auto& [name, value] : {std::pair{"batch", limits.batch},
+                                    {"q_len", limits.q_len},
+                                    {"kv_len", limits.kv_len},
+                                    {"q_heads", limits.q_heads},
+                                    {"kv_heads", limits.kv_heads}}) {
+    check_plan_size(name, value, kMost);
+  }
+  check_plan_size("head_dim", limits.head_dim, kernels::kMaxDim);
+  check_plan_size("value_dim", limits.value_dim, kernels::kMaxDim);
+  if (options.threads < 0) base::refuse("plan", "threads (", options.threads, ") is negative");
+  state_->limits = limits;
+  state_->isa = resolve_isa(options.isa);
+  state_->crew = crew_of(options);
+  state_->backend = &kernels::cpu::backend(state_->isa);
+  state_->bytes = scratch_bytes(largest_call(limits), *state_->backend, state_->crew.workers);
+}
+
+Plan::Plan(Plan&&) noexcept = default;
+Plan& Plan::operator=(Plan&&) noexcept = default;
+Plan::~Plan() = default;
+
+Workspace Plan::make_workspace() const {
+  auto state = std::make_unique<Workspace::State>();
+  state->memory = base::AlignedBuffer<std::byte>(state_->bytes);
+  return Workspace(std::move(state));
+}
+
+void Plan::run(const AttentionArguments& arguments, Workspace& workspace) const {
+  const AttendCall call = door::resolve(arguments);
+  state_->check(call);
+  if (workspace.bytes() < state_->bytes) {
+    base::refuse("attention", "workspace (", workspace.bytes(),
+                 " bytes) is not one this plan made (", state_->bytes, " bytes)");
+  }
+  run_schedule(call, state_->schedule(call), *state_->crew.executor,
+               workspace.state_->memory.data());
+}
+
+std::string Plan::describe() const {
+  const Limits& limits = state_->limits;
+  std::ostringstream text;
+  text << "attention on " << isa_name(state_->isa) << ": q " << element_name(limits.q_type)
+       << ", k and v " << element_name(limits.kv_type) << ", head_dim " << limits.head_dim
+       << ", value_dim " << limits.value_dim << ", key blocks of " << kernels::cpu::kKeyBlock
+       << ", splits of " << kernels::cpu::kSplitKeys << " keys, " << state_->crew.workers
+       << (state_->crew.workers == 1 ? " worker, " : " workers, ") << state_->bytes
+       << " bytes of scratch";
+  return text.str();
+}
+
+std::string Plan::describe(const AttentionArguments& arguments) const {
+  const AttendCall call = door::resolve(arguments);
+  state_->check(call);
+  const Schedule schedule = state_->schedule(call);
+  std::ostringstream text;
+  text << describe() << "; this call: " << schedule.kernel->name << ", " << schedule.items
+       << " work items of up to " << schedule.rows_per_item << " rows";
+  if (schedule.key_splits > 1) text << ", keys in " << schedule.key_splits << " splits";
+  text << ", " << schedule.workers << (schedule.workers == 1 ? " worker" : " workers");
+  return text.str();
+}
+
+void attention(const AttentionArguments& arguments, const Options& options) {
+  const AttendCall call = door::resolve(arguments);
+  if (options.threads < 0) base::refuse("attention", "threads (", options.threads, ") is negative");
+  const Crew crew = crew_of(options);
+  const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
+  const Schedule schedule = make_schedule(call, backend, crew.workers);
+  base::AlignedBuffer<std::byte> memory(scratch_bytes(call, backend, schedule.workers));
+  run_schedule(call, schedule, *crew.executor, memory.data());
+}
+
+}  // namespace polyhead::inline v0

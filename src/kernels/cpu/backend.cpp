@@ -1,0 +1,43 @@
+// The list of CPU instruction sets and their tables.
+#include "kernels/cpu/backend.hpp"
+
+namespace polyhead::inline v0::kernels::cpu {
+
+namespace portable {
+AttendKernel prefill_float32();
+}
+#if defined(__x86_64__)
+namespace avx2 {
+AttendKernel prefill_float32();
+}
+namespace avx512 {
+AttendKernel prefill_float32();
+}
+namespace avx512_bf16 {
+AttendKernel prefill_bfloat16();
+}
+#endif
+
+const Backend& backend(Isa isa) {
+  static const Backend portable{Isa::portable, portable::prefill_float32(), {}, {}, {}};
+#if defined(__x86_64__)
+  static const Backend avx2{Isa::avx2, avx2::prefill_float32(), {}, {}, {}};
+  static const Backend avx512{Isa::avx512, avx512::prefill_float32(), {}, {}, {}};
+  static const Backend avx512_bf16{
+      Isa::avx512_bf16, avx512::prefill_float32(), {}, avx512_bf16::prefill_bfloat16(), {}};
+  switch (isa) {
+    case Isa::avx2:
+      return avx2;
+    case Isa::avx512:
+      return avx512;
+    case Isa::avx512_bf16:
+      return avx512_bf16;
+    default:
+      break;
+  }
+#endif
+  (void)isa;
+  return portable;
+}
+
+}  // namespace polyhead::inline v0::kernels::cpu

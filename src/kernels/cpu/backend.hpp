@@ -1,0 +1,53 @@
+// What a CPU instruction set offers: one table of kernels, and the sizes that the schedule needs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/contract.hpp"
+
+namespace polyhead::inline v0::kernels::cpu {
+
+// Both are part of the promise of same bits: rescaling is decided a row and key block at a time,
+// and sums restart at split boundaries. They are counted from key 0 and depend on nothing.
+inline constexpr std::int64_t kKeyBlock =
+    64;  // P and Q^T of one tile stay in L1; one 64-bit visibility word a lane
+inline constexpr std::int64_t kSplitKeys =
+    1024;  // long enough to amortise a merge, short enough to share out a decode
+
+/// One piece of work: consecutive rows of one KV head against splits [first_split, end_split) of
+/// the keys. Row r stands for query r / group and query head kv_head * group + r % group.
+struct WorkItem {
+  std::int64_t batch = 0, kv_head = 0;
+  std::int64_t first_row = 0, rows = 0;
+  std::int64_t first_split = 0, end_split = 0;
+};
+
+/// Kernels of one element path. `partial`, where given, receives the unnormalised state of the
+/// item's rows instead of out; `merge` folds one into another in split order, and `finish` writes
+/// out, LSE and statistics.
+struct AttendKernel {
+  const char* name;
+  std::int64_t least_rows;                       ///< an item holds a multiple of this many rows
+  std::int64_t (*rows)(const AttendCall& call);  ///< rows of one full item
+  std::int64_t (*scratch_bytes)(
+      const AttendCall& call);  ///< a worker's, for calls of these dims and types
+  std::int64_t (*partial_bytes)(const AttendCall& call);
+  void (*attend)(const AttendCall& call, const WorkItem& item, std::byte* scratch,
+                 std::byte* partial);
+  void (*merge)(const AttendCall& call, const WorkItem& item, std::byte* running,
+                const std::byte* partial);
+  void (*finish)(const AttendCall& call, const WorkItem& item, std::byte* running,
+                 std::byte* scratch);
+};
+
+struct Backend {
+  Isa isa;
+  AttendKernel prefill_float32, decode_float32;
+  AttendKernel prefill_bfloat16, decode_bfloat16;  ///< null functions where the set has no bf16 dot
+};
+
+/// The table of an instruction set that resolve_isa() has allowed.
+const Backend& backend(Isa isa);
+
+}  // namespace polyhead::inline v0::kernels::cpu

@@ -1,0 +1,36 @@
+// What every ISA file needs before it opens its target region: standard headers and constants,
+// nothing inline of theirs is compiled with an ISA's flags.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/contract.hpp"
+#include "kernels/cpu/backend.hpp"
+#include "kernels/dropout.hpp"
+
+#define POLYHEAD_INLINE inline __attribute__((always_inline))
+
+namespace polyhead::inline v0::kernels::cpu {
+
+// 2^r on [-1/2, 1/2] as 1 + r (C1 + r (C2 + ...)): minimax, relative error 9.2e-8.
+inline constexpr float kExp2C1 = 0.6931470036506653f;
+inline constexpr float kExp2C2 = 0.24022242426872253f;
+inline constexpr float kExp2C3 = 0.05550733581185341f;
+inline constexpr float kExp2C4 = 0.009671512991189957f;
+inline constexpr float kExp2C5 = 0.001326472614891827f;
+
+inline constexpr float kLog2E = 1.44269504088896340736f;
+inline constexpr double kLn2 = 0.693147180559945309417;
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// A row's reference maximum moves only when a block exceeds it by this much (log2): P stays below
+// 2^8, and the accumulators are almost never rescaled.
+inline constexpr float kRescaleLog2 = 8.0f;
+
+}  // namespace polyhead::inline v0::kernels::cpu

@@ -1,0 +1,11 @@
+// Kernels for any processor: 128-bit compiler vectors, no target region.
+#include "kernels/cpu/common.hpp"
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace polyhead::inline v0::kernels::cpu::portable {
+#include "kernels/cpu/kernels_float32.inc"
+#include "kernels/cpu/simd_portable.hpp"
+}  // namespace polyhead::inline v0::kernels::cpu::portable

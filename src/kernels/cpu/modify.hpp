@@ -1,0 +1,107 @@
+// Score modifiers: their scalar meaning is in include/polyhead/modifiers.h; here each is a few
+// vector operations that prefill (lanes are queries) and decoding (lanes are keys) share. Included
+// inside an ISA namespace after tile.hpp.
+
+/// cap * tanh(x / cap). tanh as x P(x^2) / Q(x^2), the rational minimax approximation of degree 13
+/// over 6 that is exact to a few ulp on [-7.9, 7.9], beyond which float32 tanh is 1.
+struct SoftCap {
+  float cap, inverse;
+  POLYHEAD_INLINE Simd::V operator()(Simd::V s) const {
+    const Simd::V limit = Simd::broadcast(7.90531110763549805f);
+    // min and max keep a NaN that stands in their second operand.
+    const Simd::V scaled = Simd::mul(s, Simd::broadcast(inverse));
+    const Simd::V x = Simd::max(Simd::broadcast(-7.90531110763549805f), Simd::min(limit, scaled));
+    const Simd::V y = Simd::mul(x, x);
+    Simd::V p = Simd::fma(Simd::broadcast(-2.76076847742355e-16f), y,
+                          Simd::broadcast(2.00018790482477e-13f));
+    p = Simd::fma(p, y, Simd::broadcast(-8.60467152213735e-11f));
+    p = Simd::fma(p, y, Simd::broadcast(5.12229709037114e-08f));
+    p = Simd::fma(p, y, Simd::broadcast(1.48572235717979e-05f));
+    p = Simd::fma(p, y, Simd::broadcast(6.37261928875436e-04f));
+    p = Simd::fma(p, y, Simd::broadcast(4.89352455891786e-03f));
+    Simd::V q = Simd::fma(Simd::broadcast(1.19825839466702e-06f), y,
+                          Simd::broadcast(1.18534705686654e-04f));
+    q = Simd::fma(q, y, Simd::broadcast(2.26843463243900e-03f));
+    q = Simd::fma(q, y, Simd::broadcast(4.89352518554385e-03f));
+    return Simd::mul(Simd::broadcast(cap), Simd::div(Simd::mul(x, p), q));
+  }
+};
+
+/// score - slope * |distance|, distance = q_pos - kv_pos counted from the key block's first key.
+POLYHEAD_INLINE Simd::V alibi(Simd::V score, Simd::V slope, Simd::V from_block,
+                              Simd::V key_in_block) {
+  return Simd::fnma(slope, Simd::abs(Simd::sub(from_block, key_in_block)), score);
+}
+
+/// A tile's bias for keys [block, block + keys): to[key * kTile + lane].
+inline void bias_tile(float* to, const PairTable& bias, std::int64_t b, const Lanes& lanes,
+                      std::int64_t block, int keys) {
+  alignas(64) float rows[kLanes * kKeyBlock];
+  for (int v = 0; v < lanes.vectors; ++v) {
+    for (int i = 0; i < kLanes; ++i) {
+      const int lane = v * kLanes + i;
+      const std::byte* from = bias.data + b * bias.batch + lanes.head[lane] * bias.head +
+                              lanes.query[lane] * bias.query + block * bias.key;
+      widen_row(rows + i * kKeyBlock, from, bias.type, bias.key, keys);
+      for (int j = keys; j < ((keys + kLanes - 1) & -kLanes); ++j) rows[i * kKeyBlock + j] = 0.0f;
+    }
+    transpose_in(to + v * kLanes, rows, kKeyBlock, keys);
+  }
+}
+
+/// Applies every modifier to the scores of a segment, in order; scores come and go in natural
+/// units.
+struct Modifier {
+  const AttendCall& call;
+  const Sequence& sequence;
+  float factor;  // what is left to multiply before the first modifier: 1, or the scale for bfloat16
+
+  void apply(float* scores, float* scratch, const Lanes& lanes, const Segment& part,
+             std::int64_t block, int keys) const {
+    const ScoreSpec& spec = call.score;
+    const int v0 = part.first, v1 = part.last;
+    if (factor != 1.0f || spec.soft_cap != 0.0f) scale_and_cap(scores, part);
+    if (spec.bias.data) {
+      for (int key = part.key_begin; key < part.key_end; ++key) {
+        for (int v = v0; v < v1; ++v) {
+          float* at = scores + key * kTile + v * kLanes;
+          Simd::store(at,
+                      Simd::add(Simd::load(at), Simd::load(scratch + key * kTile + v * kLanes)));
+        }
+      }
+    }
+    if (spec.alibi) {
+      alignas(64) float from_block[kTile];
+      for (int i = 0; i < kTile; ++i) from_block[i] = static_cast<float>(lanes.q_pos[i] - block);
+      for (int v = v0; v < v1; ++v) {
+        const Simd::V slope = Simd::load(lanes.slope + v * kLanes),
+                      from = Simd::load(from_block + v * kLanes);
+        for (int key = part.key_begin; key < part.key_end; ++key) {
+          float* at = scores + key * kTile + v * kLanes;
+          Simd::store(at,
+                      alibi(Simd::load(at), slope, from, Simd::broadcast(static_cast<float>(key))));
+        }
+      }
+    }
+    for (int i = 0; i < spec.custom_count; ++i) {
+      const ScoreTile tile{scores, keys,       kTile,       sequence.batch,
+                           block,  lanes.head, lanes.query, lanes.q_pos};
+      spec.custom[i]->apply(tile);
+    }
+  }
+
+ private:
+  void scale_and_cap(float* scores, const Segment& part) const {
+    const Simd::V scale = Simd::broadcast(factor);
+    const bool capped = call.score.soft_cap != 0.0f;
+    const SoftCap cap{call.score.soft_cap, capped ? 1.0f / call.score.soft_cap : 0.0f};
+    for (int key = part.key_begin; key < part.key_end; ++key) {
+      for (int v = part.first; v < part.last; ++v) {
+        float* at = scores + key * kTile + v * kLanes;
+        Simd::V s = Simd::mul(Simd::load(at), scale);
+        if (capped) s = cap(s);
+        Simd::store(at, s);
+      }
+    }
+  }
+};

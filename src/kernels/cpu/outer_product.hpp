@@ -1,0 +1,88 @@
+// The one microkernel: acc[row][vector] += a(row, step) * b[step][vector], for scores, P.V and
+// projections alike. Included inside an ISA namespace after a Simd struct.
+
+/// float32 multiply-add; DotBf16 has the same shape over pairs of bfloat16.
+struct DotFloat32 {
+  POLYHEAD_INLINE static Simd::V dot(Simd::V a, Simd::V b, Simd::V acc) {
+    return Simd::fma(a, b, acc);
+  }
+  POLYHEAD_INLINE static Simd::V dot_masked(Simd::M m, Simd::V a, Simd::V b, Simd::V acc) {
+    return Simd::fma_masked(m, a, b, acc);
+  }
+};
+
+/// Where the broadcast operand lies: element (row, step) is the 4 bytes at data + row * row_bytes +
+/// step * step_bytes.
+struct BroadcastOperand {
+  const std::byte* data;
+  std::int64_t row_bytes, step_bytes;
+};
+
+/// Lines that a loop fetches ahead, one a step: what the next phase of the kernel will read.
+struct Prefetch {
+  const std::byte* at = nullptr;
+  std::int64_t stride = 0;
+  std::int64_t left = 0;
+  POLYHEAD_INLINE void step() {
+    if (left > 0) {
+      __builtin_prefetch(at, 0, 2);
+      at += stride;
+      --left;
+    }
+  }
+};
+
+/// acc += a b over `steps` steps. b's step s starts at b + s * b_step (floats). One chain of dots
+/// an accumulator, in step order: the bits depend on nothing else.
+template <class Dot, int kR, int kV>
+POLYHEAD_INLINE void outer_product(Simd::V (&acc)[kR][kV], BroadcastOperand a, const float* b,
+                                   std::int64_t b_step, std::int64_t steps) {
+  using V = Simd::V;
+  const std::byte* low = a.data;
+  const std::byte* high =
+      a.data + 4 * a.row_bytes;  // two bases keep eight rows within x86's addressing modes
+  for (std::int64_t s = 0; s < steps; ++s) {
+    V operand[kV];
+#pragma GCC unroll 4
+    for (int v = 0; v < kV; ++v) operand[v] = Simd::load(b + v * Simd::kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+      const V x = Simd::broadcast_at(r < 4 ? low + r * a.row_bytes : high + (r - 4) * a.row_bytes);
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v) acc[r][v] = Dot::dot(x, operand[v], acc[r][v]);
+    }
+    low += a.step_bytes;
+    high += a.step_bytes;
+    b += b_step;
+  }
+}
+
+/// The same where masks (one a step and vector, kVectors apart) decide which lanes take part in a
+/// step.
+template <class Dot, int kR, int kV>
+POLYHEAD_INLINE void outer_product_masked(Simd::V (&acc)[kR][kV], BroadcastOperand a,
+                                          const float* b, std::int64_t b_step,
+                                          const Simd::StoredMask* masks, std::int64_t steps) {
+  using V = Simd::V;
+  const std::byte* low = a.data;
+  const std::byte* high = a.data + 4 * a.row_bytes;
+  for (std::int64_t s = 0; s < steps; ++s) {
+    V operand[kV];
+    Simd::M mask[kV];
+#pragma GCC unroll 4
+    for (int v = 0; v < kV; ++v) {
+      operand[v] = Simd::load(b + v * Simd::kLanes);
+      mask[v] = Simd::load_mask(masks[v]);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+      const V x = Simd::broadcast_at(r < 4 ? low + r * a.row_bytes : high + (r - 4) * a.row_bytes);
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v) acc[r][v] = Dot::dot_masked(mask[v], x, operand[v], acc[r][v]);
+    }
+    low += a.step_bytes;
+    high += a.step_bytes;
+    b += b_step;
+    masks += Simd::kVectors;
+  }
+}

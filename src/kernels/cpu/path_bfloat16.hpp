@@ -1,0 +1,137 @@
+// The bfloat16 path: q, k and v bfloat16, products by the bf16 dot over pairs of dims (scores) or
+// keys (weighted sum). Included inside an ISA namespace after simd_bf16.hpp, outer_product.hpp and
+// tile.hpp.
+
+struct Bfloat16Path {
+  using Dot = DotBf16;
+  static constexpr bool kBfloat16 = true;
+
+  static std::int64_t steps(std::int64_t n) { return (n + 1) / 2; }
+
+  /// A row of bfloat16 as pairs, an odd last one paired with zero.
+  static void pair_row(float* to, const std::byte* from, std::int64_t stride, std::int64_t dim) {
+    std::uint16_t* pairs = reinterpret_cast<std::uint16_t*>(to);
+    if (stride == 2)
+      std::memcpy(pairs, from, static_cast<std::size_t>(dim) * 2);
+    else
+      for (std::int64_t i = 0; i < dim; ++i) std::memcpy(pairs + i, from + i * stride, 2);
+    if (dim % 2 != 0) pairs[dim] = 0;
+  }
+
+  static void q_row(float* to, const std::byte* from, const Operand& q, std::int64_t dim, float) {
+    pair_row(to, from, q.dim, dim);
+  }
+
+  /// Two keys' rows interleaved: pair d of `to` is (even[d], odd[d]). Whether all of them are
+  /// finite.
+  static bool interleave(float* to, const std::uint16_t* even, const std::uint16_t* odd,
+                         std::int64_t dim) {
+    const __m512i exponent = _mm512_set1_epi16(0x7f80);
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
+                                         8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    __mmask32 odd_ones = 0;
+    for (std::int64_t d = 0; d < dim; d += 32) {
+      const std::int64_t left = dim - d;
+      const __mmask32 lanes =
+          left >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << left) - 1);
+      const __m512i a = _mm512_maskz_loadu_epi16(lanes, even + d);
+      const __m512i b = odd ? _mm512_maskz_loadu_epi16(lanes, odd + d) : _mm512_setzero_si512();
+      odd_ones |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(a, exponent), exponent);
+      odd_ones |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(b, exponent), exponent);
+      _mm512_storeu_si512(to + d, _mm512_permutex2var_epi16(a, low, b));
+      if (left > 16) _mm512_storeu_si512(to + d + 16, _mm512_permutex2var_epi16(a, high, b));
+    }
+    return odd_ones == 0;
+  }
+
+  template <class Scratch, class Block>
+  static void load(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
+                   std::int64_t block, int keys, Scratch& memory) {
+    const std::byte* k = s.k + kv_head * call.k.head + block * call.k.token;
+    if (call.k.dim == 2 && call.head_dim % 2 == 0 &&
+        (call.k.token % 1024 != 0 || call.k.token == 0)) {
+      to.k = {k, call.k.token, 4};
+    } else {
+      const std::int64_t row = packed_row_floats(steps(call.head_dim));
+      for (int key = 0; key < keys; ++key) {
+        pair_row(memory.k + key * row, k + key * call.k.token, call.k.dim, call.head_dim);
+      }
+      to.k = {reinterpret_cast<const std::byte*>(memory.k), row * 4, 4};
+    }
+    const std::byte* v = s.v + kv_head * call.v.head + block * call.v.token;
+    const std::int64_t row = packed_row_floats(call.value_dim);
+    std::uint16_t* gathered = reinterpret_cast<std::uint16_t*>(memory.rows);
+    to.finite = true;
+    for (int key = 0; key < keys; key += 2) {
+      const std::uint16_t* pair[2] = {nullptr, nullptr};
+      for (int i = 0; i < 2 && key + i < keys; ++i) {
+        const std::byte* from = v + (key + i) * call.v.token;
+        pair[i] = reinterpret_cast<const std::uint16_t*>(from);
+        if (call.v.dim == 2) continue;
+        std::uint16_t* dense = gathered + i * (call.value_dim + 32);
+        for (std::int64_t d = 0; d < call.value_dim; ++d)
+          std::memcpy(dense + d, from + d * call.v.dim, 2);
+        pair[i] = dense;
+      }
+      to.finite =
+          interleave(memory.v + key / 2 * row, pair[0], pair[1], call.value_dim) && to.finite;
+    }
+    to.v = {reinterpret_cast<const std::byte*>(memory.v), 4, row * 4};
+    to.ready = true;
+  }
+
+  /// Weights are rounded two keys at a time. The output is divided by the sum of the rounded ones
+  /// (a dot with ones); LSE and statistics use the unrounded sum.
+  template <class Weight>
+  POLYHEAD_INLINE static void weights(const Weight& weight, float* p, int key_begin, int key_end,
+                                      Simd::V& total, Simd::V& exact) {
+    const Simd::V ones = Simd::from_bits(Simd::broadcast_int(0x3f803f80));
+    for (int key = key_begin; key < key_end; key += 2) {
+      const Simd::V even = weight(key);
+      const Simd::V odd = key + 1 < key_end ? weight(key + 1) : Simd::zero();
+      exact = Simd::add(Simd::add(exact, even), odd);
+      const Simd::V pair = round_to_pairs(even, odd);
+      total = DotBf16::dot(ones, pair, total);
+      Simd::store(p + key / 2 * kTile, pair);  // at or before the rows just read
+    }
+  }
+
+  static void drop(float* p, int key) {
+    std::uint16_t* pair = reinterpret_cast<std::uint16_t*>(p + key / 2 * kTile);
+    pair[key % 2] = 0;
+  }
+
+  /// A pair of keys takes part in a lane that sees either. Where V is not finite, the half that a
+  /// lane does not see is zeroed first, or a NaN there would leak through 0 * NaN.
+  template <int kR, int kV>
+  POLYHEAD_INLINE static void weigh_masked(Simd::V (&acc)[kR][kV], const BroadcastOperand& v,
+                                           const float* p, const Simd::StoredMask* masks,
+                                           int key_begin, std::int64_t steps, bool finite) {
+    const Simd::I low_half = Simd::broadcast_int(0x0000ffff);
+    const Simd::I high_half = Simd::broadcast_int(static_cast<std::int32_t>(0xffff0000));
+    const Simd::StoredMask* even = masks + key_begin * kVectors;
+    for (std::int64_t s = 0; s < steps; ++s) {
+      const Simd::StoredMask* odd = even + kVectors;
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) {
+        const Simd::V x = Simd::broadcast_at(v.data + r * v.row_bytes + s * v.step_bytes);
+#pragma GCC unroll 4
+        for (int i = 0; i < kV; ++i) {
+          const Simd::V weight = Simd::load(p + s * kTile + i * kLanes);
+          const Simd::M a = even[i], b = odd[i];
+          if (finite) {
+            acc[r][i] = Dot::dot_masked(Simd::mask_or(a, b), x, weight, acc[r][i]);
+            continue;
+          }
+          const Simd::V first = Simd::from_bits(Simd::and_int(Simd::bits(x), low_half));
+          const Simd::V second = Simd::from_bits(Simd::and_int(Simd::bits(x), high_half));
+          acc[r][i] = Dot::dot_masked(Simd::mask_and(a, b), x, weight, acc[r][i]);
+          acc[r][i] = Dot::dot_masked(Simd::mask_and_not(a, b), first, weight, acc[r][i]);
+          acc[r][i] = Dot::dot_masked(Simd::mask_and_not(b, a), second, weight, acc[r][i]);
+        }
+      }
+      even += 2 * kVectors;
+    }
+  }
+};

@@ -1,0 +1,63 @@
+// The float32 path: every element type, widened where it is not float32 already.
+// Included inside an ISA namespace after outer_product.hpp and tile.hpp.
+
+struct Float32Path {
+  using Dot = DotFloat32;
+  static constexpr bool kBfloat16 = false;
+
+  static std::int64_t steps(std::int64_t n) { return n; }
+
+  static void q_row(float* to, const std::byte* from, const Operand& q, std::int64_t dim,
+                    float factor) {
+    widen_row(to, from, q.type, q.dim, dim);
+    const Simd::V f = Simd::broadcast(factor);
+    for (std::int64_t i = 0; i < dim; i += kLanes)
+      Simd::store(to + i, Simd::mul(Simd::load(to + i), f));
+  }
+
+  /// K and V can be read where they lie: float32, dense rows, and a stride that does not put all
+  /// rows of a block into a few sets of L1.
+  static bool direct(const Operand& x) {
+    return x.type == ElementType::float32 && x.dim == 4 && (x.token % 1024 != 0 || x.token == 0);
+  }
+
+  static BroadcastOperand rows(const Operand& x, const std::byte* from, float* packed,
+                               std::int64_t dim, int keys) {
+    if (direct(x)) return {from, x.token, 4};
+    const std::int64_t row_floats = packed_row_floats(dim);
+    for (int key = 0; key < keys; ++key)
+      widen_row(packed + key * row_floats, from + key * x.token, x.type, x.dim, dim);
+    return {reinterpret_cast<const std::byte*>(packed), row_floats * 4, 4};
+  }
+
+  template <class Scratch, class Block>
+  static void load(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
+                   std::int64_t block, int keys, Scratch& memory) {
+    to.k = rows(call.k, s.k + kv_head * call.k.head + block * call.k.token, memory.k, call.head_dim,
+                keys);
+    const BroadcastOperand v = rows(call.v, s.v + kv_head * call.v.head + block * call.v.token,
+                                    memory.v, call.value_dim, keys);
+    to.v = {v.data, 4, v.row_bytes};
+    to.ready = true;
+  }
+
+  template <class Weight>
+  POLYHEAD_INLINE static void weights(const Weight& weight, float* p, int key_begin, int key_end,
+                                      Simd::V& total, Simd::V& exact) {
+    for (int key = key_begin; key < key_end; ++key) {
+      const Simd::V w = weight(key);
+      total = Simd::add(total, w);
+      Simd::store(p + key * kTile, w);
+    }
+    exact = total;
+  }
+
+  static void drop(float* p, int key) { p[key * kTile] = 0.0f; }
+
+  template <int kR, int kV>
+  POLYHEAD_INLINE static void weigh_masked(Simd::V (&acc)[kR][kV], const BroadcastOperand& v,
+                                           const float* p, const Simd::StoredMask* masks,
+                                           int key_begin, std::int64_t steps, bool) {
+    outer_product_masked<Dot, kR, kV>(acc, v, p, kTile, masks + key_begin * kVectors, steps);
+  }
+};

@@ -1,0 +1,167 @@
+// Rows in and out: conversion, packing of Q^T, K and V, and the way back from lanes to rows.
+// Included inside an ISA namespace after a Simd struct.
+
+inline constexpr int kLanes = Simd::kLanes;
+inline constexpr int kVectors = Simd::kVectors;
+inline constexpr int kTile = kLanes * kVectors;  // query lanes of one tile
+
+/// Stride of packed rows of n 32-bit values: whole vectors, and a cache line more so that rows
+/// whose length is a power of two spread over the sets of L1.
+inline std::int64_t packed_row_floats(std::int64_t n) {
+  return (n + kLanes - 1) / kLanes * kLanes + 16;
+}
+
+POLYHEAD_INLINE float load_scalar(const std::byte* p, ElementType type) {
+  if (type == ElementType::float32) {
+    float x;
+    std::memcpy(&x, p, 4);
+    return x;
+  }
+  std::uint16_t bits;
+  std::memcpy(&bits, p, 2);
+  return type == ElementType::float16 ? to_float32(float16{bits}) : to_float32(bfloat16{bits});
+}
+
+/// to[0 .. n) = from, widened to float32.
+inline void widen_row(float* to, const std::byte* from, ElementType type, std::int64_t stride,
+                      std::int64_t n) {
+  if (stride != element_bytes(type)) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = load_scalar(from + i * stride, type);
+    return;
+  }
+  std::int64_t i = 0;
+  if (type == ElementType::float32) {
+    const float* source = reinterpret_cast<const float*>(from);
+    for (; i + kLanes <= n; i += kLanes) Simd::store(to + i, Simd::load(source + i));
+    if (i < n)
+      Simd::store_first(to + i, Simd::load_first(source + i, static_cast<int>(n - i)),
+                        static_cast<int>(n - i));
+    return;
+  }
+  const std::uint16_t* source = reinterpret_cast<const std::uint16_t*>(from);
+  const bool half = type == ElementType::float16;
+  for (; i + kLanes <= n; i += kLanes) {
+    Simd::store(to + i, half ? Simd::load_float16(source + i) : Simd::load_bfloat16(source + i));
+  }
+  if (i < n) {
+    std::uint16_t tail[kLanes] = {};
+    std::memcpy(tail, source + i, static_cast<std::size_t>(n - i) * 2);
+    const Simd::V v = half ? Simd::load_float16(tail) : Simd::load_bfloat16(tail);
+    Simd::store_first(to + i, v, static_cast<int>(n - i));
+  }
+}
+
+/// to[0 .. n) = from, narrowed to `type`.
+inline void narrow_row(std::byte* to, const float* from, ElementType type, std::int64_t stride,
+                       std::int64_t n) {
+  const bool dense = stride == element_bytes(type);
+  std::int64_t i = 0;
+  if (dense && type == ElementType::float32) {
+    float* target = reinterpret_cast<float*>(to);
+    for (; i + kLanes <= n; i += kLanes) Simd::store(target + i, Simd::load(from + i));
+    if (i < n)
+      Simd::store_first(target + i, Simd::load_first(from + i, static_cast<int>(n - i)),
+                        static_cast<int>(n - i));
+    return;
+  }
+  if (type == ElementType::float32) {
+    for (; i < n; ++i) std::memcpy(to + i * stride, from + i, 4);
+    return;
+  }
+  const bool half = type == ElementType::float16;
+  for (; i < n; i += kLanes) {
+    const int count = static_cast<int>(std::min<std::int64_t>(kLanes, n - i));
+    std::uint16_t out[kLanes];
+    const Simd::V v = Simd::load_first(from + i, count == kLanes ? kLanes : count);
+    if (half)
+      Simd::store_float16(out, v);
+    else
+      Simd::store_bfloat16(out, v);
+    if (dense)
+      std::memcpy(to + i * 2, out, static_cast<std::size_t>(count) * 2);
+    else
+      for (int j = 0; j < count; ++j) std::memcpy(to + (i + j) * stride, out + j, 2);
+  }
+}
+
+/// One vector of lanes, kLanes rows of `steps` 32-bit values (row i at rows + i * row_floats), into
+/// to[step * kTile + lane]. steps is padded to a multiple of kLanes in `rows`; only `steps` are
+/// stored.
+inline void transpose_in(float* to, const float* rows, std::int64_t row_floats,
+                         std::int64_t steps) {
+  for (std::int64_t s = 0; s < steps; s += kLanes) {
+    Simd::V r[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) r[i] = Simd::load(rows + i * row_floats + s);
+    Simd::transpose(r);
+    if (s + kLanes <= steps) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) Simd::store(to + (s + i) * kTile, r[i]);
+    } else {
+      for (int i = 0; i < steps - s; ++i) Simd::store(to + (s + i) * kTile, r[i]);
+    }
+  }
+}
+
+/// The way back, times a factor a lane, plus zero (so that -0 never depends on what was skipped):
+/// rows[i * row_floats + step] = from[step * kTile + i] * factor[i] + 0. Rows are written in whole
+/// vectors.
+inline void transpose_out(float* rows, std::int64_t row_floats, const float* from,
+                          const float* factor, std::int64_t steps) {
+  const Simd::V f = Simd::load(factor);
+  for (std::int64_t s = 0; s < steps; s += kLanes) {
+    Simd::V r[kLanes];
+    if (s + kLanes <= steps) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        r[i] = Simd::add(Simd::mul(Simd::load(from + (s + i) * kTile), f), Simd::zero());
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        r[i] = s + i < steps
+                   ? Simd::add(Simd::mul(Simd::load(from + (s + i) * kTile), f), Simd::zero())
+                   : Simd::zero();
+      }
+    }
+    Simd::transpose(r);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) Simd::store(rows + i * row_floats + s, r[i]);
+  }
+}
+
+/// 64 visibility bits from up to 64 bytes, the tail's memory untouched.
+POLYHEAD_INLINE std::uint64_t bits_of_bytes(const std::byte* p, std::int64_t n) {
+  std::uint64_t word = 0;
+  for (std::int64_t i = 0; i < n; i += 8) {
+    std::uint64_t x = 0;
+    if (n - i >= 8)
+      std::memcpy(&x, p + i, 8);
+    else
+      std::memcpy(&x, p + i, static_cast<std::size_t>(n - i));
+    // The top bit of each byte: set where any bit is; then gather the eight top bits.
+    const std::uint64_t top =
+        (((x & 0x7f7f7f7f7f7f7f7fu) + 0x7f7f7f7f7f7f7f7fu) | x) & 0x8080808080808080u;
+    word |= ((top >> 7) * 0x0102040810204080u >> 56) << i;
+  }
+  return word;
+}
+
+/// Visibility of keys [key, key + n) for one row of a boolean table.
+inline std::uint64_t visibility_word(const PairTable& table, std::int64_t b, std::int64_t head,
+                                     std::int64_t query, std::int64_t key, std::int64_t n) {
+  const std::int64_t row = b * table.batch + head * table.head + query * table.query;
+  if (table.type == ElementType::bit) {
+    std::uint64_t word = 0;
+    const std::int64_t first = row + key;  // a multiple of 8: checked at the door
+    std::memcpy(&word, table.data + first / 8, static_cast<std::size_t>((n + 7) / 8));
+    return word;
+  }
+  const std::byte* at = table.data + row + key * table.key;
+  if (table.key == 1) return bits_of_bytes(at, n);
+  if (table.key == 0) return *at != std::byte{0} ? ~std::uint64_t{0} : 0;
+  std::uint64_t word = 0;
+  for (std::int64_t i = 0; i < n; ++i)
+    word |= std::uint64_t{at[i * table.key] != std::byte{0}} << i;
+  return word;
+}

@@ -1,0 +1,139 @@
+// AVX2 with FMA and F16C: 8 lanes. Included inside an ISA namespace, within its target region.
+
+struct Simd {
+  using V = __m256;
+  using I = __m256i;
+  using M = __m256;  // all ones or all zeros a lane
+  using StoredMask = M;
+  static constexpr int kLanes = 8;
+  static constexpr int kRows =
+      4;  // 4 x 3 accumulators + 3 operands + 1 broadcast fill 16 registers
+  static constexpr int kVectors = 3;
+
+  POLYHEAD_INLINE static V zero() { return _mm256_setzero_ps(); }
+  POLYHEAD_INLINE static V load(const float* p) { return _mm256_loadu_ps(p); }
+  POLYHEAD_INLINE static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
+  POLYHEAD_INLINE static V broadcast(float x) { return _mm256_set1_ps(x); }
+  /// Four bytes at any address in every lane.
+  POLYHEAD_INLINE static V broadcast_at(const void* p) {
+    float x;
+    __builtin_memcpy(&x, p, 4);
+    return _mm256_set1_ps(x);
+  }
+  POLYHEAD_INLINE static V add(V a, V b) { return _mm256_add_ps(a, b); }
+  POLYHEAD_INLINE static V sub(V a, V b) { return _mm256_sub_ps(a, b); }
+  POLYHEAD_INLINE static V mul(V a, V b) { return _mm256_mul_ps(a, b); }
+  POLYHEAD_INLINE static V div(V a, V b) { return _mm256_div_ps(a, b); }
+  POLYHEAD_INLINE static V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+  /// c - a * b
+  POLYHEAD_INLINE static V fnma(V a, V b, V c) { return _mm256_fnmadd_ps(a, b, c); }
+  /// fma where the mask is set, c elsewhere: a masked operand is never read into the result.
+  POLYHEAD_INLINE static V fma_masked(M m, V a, V b, V c) {
+    return _mm256_blendv_ps(c, _mm256_fmadd_ps(a, b, c), m);
+  }
+  /// The second operand where either is NaN.
+  POLYHEAD_INLINE static V max(V a, V b) { return _mm256_max_ps(a, b); }
+  POLYHEAD_INLINE static V min(V a, V b) { return _mm256_min_ps(a, b); }
+  POLYHEAD_INLINE static V abs(V a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+  POLYHEAD_INLINE static M greater(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }
+  POLYHEAD_INLINE static M equal(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+  POLYHEAD_INLINE static M not_equal(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_NEQ_UQ); }
+  POLYHEAD_INLINE static V select(M m, V a, V b) { return _mm256_blendv_ps(b, a, m); }
+  POLYHEAD_INLINE static I select(M m, I a, I b) {
+    return bits(select(m, from_bits(a), from_bits(b)));
+  }
+  POLYHEAD_INLINE static bool any(M m) { return _mm256_movemask_ps(m) != 0; }
+  POLYHEAD_INLINE static M mask_and(M a, M b) { return _mm256_and_ps(a, b); }
+  POLYHEAD_INLINE static M mask_or(M a, M b) { return _mm256_or_ps(a, b); }
+  POLYHEAD_INLINE static M mask_and_not(M a, M b) { return _mm256_andnot_ps(b, a); }
+  POLYHEAD_INLINE static StoredMask store_mask(M m) { return m; }
+  POLYHEAD_INLINE static M load_mask(const StoredMask& m) { return m; }
+
+  POLYHEAD_INLINE static I broadcast_int(std::int32_t x) { return _mm256_set1_epi32(x); }
+  POLYHEAD_INLINE static I load_int(const void* p) {
+    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  }
+  POLYHEAD_INLINE static void store_int(void* p, I v) {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), v);
+  }
+  POLYHEAD_INLINE static I bits(V v) { return _mm256_castps_si256(v); }
+  POLYHEAD_INLINE static V from_bits(I v) { return _mm256_castsi256_ps(v); }
+  POLYHEAD_INLINE static I and_int(I a, I b) { return _mm256_and_si256(a, b); }
+  /// Lanes in which any bit of `bit` (one bit a lane) is set in `words`.
+  POLYHEAD_INLINE static M test(I words, I bit) {
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(words, bit), bit));
+  }
+
+  /// 2^t, exactly 1 at 0 and exactly 0 below 2^-126, NaN for NaN; relative error 1.2e-7.
+  /// Degree 5 on [-1/2, 1/2], range reduction by the magic-number add. max() keeps a NaN in its
+  /// second operand.
+  POLYHEAD_INLINE static V exp2(V t) {
+    const V magic = broadcast(12582912.0f);  // 1.5 * 2^23: the sum's low bits hold round(t)
+    const V x = max(broadcast(-126.0f), t);
+    const V shifted = add(x, magic);
+    const V r = sub(x, sub(shifted, magic));
+    V p = fma(broadcast(kExp2C5), r, broadcast(kExp2C4));
+    p = fma(p, r, broadcast(kExp2C3));
+    p = fma(p, r, broadcast(kExp2C2));
+    p = fma(p, r, broadcast(kExp2C1));
+    p = fma(p, r, broadcast(1.0f));
+    const I scaled = _mm256_add_epi32(bits(p), _mm256_slli_epi32(bits(shifted), 23));
+    const M tiny = _mm256_cmp_ps(t, broadcast(-126.0f), _CMP_LT_OQ);
+    return _mm256_andnot_ps(tiny, from_bits(scaled));
+  }
+
+  POLYHEAD_INLINE static I first_lanes(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  /// The first n lanes; the rest are zero and their memory is not touched.
+  POLYHEAD_INLINE static V load_first(const float* p, int n) {
+    return _mm256_maskload_ps(p, first_lanes(n));
+  }
+  POLYHEAD_INLINE static void store_first(float* p, V v, int n) {
+    _mm256_maskstore_ps(p, first_lanes(n), v);
+  }
+  POLYHEAD_INLINE static V load_float16(const std::uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  POLYHEAD_INLINE static V load_bfloat16(const std::uint16_t* p) {
+    const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+  }
+  POLYHEAD_INLINE static void store_float16(std::uint16_t* p, V v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  POLYHEAD_INLINE static void store_bfloat16(std::uint16_t* p, V v) {
+    const __m256i b = bits(v);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(b, 16), _mm256_set1_epi32(1));
+    __m256i r = _mm256_add_epi32(_mm256_add_epi32(b, _mm256_set1_epi32(0x7fff)), odd);
+    const M nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+    r = select(nan, _mm256_or_si256(b, _mm256_set1_epi32(0x400000)), r);
+    r = _mm256_srli_epi32(r, 16);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(r, r), 0x08);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
+  }
+
+  /// Transposes an 8 x 8 block of 32-bit values in registers.
+  POLYHEAD_INLINE static void transpose(V (&r)[8]) {
+    V a[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      a[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+      a[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+    V b[8];
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      b[4 * i + 0] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0x44);
+      b[4 * i + 1] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0xee);
+      b[4 * i + 2] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0x44);
+      b[4 * i + 3] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      r[i] = _mm256_permute2f128_ps(b[i], b[4 + i], 0x20);
+      r[4 + i] = _mm256_permute2f128_ps(b[i], b[4 + i], 0x31);
+    }
+  }
+};

@@ -1,0 +1,131 @@
+// AVX-512 (F, BW, DQ, VL): 16 lanes. Included inside an ISA namespace, within its target region.
+
+struct Simd {
+  using V = __m512;
+  using I = __m512i;
+  using M = __mmask16;
+  using StoredMask = std::uint16_t;
+  static constexpr int kLanes = 16;
+  static constexpr int kRows =
+      8;  // 8 x 3 accumulators + 3 operands + 1 broadcast fill 28 of 32 registers
+  static constexpr int kVectors = 3;
+
+  POLYHEAD_INLINE static V zero() { return _mm512_setzero_ps(); }
+  POLYHEAD_INLINE static V load(const float* p) { return _mm512_loadu_ps(p); }
+  POLYHEAD_INLINE static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
+  POLYHEAD_INLINE static V broadcast(float x) { return _mm512_set1_ps(x); }
+  /// Four bytes at any address in every lane.
+  POLYHEAD_INLINE static V broadcast_at(const void* p) {
+    float x;
+    __builtin_memcpy(&x, p, 4);
+    return _mm512_set1_ps(x);
+  }
+  POLYHEAD_INLINE static V add(V a, V b) { return _mm512_add_ps(a, b); }
+  POLYHEAD_INLINE static V sub(V a, V b) { return _mm512_sub_ps(a, b); }
+  POLYHEAD_INLINE static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
+  POLYHEAD_INLINE static V div(V a, V b) { return _mm512_div_ps(a, b); }
+  POLYHEAD_INLINE static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  /// c - a * b
+  POLYHEAD_INLINE static V fnma(V a, V b, V c) { return _mm512_fnmadd_ps(a, b, c); }
+  /// fma where the mask is set, c elsewhere: a masked operand is never read into the result.
+  POLYHEAD_INLINE static V fma_masked(M m, V a, V b, V c) {
+    return _mm512_mask3_fmadd_ps(a, b, c, m);
+  }
+  /// The second operand where either is NaN.
+  POLYHEAD_INLINE static V max(V a, V b) { return _mm512_max_ps(a, b); }
+  POLYHEAD_INLINE static V min(V a, V b) { return _mm512_min_ps(a, b); }
+  POLYHEAD_INLINE static V abs(V a) { return _mm512_abs_ps(a); }
+  POLYHEAD_INLINE static M greater(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+  POLYHEAD_INLINE static M equal(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+  POLYHEAD_INLINE static M not_equal(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ); }
+  POLYHEAD_INLINE static V select(M m, V a, V b) { return _mm512_mask_blend_ps(m, b, a); }
+  POLYHEAD_INLINE static I select(M m, I a, I b) { return _mm512_mask_blend_epi32(m, b, a); }
+  POLYHEAD_INLINE static bool any(M m) { return m != 0; }
+  POLYHEAD_INLINE static M mask_and(M a, M b) { return static_cast<M>(a & b); }
+  POLYHEAD_INLINE static M mask_or(M a, M b) { return static_cast<M>(a | b); }
+  POLYHEAD_INLINE static M mask_and_not(M a, M b) { return static_cast<M>(a & ~b); }
+  POLYHEAD_INLINE static StoredMask store_mask(M m) { return m; }
+  POLYHEAD_INLINE static M load_mask(StoredMask m) { return m; }
+
+  POLYHEAD_INLINE static I broadcast_int(std::int32_t x) { return _mm512_set1_epi32(x); }
+  POLYHEAD_INLINE static I load_int(const void* p) { return _mm512_loadu_si512(p); }
+  POLYHEAD_INLINE static void store_int(void* p, I v) { _mm512_storeu_si512(p, v); }
+  POLYHEAD_INLINE static I bits(V v) { return _mm512_castps_si512(v); }
+  POLYHEAD_INLINE static V from_bits(I v) { return _mm512_castsi512_ps(v); }
+  POLYHEAD_INLINE static I and_int(I a, I b) { return _mm512_and_si512(a, b); }
+  /// Lanes in which `bit` (one bit a lane) is set in `words`.
+  POLYHEAD_INLINE static M test(I words, I bit) { return _mm512_test_epi32_mask(words, bit); }
+
+  /// 2^t, exactly 1 at 0 and exactly 0 at -inf, NaN for NaN; relative error 1.2e-7.
+  /// Degree 5 on [-1/2, 1/2]; vreduceps gives 0 at -inf, where t - round(t) would give NaN.
+  POLYHEAD_INLINE static V exp2(V t) {
+    const V n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const V r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    V p = _mm512_fmadd_ps(broadcast(kExp2C5), r, broadcast(kExp2C4));
+    p = _mm512_fmadd_ps(p, r, broadcast(kExp2C3));
+    p = _mm512_fmadd_ps(p, r, broadcast(kExp2C2));
+    p = _mm512_fmadd_ps(p, r, broadcast(kExp2C1));
+    p = _mm512_fmadd_ps(p, r, broadcast(1.0f));
+    return _mm512_scalef_ps(p, n);
+  }
+
+  /// The first n lanes; the rest are zero and their memory is not touched.
+  POLYHEAD_INLINE static V load_first(const float* p, int n) {
+    return _mm512_maskz_loadu_ps(static_cast<M>((1u << n) - 1u), p);
+  }
+  POLYHEAD_INLINE static void store_first(float* p, V v, int n) {
+    _mm512_mask_storeu_ps(p, static_cast<M>((1u << n) - 1u), v);
+  }
+  POLYHEAD_INLINE static V load_float16(const std::uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  POLYHEAD_INLINE static V load_bfloat16(const std::uint16_t* p) {
+    const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+  }
+  POLYHEAD_INLINE static void store_float16(std::uint16_t* p, V v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  /// Rounds to nearest even in integers, so that denormals and NaN come out as everywhere else.
+  POLYHEAD_INLINE static void store_bfloat16(std::uint16_t* p, V v) {
+    const __m512i b = _mm512_castps_si512(v);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(b, 16), _mm512_set1_epi32(1));
+    __m512i r = _mm512_add_epi32(_mm512_add_epi32(b, _mm512_set1_epi32(0x7fff)), odd);
+    const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    r = _mm512_mask_blend_epi32(nan, r, _mm512_or_si512(b, _mm512_set1_epi32(0x400000)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)));
+  }
+
+  /// Transposes a 16 x 16 block of 32-bit values in registers.
+  POLYHEAD_INLINE static void transpose(V (&r)[16]) {
+    V a[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      a[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+      a[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      r[4 * i + 0] = _mm512_shuffle_ps(a[4 * i], a[4 * i + 2], 0x44);
+      r[4 * i + 1] = _mm512_shuffle_ps(a[4 * i], a[4 * i + 2], 0xee);
+      r[4 * i + 2] = _mm512_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0x44);
+      r[4 * i + 3] = _mm512_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      a[i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88);
+      a[4 + i] = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd);
+      a[8 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
+      a[12 + i] = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      r[i] = _mm512_shuffle_f32x4(a[i], a[8 + i], 0x88);
+      r[4 + i] = _mm512_shuffle_f32x4(a[4 + i], a[12 + i], 0x88);
+      r[8 + i] = _mm512_shuffle_f32x4(a[i], a[8 + i], 0xdd);
+      r[12 + i] = _mm512_shuffle_f32x4(a[4 + i], a[12 + i], 0xdd);
+    }
+  }
+};

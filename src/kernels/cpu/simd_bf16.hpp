@@ -1,0 +1,23 @@
+// The bf16 dot product of AVX512_BF16. Included after simd_avx512.hpp, inside an ISA namespace that
+// has it.
+
+/// acc + a0 b0 + a1 b1, each lane a pair of bfloat16; one instruction, so one rounding order
+/// everywhere.
+struct DotBf16 {
+  POLYHEAD_INLINE static Simd::V dot(Simd::V a, Simd::V b, Simd::V acc) {
+    return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+  }
+  POLYHEAD_INLINE static Simd::V dot_masked(Simd::M m, Simd::V a, Simd::V b, Simd::V acc) {
+    return _mm512_mask_dpbf16_ps(acc, m, reinterpret_cast<__m512bh>(a),
+                                 reinterpret_cast<__m512bh>(b));
+  }
+};
+
+/// Rounds two rows to bfloat16 and pairs them lane by lane: `even` in the low half, `odd` in the
+/// high one.
+POLYHEAD_INLINE Simd::V round_to_pairs(Simd::V even, Simd::V odd) {
+  const __m512i halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even));
+  const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
+                                         8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, halves));
+}

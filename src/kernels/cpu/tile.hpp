@@ -1,0 +1,190 @@
+// One tile of query lanes: its state, its lanes' places, and what it may see of a key block.
+// Included inside an ISA namespace after rows.hpp.
+
+/// Running softmax state of a tile, lane by lane; o is [value_dim][kTile].
+/// max is the reference the sums are relative to, in score units; total sums the weights that
+/// multiply V (rounded ones for bfloat16), exact_total the unrounded ones. spread is sum p * (score
+/// - max), for the entropy.
+struct State {
+  float max[kTile], total[kTile], exact_total[kTile];
+  float spread[kTile], best[kTile];
+  std::int32_t best_key[kTile];
+  float* o;
+
+  void reset() {
+    for (int i = 0; i < kTile; ++i) {
+      max[i] = best[i] = -kInfinity;
+      total[i] = exact_total[i] = spread[i] = 0.0f;
+      best_key[i] = -1;
+    }
+  }
+};
+
+/// A run of keys of a block, in steps of 8, that vectors [first, last) of a tile look at. `full`:
+/// all of its pairs are visible.
+struct Segment {
+  int key_begin, key_end;
+  int first, last;
+  bool full;
+};
+
+struct Lanes {
+  int count = 0, vectors = 0;
+  std::int64_t query[kTile], head[kTile], q_pos[kTile];
+  std::int64_t begin[kTile], end[kTile];  // visible keys by structure
+  std::int64_t min_begin, max_begin, min_end, max_end;
+  float slope[kTile];
+
+  /// Rows first_row .. of a KV head. Lanes past the last row repeat it; their results are
+  /// discarded.
+  void place(const AttendCall& call, const Sequence& s, std::int64_t kv_head,
+             std::int64_t first_row, int rows) {
+    const std::int64_t group = call.group();
+    count = rows;
+    vectors = (rows + kLanes - 1) / kLanes;
+    min_begin = min_end = std::numeric_limits<std::int64_t>::max();
+    max_begin = max_end = 0;
+    std::int64_t token = first_row / group, member = first_row % group;
+    for (int i = 0; i < kTile; ++i) {
+      if (i >= rows) {
+        const int last = rows - 1;
+        query[i] = query[last], head[i] = head[last], q_pos[i] = q_pos[last];
+        begin[i] = begin[last], end[i] = end[last], slope[i] = slope[last];
+        continue;
+      }
+      query[i] = token;
+      head[i] = kv_head * group + member;
+      q_pos[i] = s.q_pos0 + token;
+      const KeyRange range = structural_range(call.mask, s, q_pos[i]);
+      begin[i] = range.begin;
+      end[i] = range.end;
+      min_begin = std::min(min_begin, begin[i]);
+      max_begin = std::max(max_begin, begin[i]);
+      min_end = std::min(min_end, end[i]);
+      max_end = std::max(max_end, end[i]);
+      slope[i] = 0.0f;
+      if (call.score.alibi) {
+        // Heads repeat every `group` lanes, and the closed form is a pow.
+        slope[i] = call.score.alibi_slopes
+                       ? call.score.alibi_slopes[head[i] * call.score.alibi_stride]
+                   : i >= group ? slope[i - group]
+                                : alibi_slope(head[i], call.q_heads);
+      }
+      if (++member == group) member = 0, ++token;
+    }
+  }
+};
+
+/// What the lanes of a tile see of one key block: nothing, everything, or segments with a word of
+/// 64 bits a lane.
+struct Sight {
+  enum Kind { nothing, everything, some } kind = nothing;
+  int segments = 0;
+  Segment segment[9];                            // at most one a group of 8 keys, and a sentinel
+  std::uint32_t words[2][kTile];                 // bit j of [j / 32][lane]: key j is visible
+  Simd::StoredMask masks[kKeyBlock * kVectors];  // by key and vector, filled by the softmax
+};
+
+/// Bits [begin, end) of a block that starts at key `block`.
+POLYHEAD_INLINE std::uint64_t range_word(std::int64_t begin, std::int64_t end, std::int64_t block) {
+  const std::int64_t low = std::max<std::int64_t>(begin - block, 0);
+  const std::int64_t high = std::min<std::int64_t>(end - block, kKeyBlock);
+  if (low >= high) return 0;
+  return (~std::uint64_t{0} >> (kKeyBlock - (high - low))) << low;
+}
+
+inline std::uint64_t document_word(const AttendCall& call, const Sequence& s, std::int64_t query,
+                                   std::int64_t block, std::int64_t n) {
+  const std::int64_t id = call.mask.q_documents.at(s.batch, s.token0 + query);
+  std::uint64_t word = 0;
+  for (std::int64_t j = 0; j < n; ++j) {
+    word |= std::uint64_t{call.mask.kv_documents.at(s.batch, s.kv_token0 + block + j) == id} << j;
+  }
+  return word;
+}
+
+/// The visibility word of one row: every part of the mask.
+inline std::uint64_t row_word(const AttendCall& call, const Sequence& s, std::int64_t head,
+                              std::int64_t query, std::int64_t begin, std::int64_t end,
+                              std::int64_t block, std::int64_t n) {
+  std::uint64_t word = range_word(begin, end, block);
+  if (word != 0 && call.mask.visible.data) {
+    word &= visibility_word(call.mask.visible, s.batch, head, query, block, n);
+  }
+  if (word != 0 && call.mask.q_documents.data) word &= document_word(call, s, query, block, n);
+  return word;
+}
+
+/// Cuts the block into segments from what each vector's lanes see, any of them and all of them.
+inline void cut_segments(Sight& sight, const std::uint64_t* any, const std::uint64_t* all,
+                         int vectors, int keys, bool one_segment) {
+  sight.segments = 0;
+  if (one_segment) {
+    sight.segment[sight.segments++] = {0, keys, 0, vectors, false};
+    return;
+  }
+  for (int key = 0; key < keys; key += 8) {
+    const std::uint64_t chunk = std::uint64_t{0xff} << key;
+    int first = vectors, last = 0;
+    for (int v = 0; v < vectors; ++v) {
+      if (any[v] & chunk) first = std::min(first, v), last = v + 1;
+    }
+    if (first >= last) continue;
+    const int end = std::min(key + 8, keys);
+    const std::uint64_t whole =
+        end - key == 8 ? chunk : (chunk & (~std::uint64_t{0} >> (kKeyBlock - end)));
+    bool full = true;
+    for (int v = first; v < last; ++v) full = full && (all[v] & whole) == whole;
+    if (sight.segments > 0) {
+      Segment& before = sight.segment[sight.segments - 1];
+      if (before.key_end == key && before.first == first && before.last == last &&
+          before.full == full) {
+        before.key_end = end;
+        continue;
+      }
+    }
+    sight.segment[sight.segments++] = {key, end, first, last, full};
+  }
+}
+
+/// Decides what the tile sees of keys [block, block + keys).
+inline void look(Sight& sight, const AttendCall& call, const Sequence& s, const Lanes& lanes,
+                 std::int64_t block, int keys) {
+  sight.kind = Sight::nothing;
+  if (block >= lanes.max_end || block + keys <= lanes.min_begin) return;
+  const bool tables = call.mask.visible.data || call.mask.q_documents.data;
+  const bool may_hide =
+      call.score.bias.data || call.score.custom_count > 0;  // a score of -inf hides its pair
+  if (!tables && !may_hide && block >= lanes.max_begin && block + keys <= lanes.min_end) {
+    sight.kind = Sight::everything;
+    return;
+  }
+  std::uint64_t any[kVectors] = {}, all[kVectors];
+  std::uint64_t word = 0;
+  for (int v = 0; v < lanes.vectors; ++v) {
+    all[v] = ~std::uint64_t{0};
+    for (int i = v * kLanes; i < (v + 1) * kLanes; ++i) {
+      if (i < lanes.count) {
+        word = row_word(call, s, lanes.head[i], lanes.query[i], lanes.begin[i], lanes.end[i], block,
+                        keys);
+      }
+      sight.words[0][i] = static_cast<std::uint32_t>(word);
+      sight.words[1][i] = static_cast<std::uint32_t>(word >> 32);
+      any[v] |= word;
+      all[v] &= word;
+    }
+  }
+  std::uint64_t seen = 0, whole = ~std::uint64_t{0};
+  for (int v = 0; v < lanes.vectors; ++v) seen |= any[v], whole &= all[v];
+  if (seen == 0) return;
+  const std::uint64_t block_word = ~std::uint64_t{0} >> (kKeyBlock - keys);
+  if (!may_hide && (whole & block_word) == block_word) {
+    sight.kind = Sight::everything;
+    return;
+  }
+  sight.kind = Sight::some;
+  if (may_hide) {
+    for (int v = 0; v < lanes.vectors; ++v) all[v] = 0;
+  }
+  cut_segments(sight, any, all, lanes.vectors, keys, call.score.custom_count > 0);
+}
