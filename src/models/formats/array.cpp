@@ -1,0 +1,61 @@
+#include "models/formats/array.hpp"
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace polyhead::inline v0::formats {
+
+std::int64_t element_count(std::span<const std::int64_t> shape) {
+  std::int64_t count = 1;
+  bool empty = false;
+  for (const std::int64_t extent : shape) {
+    if (extent < 0) return -1;
+    if (extent == 0) {
+      empty = true;
+    } else if (count > std::numeric_limits<std::int64_t>::max() / extent) {
+      return -1;  // refused even when another extent is 0: such a shape is a lie anyway
+    } else {
+      count *= extent;
+    }
+  }
+  return empty ? 0 : count;
+}
+
+detail::Layout dense_layout(std::span<const std::int64_t> shape, bool fortran) {
+  detail::Layout layout;
+  layout.axes = static_cast<int>(shape.size());
+  std::int64_t stride = 1;
+  for (std::size_t step = 0; step < shape.size(); ++step) {
+    const std::size_t axis = fortran ? step : shape.size() - 1 - step;
+    layout.extents[axis] = shape[axis];
+    layout.strides[axis] = stride;
+    if (shape[axis] > 0) stride *= shape[axis];
+  }
+  return layout;
+}
+
+Array array_at(const std::byte* data, ElementType type, const detail::Layout& layout, std::int64_t count,
+               std::shared_ptr<const void> owner) {
+  const auto bytes = static_cast<std::size_t>(element_bytes(type));
+  if (reinterpret_cast<std::uintptr_t>(data) % bytes == 0) return {ConstView(data, type, layout), std::move(owner)};
+  const std::size_t size = static_cast<std::size_t>(count) * bytes;
+  auto copy = std::make_shared<std::vector<std::byte>>(size);  // operator new aligns for every element type
+  if (size > 0) std::memcpy(copy->data(), data, size);
+  const std::byte* aligned = copy->data();
+  return {ConstView(aligned, type, layout), std::move(copy)};
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    text += (axis == 0 ? "" : ", ") + std::to_string(shape[axis]);
+  }
+  return text + "]";
+}
+
+std::string shape_text(const detail::Layout& layout) {
+  return shape_text({layout.extents.data(), static_cast<std::size_t>(layout.axes)});
+}
+
+}  // namespace polyhead::inline v0::formats

@@ -1,0 +1,99 @@
+#include "models/formats/output_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "models/formats/file_error.hpp"
+
+namespace polyhead::inline v0::formats {
+namespace {
+
+constexpr int kSlots = 64;                     // files being written at once that a signal handler can remove
+constexpr std::size_t kBufferBytes = 1 << 16;  // small writes are gathered up to this size
+
+// The names a signal handler removes: plain C strings that their OutputFile keeps alive while they are listed.
+std::atomic<const char*> unfinished[kSlots];
+
+int list_unfinished(const char* name) {
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const char* none = nullptr;
+    if (unfinished[slot].compare_exchange_strong(none, name)) return slot;
+  }
+  return -1;
+}
+
+}  // namespace
+
+OutputFile::OutputFile(const std::string& path) : path_(path), part_(path + ".part-" + std::to_string(::getpid())) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    throw FileError(path, "cannot be written: not a regular file");
+  }
+  slot_ = list_unfinished(part_.c_str());
+  descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) {
+    const int error = errno;
+    if (slot_ >= 0) unfinished[slot_] = nullptr;
+    throw FileError(path, std::string("cannot be written: ") + std::strerror(error));
+  }
+}
+
+OutputFile::~OutputFile() { close_and_remove(); }
+
+void OutputFile::close_and_remove() noexcept {
+  if (descriptor_ < 0) return;
+  ::close(std::exchange(descriptor_, -1));
+  ::unlink(part_.c_str());
+  if (slot_ >= 0) unfinished[slot_] = nullptr;
+}
+
+void OutputFile::write(const void* data, std::size_t bytes) {
+  if (bytes >= kBufferBytes) {
+    flush();
+    return write_through(static_cast<const char*>(data), bytes);
+  }
+  buffer_.append(static_cast<const char*>(data), bytes);
+  if (buffer_.size() >= kBufferBytes) flush();
+}
+
+void OutputFile::flush() {
+  write_through(buffer_.data(), buffer_.size());
+  buffer_.clear();
+}
+
+void OutputFile::write_through(const char* at, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t written = ::write(descriptor_, at, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw FileError(path_, std::string("cannot be written: ") + std::strerror(errno));
+    at += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+void OutputFile::commit() {
+  flush();
+  // A full disk may show itself only here.
+  if (::close(std::exchange(descriptor_, -1)) != 0 || std::rename(part_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(part_.c_str());
+    if (slot_ >= 0) unfinished[slot_] = nullptr;
+    throw FileError(path_, std::string("cannot be written: ") + std::strerror(error));
+  }
+  if (slot_ >= 0) unfinished[slot_] = nullptr;
+}
+
+void remove_unfinished_outputs() noexcept {
+  for (const auto& name : unfinished) {
+    if (const char* part = name.load()) ::unlink(part);
+  }
+}
+
+}  // namespace polyhead::inline v0::formats

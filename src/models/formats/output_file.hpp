@@ -1,0 +1,36 @@
+// A file that appears under its name only when it is complete.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace polyhead::inline v0::formats {
+
+/// Writes to `path` with ".part-PID" appended and renames it to `path` on commit(). Destroyed before that, or when
+/// the process is interrupted and its signal handler calls remove_unfinished_outputs(), nothing is left behind and
+/// what stood under `path` before is untouched. Throws FileError.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::string& path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(const void* data, std::size_t bytes);
+  void commit();
+
+ private:
+  void flush();
+  void write_through(const char* at, std::size_t bytes);
+  void close_and_remove() noexcept;
+
+  std::string path_, part_;
+  std::string buffer_;  ///< small writes gathered: strided arrays come an element at a time
+  int descriptor_ = -1;
+  int slot_ = -1;  ///< place in the list that remove_unfinished_outputs() walks
+};
+
+/// Removes the parts of all OutputFiles not yet committed. Safe to call in a signal handler, before leaving.
+void remove_unfinished_outputs() noexcept;
+
+}  // namespace polyhead::inline v0::formats
