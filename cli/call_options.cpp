@@ -1,0 +1,164 @@
+#include "cli/call_options.hpp"
+
+#include "cli/command.hpp"
+#include "polyhead/error.h"
+
+namespace polyhead::cli {
+namespace {
+
+constexpr const char* kMaskGroup = "Masks (together: a pair must pass all of them)";
+constexpr const char* kModifierGroup = "Modifiers (in this order)";
+
+Align align_of(const std::string& text) {
+  return text == "start" ? Align::start : text == "end" ? Align::end : Align::unstated;
+}
+
+Mask window_of(const std::string& text, Align align) {
+  const std::size_t comma = text.find(',');
+  try {
+    std::size_t used_left = 0, used_right = 0;
+    const std::string left = text.substr(0, comma), right = comma == std::string::npos ? "" : text.substr(comma + 1);
+    const long long from = std::stoll(left, &used_left), to = std::stoll(right, &used_right);
+    if (used_left == left.size() && used_right == right.size()) return window(from, to, align);
+  } catch (const InvalidArgument&) {
+    throw;
+  } catch (const std::logic_error&) {  // what stoll throws
+  }
+  throw UsageError("--window: '" + text + "' is not LEFT,RIGHT (two whole numbers, -1 for unbounded)");
+}
+
+}  // namespace
+
+void CallOptions::add_mask_options(CLI::App& app) {
+  app.add_flag("--causal", causal_, "A query sees the keys up to its own position")->group(kMaskGroup);
+  app.add_option("--align", align_,
+                 "Where queries stand among the keys: 'end', the last query sees the last key, or 'start'; to be "
+                 "stated when there are more keys than queries or fewer")
+      ->check(CLI::IsMember({"start", "end"}))
+      ->group(kMaskGroup);
+  app.add_option("--window", window_, "LEFT,RIGHT: keys that many positions before and after; -1 is unbounded")
+      ->group(kMaskGroup);
+  app.add_option("--prefix", prefix_, "Causal, but the first N keys are seen by all; a number, a list or a file")
+      ->group(kMaskGroup);
+  app.add_option("--lengths", lengths_, "Valid keys of each sequence: a list such as 5,7 or a file")->group(kMaskGroup);
+  app.add_option("--q-lengths", q_lengths_, "Valid queries of each sequence")->group(kMaskGroup)->needs("--lengths");
+  app.add_option("--documents", documents_, "Document id of each key (and query): equal ids see each other")
+      ->group(kMaskGroup);
+  app.add_option("--q-documents", q_documents_, "Document id of each query, where they differ from the keys'")
+      ->group(kMaskGroup)
+      ->needs("--documents");
+  app.add_option("--mask", mask_,
+                 "Boolean array, true may attend: [query, key], [head, query, key] or [batch, head, query, key], "
+                 "extents of 1 for all alike")
+      ->group(kMaskGroup);
+  app.add_flag("--packed-mask", packed_mask_, "The mask's rows are bits in bytes (numpy.packbits, bitorder='little')")
+      ->group(kMaskGroup)
+      ->needs("--mask");
+}
+
+void CallOptions::add_modifier_options(CLI::App& app) {
+  app.add_option("--scale", scale_, "Multiplies q.k (default 1/sqrt(head_dim))")->group(kModifierGroup);
+  app.add_option("--soft-cap", soft_cap_, "cap * tanh(score / cap)")->group(kModifierGroup);
+  app.add_option("--bias", bias_, "Array added to the scores, in the shapes of --mask; -inf hides")
+      ->group(kModifierGroup);
+  app.add_flag("--alibi", alibi_, "Minus slope * distance, slopes by the closed form")->group(kModifierGroup);
+  app.add_option("--alibi-slopes", slopes_, "The same with slopes of one's own, one a head: a list or a file")
+      ->group(kModifierGroup);
+  app.add_option("--sink", sink_, "One more logit a head, in the softmax's denominator only: a list or a file")
+      ->group(kModifierGroup);
+  app.add_option("--dropout", dropout_, "Probability of dropping a weight")->group(kModifierGroup);
+  app.add_option("--seed", seed_, "Seed of the dropout")->group(kModifierGroup)->needs("--dropout");
+  app.add_option("--sequence-ids", sequence_ids_, "Names the sequences to the dropout's random numbers")
+      ->group(kModifierGroup)
+      ->needs("--dropout");
+}
+
+bool CallOptions::modifies() const { return soft_cap_ != 0.0f || !bias_.empty() || alibi_ || !slopes_.empty(); }
+
+ConstView CallOptions::keep(Array array) {
+  kept_.push_back(std::move(array));
+  return kept_.back().view;
+}
+
+ConstView CallOptions::pair_table(const std::string& place, bool packed, const std::string& what, std::int64_t kv_len) {
+  ConstView view = keep(load_array(place));
+  if (view.layout.axes < 2 || view.layout.axes > 4) {
+    throw InvalidArgument(place + ": shape " + formats::shape_text(view.layout) + " (" + what +
+                          " takes [query, key], [head, query, key] or [batch, head, query, key])");
+  }
+  if (packed) {
+    const int key = view.layout.axes - 1;
+    if (view.type != ElementType::boolean || view.layout.extents[key] != (kv_len + 7) / 8 ||
+        view.layout.strides[key] != 1) {
+      throw InvalidArgument(place + ": a packed mask of " + std::to_string(kv_len) + " keys is uint8 with " +
+                            std::to_string((kv_len + 7) / 8) + " bytes a row, in C order; found " +
+                            element_name(view.type) + " " + formats::shape_text(view.layout));
+    }
+    view.type = ElementType::bit;
+    view.layout.extents[key] = kv_len;
+    for (int axis = 0; axis < key; ++axis) view.layout.strides[axis] *= 8;
+  }
+  return with_leading_axes(view, 4);
+}
+
+Mask CallOptions::mask_of(const AttentionArguments& call) {
+  const Align align = align_of(align_);
+  Mask mask;
+  if (causal_) mask = mask & polyhead::causal(align);
+  if (!window_.empty()) mask = mask & window_of(window_, align);
+  if (!prefix_.empty()) {
+    const Array lengths = load_integers(prefix_, "--prefix");
+    const bool one = lengths.view.layout.axes == 1 && lengths.view.layout.extents[0] == 1;
+    const std::int64_t first[] = {0};
+    mask = mask & (one ? prefix(static_cast<std::int64_t>(element(lengths.view, first)), align)
+                       : prefix(keep(lengths), align));
+  }
+  if (!lengths_.empty()) {
+    const ConstView keys = keep(load_integers(lengths_, "--lengths"));
+    mask = mask & lengths(keys, q_lengths_.empty() ? ConstView() : keep(load_integers(q_lengths_, "--q-lengths")));
+  }
+  if (!documents_.empty()) {
+    const ConstView keys = keep(load_integers(documents_, "--documents"));
+    const ConstView queries = q_documents_.empty() ? keys : keep(load_integers(q_documents_, "--q-documents"));
+    mask = mask & documents(with_leading_axes(queries, 2), with_leading_axes(keys, 2));
+  }
+  if (!mask_.empty()) mask = mask & boolean(pair_table(mask_, packed_mask_, "--mask", call.k.layout.extents[1]));
+  return mask;
+}
+
+void CallOptions::apply_modifiers(Modifiers& modifiers, std::int64_t kv_len) {
+  modifiers.scale = scale_;
+  modifiers.soft_cap = soft_cap_;
+  if (!bias_.empty()) modifiers.bias = pair_table(bias_, false, "--bias", kv_len);
+  modifiers.alibi.use_default_slopes = alibi_;
+  if (!slopes_.empty()) modifiers.alibi.slopes = keep(load_floats(slopes_, "--alibi-slopes"));
+  if (!sink_.empty()) modifiers.sink = keep(load_floats(sink_, "--sink"));
+  modifiers.dropout.probability = dropout_;
+  modifiers.dropout.seed = seed_;
+  if (!sequence_ids_.empty()) {
+    modifiers.dropout.sequence_ids = keep(load_integers(sequence_ids_, "--sequence-ids"));
+  }
+}
+
+void CallOptions::apply(AttentionArguments& call) {
+  kept_.clear();
+  call.mask = mask_of(call);
+  // Alignment also places ALiBi and dropout, which take it from the mask.
+  if (!align_.empty()) call.mask.align = align_of(align_);
+  apply_modifiers(call.modifiers, call.k.layout.extents[1]);
+}
+
+void RunOptions::add_options(CLI::App& app) {
+  app.add_option("--isa", isa_, "Instruction set: portable, avx2, avx512, avx512_bf16 (default: the best here)");
+  app.add_option("--threads", threads_, "Threads (default: POLYHEAD_THREADS, else all processors)")
+      ->check(CLI::PositiveNumber);
+}
+
+Options RunOptions::options() const {
+  Options options;
+  if (!isa_.empty()) options.isa = isa_from_name(isa_);
+  options.threads = threads_;
+  return options;
+}
+
+}  // namespace polyhead::cli

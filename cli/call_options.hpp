@@ -1,0 +1,54 @@
+// The masks and modifiers of a call as command-line options, shared by every subcommand that attends.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/arrays.hpp"
+#include "polyhead/attention.h"
+
+namespace polyhead::cli {
+
+/// What the user wrote; arrays are loaded when the call is made.
+class CallOptions {
+ public:
+  void add_mask_options(CLI::App& app);
+  void add_modifier_options(CLI::App& app);
+
+  /// Fills in mask and modifiers. The arrays they point to belong to this object. Needs q, k and v in place.
+  /// Throws UsageError, FileError or InvalidArgument.
+  void apply(AttentionArguments& call);
+
+  bool causal() const { return causal_; }
+  bool modifies() const;  ///< anything between scale and softmax
+
+ private:
+  Mask mask_of(const AttentionArguments& call);
+  void apply_modifiers(Modifiers& modifiers, std::int64_t kv_len);
+  ConstView keep(Array array);
+  ConstView pair_table(const std::string& place, bool packed, const std::string& what, std::int64_t kv_len);
+
+  bool causal_ = false, alibi_ = false, packed_mask_ = false;
+  std::string align_, window_, prefix_, lengths_, q_lengths_, documents_, q_documents_, mask_, bias_, slopes_, sink_;
+  std::string sequence_ids_;
+  std::optional<float> scale_;
+  float soft_cap_ = 0.0f, dropout_ = 0.0f;
+  std::uint64_t seed_ = 0;
+  std::vector<Array> kept_;
+};
+
+/// Which instruction set and how many threads.
+class RunOptions {
+ public:
+  void add_options(CLI::App& app);
+  Options options() const;
+
+ private:
+  std::string isa_;
+  int threads_ = 0;
+};
+
+}  // namespace polyhead::cli

@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <new>
+
+#include "cli/command.hpp"
+#include "cli/exit_codes.hpp"
+#include "polyhead/error.h"
+#include "polyhead/version.h"
+
+namespace polyhead::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "Example:\n"
+    "  polyhead explain --heads 2 --query cat\n\n"
+    "Exit status: 0 done; 1 an input was refused or something failed; 2 the command line makes no sense.\n"
+    "Environment: POLYHEAD_ISA and POLYHEAD_THREADS set defaults for --isa and --threads; NO_COLOR turns colour off.";
+
+int fail(const Console& console, const std::string& what, int status) {
+  console.err << "polyhead: " << what << '\n';
+  return status;
+}
+
+int parse_failed(const CLI::App& app, const CLI::ParseError& error, const Console& console) {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {  // --help and --version come here too
+    app.exit(error, console.out, console.err);
+    return kSuccess;
+  }
+  const auto chosen = app.get_subcommands();
+  const std::string help = chosen.empty() ? "polyhead" : "polyhead " + chosen.front()->get_name();
+  return fail(console, std::string(error.what()) + "\nTry '" + help + " --help'.", kBadUsage);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Command>> make_commands() {
+  std::vector<std::unique_ptr<Command>> commands;
+  commands.push_back(make_explain());
+  commands.push_back(make_attend());
+  commands.push_back(make_bench());
+  return commands;
+}
+
+int run_program(const std::vector<std::string>& arguments, const Console& console) {
+  CLI::App app("Exact multi-head attention: watch it work, run it on arrays, measure it.", "polyhead");
+  app.set_version_flag("--version", "polyhead " POLYHEAD_VERSION);
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  const std::vector<std::unique_ptr<Command>> commands = make_commands();
+  for (const auto& command : commands) {
+    CLI::App* sub = app.add_subcommand(command->name(), command->summary());
+    sub->set_help_flag("-h,--help", "Print this help and exit");
+    command->add_options(*sub);
+  }
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::ParseError& error) {
+    return parse_failed(app, error, console);
+  }
+  const auto chosen = std::find_if(commands.begin(), commands.end(),
+                                   [&](const auto& command) { return app.got_subcommand(command->name()); });
+  try {
+    (*chosen)->run(console);
+  } catch (const UsageError& error) {
+    return fail(console, std::string((*chosen)->name()) + ": " + error.what(), kBadUsage);
+  } catch (const std::bad_alloc&) {
+    return fail(console, "not enough memory", kFailure);
+  } catch (const std::exception& error) {
+    return fail(console, error.what(), kFailure);
+  }
+  console.out.flush();
+  return console.out.good() ? kSuccess : fail(console, "standard output could not be written", kFailure);
+}
+
+}  // namespace polyhead::cli

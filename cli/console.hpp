@@ -1,0 +1,43 @@
+// Where the program writes: results to `out`, progress and messages to `err`.
+#pragma once
+
+#include <chrono>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+namespace polyhead::cli {
+
+enum class Style { heading, faint, good, bad, key };
+
+struct Console {
+  std::ostream& out;
+  std::ostream& err;
+  bool out_colour = false;    ///< escape sequences may be written to `out`
+  bool err_terminal = false;  ///< a person watches `err`: progress may be shown there
+
+  /// `text` in a style, or just `text` where `out` takes no colour.
+  std::string styled(Style style, std::string_view text) const;
+};
+
+/// The process's own streams. Colour needs a terminal, an unset or empty NO_COLOR (no-color.org) and a TERM other
+/// than "dumb".
+Console standard_console();
+
+/// One line of progress on a terminal, rewritten in place and removed at the end; nothing elsewhere.
+class Progress {
+ public:
+  explicit Progress(const Console& console) : console_(console) {}
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(const std::string& line);
+  void clear();
+
+ private:
+  const Console& console_;
+  bool shown_ = false;
+};
+
+}  // namespace polyhead::cli
