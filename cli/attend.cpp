@@ -1,0 +1,309 @@
+// polyhead attend: attention over arrays in files.
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/call_options.hpp"
+#include "cli/command.hpp"
+#include "cli/table.hpp"
+#include "models/formats/file_error.hpp"
+#include "models/formats/npy.hpp"
+#include "polyhead/error.h"
+#include "polyhead/inspect.h"
+
+namespace polyhead::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kExample =
+    "q, k and v are .npy files, or FILE.safetensors:NAME, of 2 axes [tokens, dim], 3 [tokens, heads, dim] or 4\n"
+    "[batch, tokens, heads, dim]; float16, bfloat16, float32, or float64, which becomes float32. Files are mapped, not\n"
+    "copied: do not write to them meanwhile. Results appear under their names when they are complete.\n\n"
+    "Examples:\n"
+    "  polyhead attend q.npy k.npy v.npy -o out.npy --causal\n"
+    "  polyhead attend q.npy k.npy v.npy -o out.npy --window 511,0 --align end --lse lse.npy\n"
+    "  polyhead attend q.npy k.npy v.npy -o out.npy --weights weights.npy --weights-heads 0,3 --weights-queries 0:16\n"
+    "  polyhead attend q.npy k.npy v.npy --describe";
+
+ElementType type_from_name(const std::string& name) {
+  if (name == "float16") return ElementType::float16;
+  if (name == "bfloat16") return ElementType::bfloat16;
+  return ElementType::float32;
+}
+
+/// A result: its array in the order of the axes that the files have, and the view the library writes to.
+struct Result {
+  std::string path;
+  OwnedArray array;
+  View view;
+};
+
+class Attend : public Command {
+ public:
+  const char* name() const override { return "attend"; }
+  const char* summary() const override { return "Attention over arrays in files"; }
+  void add_options(CLI::App& app) override;
+  void run(const Console& console) override;
+
+ private:
+  void add_result_options(CLI::App& app);
+  void load(AttentionArguments& call);
+  ConstView input(const std::string& place, const char* what);
+  View rows_result(const std::string& path, ElementType type, const AttentionArguments& call, std::int64_t dim);
+  void make_results(AttentionArguments& call);
+  void make_weights(const AttentionArguments& call, const Options& options);
+  ElementType out_type(const AttentionArguments& call) const;
+  void report(const Console& console, const AttentionArguments& call, const Options& options, double seconds) const;
+
+  std::string q_, k_, v_, out_, type_, out_type_, q_offsets_, kv_offsets_, q_start_;
+  std::string lse_, weights_, weights_heads_, weights_queries_, entropy_, max_weight_, max_key_;
+  std::string layout_ = "bthd";
+  bool json_ = false, describe_ = false;
+  CallOptions call_;
+  RunOptions run_;
+
+  int axes_ = 0;  ///< of q's file: results have as many
+  std::vector<Array> kept_;
+  std::vector<Result> results_;
+};
+
+void Attend::add_options(CLI::App& app) {
+  app.add_option("q", q_, "Queries")->required();
+  app.add_option("k", k_, "Keys")->required();
+  app.add_option("v", v_, "Values")->required();
+  app.add_option("-o,--out", out_, "Where the output goes, a .npy file shaped as q");
+  app.add_option("--layout", layout_, "Axes: bthd is [batch, tokens, heads, dim], bhtd [batch, heads, tokens, dim]")
+      ->check(CLI::IsMember({"bthd", "bhtd"}));
+  app.add_option("--type", type_, "Convert q, k and v to this type first: float32, float16 or bfloat16")
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
+  app.add_option("--out-type", out_type_, "Type of the output: float32 or float16 (default: float16 where q's file is)")
+      ->check(CLI::IsMember({"float32", "float16"}));
+  app.add_option("--q-offsets", q_offsets_, "Ragged batch: where each sequence begins in [tokens, heads, dim], and the end");
+  app.add_option("--kv-offsets", kv_offsets_, "The same for keys and values");
+  app.add_option("--q-start", q_start_, "Position of each sequence's first query, instead of --align");
+  add_result_options(app);
+  call_.add_mask_options(app);
+  call_.add_modifier_options(app);
+  run_.add_options(app);
+  app.add_flag("--describe", describe_, "Say how the call would be cut and run, and do not run it");
+  app.add_flag("--json", json_, "Print the summary as JSON");
+  app.footer(kExample);
+}
+
+void Attend::add_result_options(CLI::App& app) {
+  const char* group = "More results (.npy files)";
+  app.add_option("--lse", lse_, "Logarithm of each row's sum of exp(score)")->group(group);
+  app.add_option("--weights", weights_, "Exact weights, [heads, queries, keys], with a batch in front where q has one")->group(group);
+  app.add_option("--weights-heads", weights_heads_, "Of these heads (default: all)")->group(group)->needs("--weights");
+  app.add_option("--weights-queries", weights_queries_, "FIRST:COUNT, of these queries (default: all)")
+      ->group(group)
+      ->needs("--weights");
+  app.add_option("--entropy", entropy_, "Entropy of each row's weights, nats")->group(group);
+  app.add_option("--max-weight", max_weight_, "Largest weight of each row")->group(group);
+  app.add_option("--max-key", max_key_, "The key of the largest weight of each row")->group(group);
+}
+
+ConstView Attend::input(const std::string& place, const char* what) {
+  Array array = load_array(place);
+  const ElementType type = array.view.type;
+  if (type != ElementType::float32 && type != ElementType::float16 && type != ElementType::bfloat16) {
+    throw formats::FileError(place, std::string("has type ") + element_name(type) + " (" + what +
+                                        " takes float32, float16, bfloat16 or float64)");
+  }
+  if (!type_.empty()) array = converted(array, type_from_name(type_));
+  kept_.push_back(array);
+  return array.view;
+}
+
+void Attend::load(AttentionArguments& call) {
+  const AxisOrder order = layout_ == "bhtd" ? AxisOrder::bhtd : AxisOrder::bthd;
+  const ConstView q = input(q_, "q"), k = input(k_, "k"), v = input(v_, "v");
+  axes_ = q.layout.axes;
+  if (k.layout.axes != axes_ || v.layout.axes != axes_) {
+    throw InvalidArgument("attend: q has " + std::to_string(axes_) + " axes, k " + std::to_string(k.layout.axes) +
+                          " and v " + std::to_string(v.layout.axes) + " (expected the same number)");
+  }
+  if (q_offsets_.empty() != kv_offsets_.empty()) throw UsageError("--q-offsets and --kv-offsets come together");
+  if (!q_offsets_.empty()) {
+    if (axes_ != 3 || order == AxisOrder::bhtd) {
+      throw InvalidArgument("attend: a ragged batch has 3 axes [tokens, heads, dim], q has " +
+                            formats::shape_text(q.layout));
+    }
+    call.q = q;
+    call.k = k;
+    call.v = v;
+    for (const auto& [text, offsets, what] : {std::tuple(&q_offsets_, &call.q_offsets, "--q-offsets"),
+                                              std::tuple(&kv_offsets_, &call.kv_offsets, "--kv-offsets")}) {
+      kept_.push_back(load_integers(*text, what));
+      *offsets = kept_.back().view;
+    }
+  } else {
+    call.q = as_batch_tokens_heads_dim(q, order, "attend: q");
+    call.k = as_batch_tokens_heads_dim(k, order, "attend: k");
+    call.v = as_batch_tokens_heads_dim(v, order, "attend: v");
+  }
+  if (!q_start_.empty()) {
+    kept_.push_back(load_integers(q_start_, "--q-start"));
+    call.q_start = kept_.back().view;
+  }
+}
+
+ElementType Attend::out_type(const AttentionArguments& call) const {
+  if (!out_type_.empty()) return type_from_name(out_type_);
+  return type_.empty() && call.q.type == ElementType::float16 ? ElementType::float16 : ElementType::float32;
+}
+
+void drop_axis(detail::Layout& layout, int axis) {
+  for (int i = axis; i + 1 < layout.axes; ++i) {
+    layout.extents[i] = layout.extents[i + 1];
+    layout.strides[i] = layout.strides[i + 1];
+  }
+  --layout.axes;
+}
+
+/// A result with a row for each query and head, `dim` numbers each (-1: one, without an axis), laid out as q's file.
+View Attend::rows_result(const std::string& path, ElementType type, const AttentionArguments& call, std::int64_t dim) {
+  const detail::Layout& q = call.q.layout;
+  const bool ragged = call.q_offsets.given(), heads_first = layout_ == "bhtd" && axes_ > 2;
+  const std::int64_t batch = ragged ? 1 : q.extents[0], tokens = q.extents[ragged ? 0 : 1], heads = q.extents[ragged ? 1 : 2];
+  std::vector<std::int64_t> extents{batch, heads_first ? heads : tokens, heads_first ? tokens : heads};
+  if (dim >= 0) extents.push_back(dim);
+  OwnedArray array = allocate(type, extents);
+  View view = array.view;
+  if (heads_first) {
+    std::swap(view.layout.extents[1], view.layout.extents[2]);
+    std::swap(view.layout.strides[1], view.layout.strides[2]);
+  }
+  if (ragged) drop_axis(view.layout, 0);
+  // The file has the axes of q's: no batch where that has none, no heads where that has two axes.
+  if (axes_ == 2) drop_axis(array.array.view.layout, 2);
+  if (axes_ <= 3) drop_axis(array.array.view.layout, 0);
+  results_.push_back({path, array, view});
+  return view;
+}
+
+void Attend::make_results(AttentionArguments& call) {
+  const int last = call.v.layout.axes - 1;
+  call.out = rows_result(out_, out_type(call), call, call.v.layout.extents[last]);
+  if (!lse_.empty() || !weights_.empty()) call.lse = rows_result(lse_, ElementType::float32, call, -1);
+  if (!entropy_.empty()) call.statistics.entropy = rows_result(entropy_, ElementType::float32, call, -1);
+  if (!max_weight_.empty()) call.statistics.max_weight = rows_result(max_weight_, ElementType::float32, call, -1);
+  if (!max_key_.empty()) call.statistics.max_key = rows_result(max_key_, ElementType::int64, call, -1);
+}
+
+void Attend::make_weights(const AttentionArguments& call, const Options& options) {
+  if (weights_.empty()) return;
+  if (call.q_offsets.given()) throw UsageError("--weights is not available for a ragged batch: pass one sequence at a time");
+  InspectArguments wanted;
+  const detail::Layout &q = call.q.layout, &k = call.k.layout;
+  std::int64_t heads = q.extents[2], count = q.extents[1];
+  if (!weights_heads_.empty()) {
+    kept_.push_back(load_integers(weights_heads_, "--weights-heads"));
+    wanted.heads = kept_.back().view;
+    heads = wanted.heads.layout.extents[0];
+  }
+  if (!weights_queries_.empty()) {
+    const std::size_t colon = weights_queries_.find(':');
+    std::size_t used = 0, used_count = 0;
+    bool good = colon != std::string::npos;
+    try {
+      if (good) {
+        wanted.first_query = std::stoll(weights_queries_.substr(0, colon), &used);
+        count = std::stoll(weights_queries_.substr(colon + 1), &used_count);
+      }
+    } catch (const std::logic_error&) {
+      good = false;
+    }
+    if (!good || used != colon || used_count != weights_queries_.size() - colon - 1 || count < 0) {
+      throw UsageError("--weights-queries: '" + weights_queries_ + "' is not FIRST:COUNT");
+    }
+  }
+  const std::int64_t extents[] = {q.extents[0], heads, count, k.extents[1]};
+  OwnedArray weights = allocate(ElementType::float32, extents);
+  wanted.weights = weights.view;
+  inspect(call, wanted, options);
+  if (axes_ < 4) drop_axis(weights.array.view.layout, 0);
+  results_.push_back({weights_, weights, weights.view});
+}
+
+void Attend::report(const Console& console, const AttentionArguments& call, const Options& options,
+                    double seconds) const {
+  ordered_json summary;
+  summary["isa"] = isa_name(resolve_isa(options.isa));
+  summary["seconds"] = seconds;
+  for (const auto& [what, view] : {std::pair("q", call.q), std::pair("k", call.k), std::pair("v", call.v)}) {
+    const auto begin = view.layout.extents.begin();
+    summary[what] = {{"type", element_name(view.type)},
+                     {"shape", std::vector<std::int64_t>(begin, begin + view.layout.axes)}};
+  }
+  summary["results"] = ordered_json::array();
+  for (const Result& result : results_) {
+    if (result.path.empty()) continue;
+    const ConstView& view = result.array.array.view;
+    const auto begin = view.layout.extents.begin();
+    summary["results"].push_back({{"file", result.path},
+                                  {"type", element_name(view.type)},
+                                  {"shape", std::vector<std::int64_t>(begin, begin + view.layout.axes)}});
+  }
+  if (json_) {
+    console.out << summary.dump(1) << '\n';
+    return;
+  }
+  Table table({Table::Align::left, Table::Align::left, Table::Align::left});
+  for (const Result& result : results_) {
+    if (result.path.empty()) continue;
+    const ConstView& view = result.array.array.view;
+    table.row({printable(result.path), element_name(view.type), formats::shape_text(view.layout)});
+  }
+  table.print(console);
+  console.out << console.styled(Style::faint, "  " + fixed(seconds * 1e3, 3) + " ms on " +
+                                                  isa_name(resolve_isa(options.isa))) << '\n';
+}
+
+void Attend::run(const Console& console) {
+  const Options options = run_.options();
+  AttentionArguments call;
+  load(call);
+  call_.apply(call);
+  if (out_.empty() && !describe_) throw UsageError("-o FILE is needed (or --describe)");
+  make_results(call);
+  if (describe_) {
+    const detail::Layout &q = call.q.layout, &k = call.k.layout, &v = call.v.layout;
+    const int tokens = call.q_offsets.given() ? 0 : 1;
+    Limits limits;
+    limits.batch = call.q_offsets.given() ? call.q_offsets.layout.extents[0] - 1 : q.extents[0];
+    limits.q_len = q.extents[tokens];
+    limits.kv_len = k.extents[tokens];
+    limits.q_heads = q.extents[tokens + 1];
+    limits.kv_heads = k.extents[tokens + 1];
+    limits.head_dim = q.extents[tokens + 2];
+    limits.value_dim = v.extents[tokens + 2];
+    limits.q_type = call.q.type;
+    limits.kv_type = call.k.type;
+    const std::string text = Plan(limits, options).describe(call);
+    if (json_) console.out << ordered_json{{"plan", text}}.dump(1) << '\n';
+    else console.out << text << '\n';
+    return;
+  }
+  Progress progress(console);
+  progress.show("attending ...");
+  const auto begin = std::chrono::steady_clock::now();
+  attention(call, options);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  make_weights(call, options);
+  for (const Result& result : results_) {
+    if (result.path.empty()) continue;
+    progress.show("writing " + printable(result.path) + " ...");
+    formats::write_npy(result.path, result.array.array.view);
+  }
+  progress.clear();
+  report(console, call, options, seconds);
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_attend() { return std::make_unique<Attend>(); }
+
+}  // namespace polyhead::cli

@@ -1,0 +1,347 @@
+// polyhead explain: every number of a call of attention, as a textbook prints them.
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+
+#include "cli/call_options.hpp"
+#include "cli/command.hpp"
+#include "cli/explain_print.hpp"
+#include "cli/five_tokens.hpp"
+#include "models/formats/file_error.hpp"
+#include "polyhead/error.h"
+
+namespace polyhead::cli {
+namespace {
+
+using formats::FileError;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr std::int64_t kMaxRows = 256;  // queries traced at once: every pair of every head is kept
+
+constexpr const char* kExample =
+    "Without files it shows five tokens, \"The cat sat on mat\", model_dim 4.\n\n"
+    "Examples:\n"
+    "  polyhead explain                                   one head of 4 dimensions\n"
+    "  polyhead explain --heads 2 --causal                two heads, causal\n"
+    "  polyhead explain --heads 2 --query cat             one row, the products written out\n"
+    "  polyhead explain --columns 0-1,0-1                 both heads on the same columns\n"
+    "  polyhead explain --heads 2 --prune 0               what the output loses without head 0\n"
+    "  polyhead explain --q q.npy --k k.npy --v v.npy --query 17 --json\n"
+    "  polyhead explain --q m.safetensors:q --k m.safetensors:k --v m.safetensors:v --heads 8 --query 0";
+
+class Explain : public Command {
+ public:
+  const char* name() const override { return "explain"; }
+  const char* summary() const override { return "Show every number of a call, as a textbook does"; }
+  void add_options(CLI::App& app) override;
+  void run(const Console& console) override;
+
+ private:
+  void read_example(const std::string& text, const std::string& path);
+  void read_arrays();
+  ExplainInput input_of(const std::vector<Columns>& columns) const;
+  std::vector<Columns> chosen_columns(std::int64_t heads) const;
+  std::optional<std::int64_t> chosen_query(const ExplainInput& input) const;
+  ordered_json exercises(const Options& options) const;
+  Array output_projection(std::int64_t in) const;
+
+  std::string example_, q_, k_, v_, tokens_text_, query_, columns_, w_o_;
+  std::string order_ = "bthd", w_o_order_ = "out-in";
+  std::int64_t heads_ = 0, batch_ = 0;
+  std::vector<std::int64_t> pruned_;
+  bool json_ = false, exercises_ = false;
+  CallOptions call_;
+  RunOptions run_;
+
+  Array rows_q_, rows_k_, rows_v_;  ///< as read
+  std::vector<std::string> tokens_;
+};
+
+void Explain::add_options(CLI::App& app) {
+  app.add_option("example", example_, "JSON file {tokens, q, k, v}: rows of all heads side by side");
+  const char* inputs = "Arrays instead (.npy, or FILE.safetensors:NAME)";
+  app.add_option("--q", q_, "[tokens, model_dim], or with axes for heads and batch")->group(inputs);
+  app.add_option("--k", k_, "the same for keys")->group(inputs);
+  app.add_option("--v", v_, "the same for values")->group(inputs);
+  app.add_option("--layout", order_, "Axes: bthd is [batch, tokens, heads, dim], bhtd [batch, heads, tokens, dim]")
+      ->check(CLI::IsMember({"bthd", "bhtd"}))
+      ->group(inputs);
+  app.add_option("--batch", batch_, "Which sequence to show")->check(CLI::NonNegativeNumber)->group(inputs);
+  app.add_option("--tokens", tokens_text_, "Names of the tokens, separated by commas")->group(inputs);
+  app.add_option("--heads", heads_, "Cut rows into that many heads (default 1)")->check(CLI::PositiveNumber);
+  app.add_option("--columns", columns_, "Columns of each head, e.g. 0-1,2-3; heads may share columns");
+  app.add_option("--query", query_, "One query row, by its index or its token, with every product written out");
+  app.add_option("--wo", w_o_, "Output projection W_O: .npy, .safetensors:NAME or a JSON matrix");
+  app.add_option("--wo-order", w_o_order_, "W_O's axes: out-in (as layers keep it) or in-out (as textbooks write it)")
+      ->check(CLI::IsMember({"out-in", "in-out"}));
+  app.add_option("--prune", pruned_, "Also show the output without this head")->delimiter(',');
+  app.add_flag("--exercises", exercises_, "Every case of the textbook at once: 1, 2 and 4 heads, causal, and so on");
+  app.add_flag("--json", json_, "Print JSON, every number in full");
+  call_.add_mask_options(app);
+  call_.add_modifier_options(app);
+  run_.add_options(app);
+  app.footer(kExample);
+}
+
+/// A JSON list of equally long lists of numbers.
+Array matrix_of(const json& from, const std::string& path, const std::string& name) {
+  const auto refuse = [&](const std::string& what) { throw FileError(path, name + " " + what); };
+  if (!from.is_array() || from.empty() || !from[0].is_array()) refuse("is not a list of rows");
+  const std::int64_t extents[] = {static_cast<std::int64_t>(from.size()), static_cast<std::int64_t>(from[0].size())};
+  const OwnedArray matrix = allocate(ElementType::float32, extents);
+  auto* out = static_cast<float*>(matrix.view.data);
+  for (const json& row : from) {
+    if (!row.is_array() || row.size() != from[0].size()) refuse("has rows of different lengths");
+    for (const json& number : row) {
+      if (!number.is_number()) refuse("holds something else than numbers");
+      *out++ = number.get<float>();
+    }
+  }
+  return matrix.array;
+}
+
+json parse_json(const std::string& text, const std::string& path) {
+  try {
+    return json::parse(text);
+  } catch (const json::exception& error) {
+    throw FileError(path, std::string("is not JSON: ") + error.what());
+  }
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) throw FileError(path, "cannot be read");
+  return text.str();
+}
+
+void Explain::read_example(const std::string& text, const std::string& path) {
+  const json example = parse_json(text, path);
+  if (!example.is_object()) throw FileError(path, "is not a table with tokens, q, k and v");
+  for (const char* key : {"q", "k", "v"}) {
+    if (!example.contains(key)) throw FileError(path, std::string("has no '") + key + "'");
+  }
+  rows_q_ = matrix_of(example["q"], path, "q");
+  rows_k_ = matrix_of(example["k"], path, "k");
+  rows_v_ = matrix_of(example["v"], path, "v");
+  if (example.contains("tokens")) {
+    try {
+      tokens_ = example["tokens"].get<std::vector<std::string>>();
+    } catch (const json::exception&) {
+      throw FileError(path, "tokens is not a list of strings");
+    }
+  }
+}
+
+void Explain::read_arrays() {
+  if (q_.empty() && k_.empty() && v_.empty()) {
+    if (example_.empty()) return read_example(kFiveTokens, "examples/five_tokens.json");
+    return read_example(read_text(example_), example_);
+  }
+  if (!example_.empty()) throw UsageError("an example file and --q, --k, --v exclude each other");
+  if (q_.empty() || k_.empty() || v_.empty()) throw UsageError("--q, --k and --v come together");
+  rows_q_ = load_array(q_);
+  rows_k_ = load_array(k_);
+  rows_v_ = load_array(v_);
+}
+
+std::int64_t whole(const std::string& text, const std::string& what) {
+  std::size_t used = 0;
+  long long value = -1;
+  try {
+    value = std::stoll(text, &used);
+  } catch (const std::logic_error&) {
+  }
+  if (text.empty() || used != text.size() || value < 0) throw UsageError(what + ": '" + text + "' is not a whole number");
+  return value;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> pieces;
+  std::istringstream stream(text);
+  for (std::string piece; std::getline(stream, piece, ',');) pieces.push_back(piece);
+  return pieces;
+}
+
+std::vector<Columns> Explain::chosen_columns(std::int64_t heads) const {
+  std::vector<Columns> columns;
+  if (!columns_.empty()) {
+    for (const std::string& piece : split(columns_)) {
+      const std::size_t dash = piece.find('-');
+      const std::int64_t first = whole(piece.substr(0, dash), "--columns");
+      const std::int64_t last = dash == std::string::npos ? first : whole(piece.substr(dash + 1), "--columns");
+      if (last < first) throw UsageError("--columns: " + piece + " runs backwards");
+      columns.push_back({first, last});
+    }
+    return columns;
+  }
+  const std::int64_t model_dim = rows_q_.view.layout.extents[1];
+  if (heads < 1 || model_dim % heads != 0 || model_dim == 0) {
+    throw InvalidArgument("explain: model_dim (" + std::to_string(model_dim) + ") is not a multiple of --heads (" +
+                          std::to_string(heads) + ")");
+  }
+  const std::int64_t dim = model_dim / heads;
+  for (std::int64_t h = 0; h < heads; ++h) columns.push_back({h * dim, (h + 1) * dim - 1});
+  return columns;
+}
+
+std::vector<std::string> names_of(const std::vector<std::string>& tokens, std::int64_t count, const char* what) {
+  if (tokens.empty()) {
+    std::vector<std::string> names;
+    for (std::int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
+    return names;
+  }
+  if (static_cast<std::int64_t>(tokens.size()) != count) {
+    throw InvalidArgument("explain: " + std::to_string(tokens.size()) + " tokens are named, " + what + " has " +
+                          std::to_string(count));
+  }
+  return tokens;
+}
+
+Array Explain::output_projection(std::int64_t in) const {
+  if (w_o_.empty()) return {};
+  Array w_o = w_o_.ends_with(".json") ? matrix_of(parse_json(read_text(w_o_), w_o_), w_o_, "W_O") : load_array(w_o_);
+  detail::Layout& layout = w_o.view.layout;
+  if (w_o_order_ == "in-out") {
+    std::swap(layout.extents[0], layout.extents[1]);
+    std::swap(layout.strides[0], layout.strides[1]);
+  }
+  if (layout.axes != 2 || layout.extents[1] != in) {
+    throw InvalidArgument("explain: --wo has shape " + formats::shape_text(layout) + " as [out, in] (expected [out, " +
+                          std::to_string(in) + "])");
+  }
+  return w_o;
+}
+
+ExplainInput Explain::input_of(const std::vector<Columns>& columns) const {
+  ExplainInput input;
+  if (!columns.empty()) {
+    input = cut_heads(rows_q_, rows_k_, rows_v_, columns);
+  } else {
+    const AxisOrder order = order_ == "bhtd" ? AxisOrder::bhtd : AxisOrder::bthd;
+    input.q = {as_batch_tokens_heads_dim(rows_q_.view, order, "explain: q"), rows_q_.owner};
+    input.k = {as_batch_tokens_heads_dim(rows_k_.view, order, "explain: k"), rows_k_.owner};
+    input.v = {as_batch_tokens_heads_dim(rows_v_.view, order, "explain: v"), rows_v_.owner};
+    input.batch = batch_;
+  }
+  const detail::Layout &q = input.q.view.layout, &k = input.k.view.layout;
+  input.k_tokens = names_of(tokens_, k.extents[1], "k");
+  input.q_tokens = q.extents[1] == k.extents[1] ? input.k_tokens : names_of({}, q.extents[1], "q");
+  input.w_o = output_projection(q.extents[2] * input.v.view.layout.extents[3]);
+  return input;
+}
+
+std::optional<std::int64_t> Explain::chosen_query(const ExplainInput& input) const {
+  const auto count = static_cast<std::int64_t>(input.q_tokens.size());
+  if (query_.empty()) {
+    if (count <= kMaxRows) return std::nullopt;
+    throw UsageError(std::to_string(count) + " queries are too many to show at once; choose one with --query");
+  }
+  if (query_.find_first_not_of("0123456789") == std::string::npos) {
+    const std::int64_t index = whole(query_, "--query");
+    if (index < count) return index;
+    throw InvalidArgument("explain: --query " + query_ + " (queries are 0 to " + std::to_string(count - 1) + ")");
+  }
+  const auto found = std::find(input.q_tokens.begin(), input.q_tokens.end(), query_);
+  if (found == input.q_tokens.end()) throw InvalidArgument("explain: no token is '" + query_ + "'");
+  if (std::find(found + 1, input.q_tokens.end(), query_) != input.q_tokens.end()) {
+    throw InvalidArgument("explain: more than one token is '" + query_ + "'; choose one by its index");
+  }
+  return found - input.q_tokens.begin();
+}
+
+json rows_json(const Array& rows) {
+  json matrix = json::array();
+  for (std::int64_t i = 0; i < rows.view.layout.extents[0]; ++i) {
+    json& row = matrix.emplace_back(json::array());
+    for (std::int64_t j = 0; j < rows.view.layout.extents[1]; ++j) {
+      const std::int64_t index[] = {i, j};
+      row.push_back(element(rows.view, index));
+    }
+  }
+  return matrix;
+}
+
+/// The textbook's exercises on rows of four columns and more: every block in one object.
+ordered_json Explain::exercises(const Options& options) const {
+  const std::int64_t model_dim = rows_q_.view.layout.extents[1];
+  const auto one = [&](const std::vector<Columns>& columns, bool causal, bool swapped, std::vector<std::int64_t> heads) {
+    ExplainInput input = input_of(columns);
+    if (swapped) {  // the permutation that swaps the two halves
+      const std::int64_t extents[] = {model_dim, model_dim};
+      const OwnedArray w_o = allocate(ElementType::float32, extents);
+      auto* weights = static_cast<float*>(w_o.view.data);
+      for (std::int64_t i = 0; i < model_dim; ++i) weights[i * model_dim + (i + model_dim / 2) % model_dim] = 1.0f;
+      input.w_o = w_o.array;
+    }
+    AttentionArguments call;
+    if (causal) call.mask = polyhead::causal();
+    const Case made = explain_case(input, call, std::nullopt, options);
+    std::vector<Pruned> pruned;
+    for (const std::int64_t head : heads) pruned.push_back(prune(made, head));
+    return case_json(made, input, pruned);
+  };
+  ordered_json all;
+  all["tokens"] = names_of(tokens_, rows_q_.view.layout.extents[0], "q");
+  all["q"] = rows_json(rows_q_);
+  all["k"] = rows_json(rows_k_);
+  all["v"] = rows_json(rows_v_);
+  for (const std::int64_t heads : {1, 2, 4}) all["cases"].push_back(one(chosen_columns(heads), false, false, {}));
+  all["cases"].push_back(one(chosen_columns(2), true, false, {}));
+  const Columns half{0, model_dim / 2 - 1};
+  all["identical_subspaces"] = one({half, half}, false, false, {});
+  all["output_projection"] = one(chosen_columns(2), false, true, {})["output_projection"];
+  all["pruning"] = one(chosen_columns(2), false, false, {0, 1})["pruning"];
+  return all;
+}
+
+void Explain::run(const Console& console) {
+  read_arrays();
+  if (!tokens_text_.empty()) tokens_ = split(tokens_text_);
+  const Options options = run_.options();
+  const bool whole_rows = rows_q_.view.layout.axes == 2 && rows_k_.view.layout.axes == 2 && rows_v_.view.layout.axes == 2;
+  if (exercises_) {
+    if (!whole_rows) throw UsageError("--exercises needs rows [tokens, model_dim]");
+    console.out << exercises(options).dump(1) << '\n';
+    return;
+  }
+  if (!whole_rows && (heads_ != 0 || !columns_.empty())) {
+    throw UsageError("--heads and --columns cut rows [tokens, model_dim]; these arrays have an axis of heads already");
+  }
+  const ExplainInput input =
+      input_of(whole_rows ? chosen_columns(heads_ == 0 ? 1 : heads_) : std::vector<Columns>());
+  AttentionArguments call;
+  call.q = input.q.view;
+  call.k = input.k.view;
+  call.v = input.v.view;
+  call_.apply(call);
+  const std::optional<std::int64_t> query = chosen_query(input);
+  Case shown = explain_case(input, call, query, options);
+  shown.modified = call_.modifies();
+  std::vector<Pruned> pruned;
+  for (const std::int64_t head : pruned_) pruned.push_back(prune(shown, head));
+  if (json_) {
+    ordered_json result;
+    result["tokens"] = input.k_tokens;
+    if (whole_rows) {
+      result["q"] = rows_json(rows_q_);
+      result["k"] = rows_json(rows_k_);
+      result["v"] = rows_json(rows_v_);
+    }
+    result.update(case_json(shown, input, pruned));
+    console.out << result.dump(1) << '\n';
+  } else if (query) {
+    print_row(console, shown, input, pruned);
+  } else {
+    print_matrices(console, shown, input, pruned);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_explain() { return std::make_unique<Explain>(); }
+
+}  // namespace polyhead::cli

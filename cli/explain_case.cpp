@@ -1,0 +1,176 @@
+#include "cli/explain_case.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "polyhead/error.h"
+#include "polyhead/explain.h"
+
+namespace polyhead::cli {
+namespace {
+
+Array gather_columns(const Array& rows, const std::vector<Columns>& columns, const char* what) {
+  const std::int64_t tokens = rows.view.layout.extents[0], width = rows.view.layout.extents[1];
+  const std::int64_t heads = static_cast<std::int64_t>(columns.size()), dim = columns.front().count();
+  for (const Columns& c : columns) {
+    if (c.first < 0 || c.last >= width || c.count() != dim) {
+      throw InvalidArgument("explain: columns " + std::to_string(c.first) + "-" + std::to_string(c.last) + " of " + what +
+                            ", which has " + std::to_string(width) + " columns (each head takes " +
+                            std::to_string(dim) + ")");
+    }
+  }
+  const std::int64_t extents[] = {1, tokens, heads, dim};
+  const OwnedArray heads_of = allocate(ElementType::float32, extents);
+  auto* out = static_cast<float*>(heads_of.view.data);
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    for (const Columns& c : columns) {
+      for (std::int64_t i = c.first; i <= c.last; ++i) {
+        const std::int64_t index[] = {token, i};
+        *out++ = static_cast<float>(element(rows.view, index));
+      }
+    }
+  }
+  return heads_of.array;
+}
+
+/// rows . w_o, with w_o as the textbook writes it, [in, out].
+Matrix project(const Matrix& rows, const Matrix& w_o) {
+  Matrix projected;
+  for (const std::vector<double>& row : rows) {
+    std::vector<double>& out = projected.emplace_back(w_o.empty() ? 0 : w_o.front().size(), 0.0);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      for (std::size_t j = 0; j < out.size(); ++j) out[j] += row[i] * w_o[i][j];
+    }
+  }
+  return projected;
+}
+
+Matrix transposed(const ConstView& w_o) {
+  Matrix matrix(static_cast<std::size_t>(w_o.layout.extents[1]));
+  for (std::int64_t in = 0; in < w_o.layout.extents[1]; ++in) {
+    for (std::int64_t out = 0; out < w_o.layout.extents[0]; ++out) {
+      const std::int64_t index[] = {out, in};
+      matrix[static_cast<std::size_t>(in)].push_back(element(w_o, index));
+    }
+  }
+  return matrix;
+}
+
+void add_row(HeadNumbers& head, HeadTrace& trace) {
+  head.head = trace.head;
+  head.kv_head = trace.kv_head;
+  head.q.push_back(std::move(trace.q));
+  head.k = std::move(trace.k);  // the same for every query
+  head.v = std::move(trace.v);
+  head.products.push_back(std::move(trace.products));
+  head.scaled.push_back(std::move(trace.scaled));
+  head.modified.push_back(std::move(trace.modified));
+  head.masked.push_back(std::move(trace.masked));
+  head.weights.push_back(std::move(trace.dropped));
+  head.output.push_back(std::move(trace.output));
+  head.lse.push_back(trace.lse);
+}
+
+Matrix mean_weights(const std::vector<HeadNumbers>& heads) {
+  Matrix mean = heads.front().weights;
+  for (std::size_t h = 1; h < heads.size(); ++h) {
+    for (std::size_t i = 0; i < mean.size(); ++i) {
+      for (std::size_t j = 0; j < mean[i].size(); ++j) mean[i][j] += heads[h].weights[i][j];
+    }
+  }
+  for (std::vector<double>& row : mean) {
+    for (double& weight : row) weight /= static_cast<double>(heads.size());
+  }
+  return mean;
+}
+
+/// What attention() itself makes of the same call, against the trace.
+double compare_with_attention(AttentionArguments call, const Case& traced, std::int64_t batch, const Options& options) {
+  const detail::Layout& q = call.q.layout;
+  const std::int64_t extents[] = {q.extents[0], q.extents[1], q.extents[2], call.v.layout.extents[3]};
+  const OwnedArray out = allocate(ElementType::float32, extents);
+  call.out = out.view;
+  attention(call, options);
+  double difference = 0.0;
+  for (std::size_t row = 0; row < traced.queries.size(); ++row) {
+    for (std::int64_t h = 0; h < extents[2]; ++h) {
+      for (std::int64_t i = 0; i < extents[3]; ++i) {
+        const std::int64_t index[] = {batch, traced.queries[row], h, i};
+        const double exact = traced.concatenated[row][static_cast<std::size_t>(h * extents[3] + i)];
+        const double distance = std::abs(element(out.array.view, index) - exact);
+        if (!(distance <= difference)) difference = distance;  // a NaN shows
+      }
+    }
+  }
+  return difference;
+}
+
+}  // namespace
+
+ExplainInput cut_heads(const Array& q, const Array& k, const Array& v, const std::vector<Columns>& columns) {
+  ExplainInput input;
+  input.q = gather_columns(q, columns, "q");
+  input.k = gather_columns(k, columns, "k");
+  input.v = gather_columns(v, columns, "v");
+  input.columns = columns;
+  return input;
+}
+
+Case explain_case(const ExplainInput& input, AttentionArguments call, std::optional<std::int64_t> query,
+                  const Options& options) {
+  call.q = input.q.view;
+  call.k = input.k.view;
+  call.v = input.v.view;
+  const detail::Layout& q = call.q.layout;
+  Case result;
+  result.q_heads = q.extents[2];
+  result.head_dim = q.extents[3];
+  result.value_dim = call.v.layout.extents[3];
+  result.causal = call.mask.causal;
+  const std::int64_t first = query.value_or(0), end = query ? *query + 1 : q.extents[1];
+  for (std::int64_t i = first; i < end; ++i) {
+    RowTrace trace = explain(call, {.head = -1, .query = i, .batch = input.batch}, input.w_o.view);
+    result.heads.resize(trace.heads.size());
+    result.queries.push_back(i);
+    result.scale = trace.scale;
+    result.kv_len = trace.kv_len;
+    for (std::size_t h = 0; h < trace.heads.size(); ++h) {
+      result.masked = result.masked || trace.heads[h].masked != trace.heads[h].modified;
+      add_row(result.heads[h], trace.heads[h]);
+    }
+    result.concatenated.push_back(std::move(trace.concatenated));
+    if (input.w_o.view.given()) result.projected.push_back(std::move(trace.projected));
+  }
+  if (input.w_o.view.given()) result.w_o = transposed(input.w_o.view);
+  if (!result.heads.empty()) result.mean_weights = mean_weights(result.heads);
+  result.isa = isa_name(resolve_isa(options.isa));
+  result.difference = compare_with_attention(call, result, input.batch, options);
+  return result;
+}
+
+Pruned prune(const Case& of, std::int64_t head) {
+  if (head < 0 || head >= of.q_heads) {
+    throw InvalidArgument("explain: --prune " + std::to_string(head) + " (heads are 0 to " +
+                          std::to_string(of.q_heads - 1) + ")");
+  }
+  Pruned pruned;
+  pruned.head = head;
+  Matrix kept = of.concatenated;
+  for (std::vector<double>& row : kept) {
+    std::fill_n(row.begin() + head * of.value_dim, of.value_dim, 0.0);
+  }
+  const bool projects = !of.w_o.empty();
+  pruned.output = projects ? project(kept, of.w_o) : kept;
+  const Matrix& whole = projects ? of.projected : of.concatenated;
+  double squares = 0.0;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    for (std::size_t j = 0; j < whole[i].size(); ++j) {
+      const double change = whole[i][j] - pruned.output[i][j];
+      squares += change * change;
+    }
+  }
+  pruned.norm = std::sqrt(squares);
+  return pruned;
+}
+
+}  // namespace polyhead::cli

@@ -1,0 +1,349 @@
+#include "cli/explain_print.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "cli/table.hpp"
+
+namespace polyhead::cli {
+namespace {
+
+constexpr std::size_t kMaxColumns = 16;  // keys a matrix shows side by side before it is cut in the middle
+constexpr std::size_t kMaxNumbers = 8;   // numbers of a vector before it is cut
+constexpr std::size_t kMaxKeys = 40;     // lines of a row's table before the lightest keys are left out
+
+/// Indices 0 .. count - 1, or the first and last ones with a -1 between them where there are too many.
+std::vector<int> chosen(std::size_t count, std::size_t most) {
+  std::vector<int> indices;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (count <= most || i < most / 2 || i >= count - most / 2) indices.push_back(static_cast<int>(i));
+    else if (indices.back() != -1) indices.push_back(-1);
+  }
+  return indices;
+}
+
+/// Numbers of a vector in columns as wide as the widest number of the tables it stands in.
+std::string numbers(const std::vector<double>& values, std::size_t width) {
+  std::string text;
+  for (const int i : chosen(values.size(), kMaxNumbers)) {
+    const std::string shown = i < 0 ? "…" : fixed(values[static_cast<std::size_t>(i)]);
+    if (!text.empty()) text += "  ";
+    if (i >= 0 && shown.size() < width) text.append(width - shown.size(), ' ');
+    text += shown;
+  }
+  return text;
+}
+
+std::size_t widest(const Matrix& matrix) {
+  std::size_t width = 0;
+  for (const std::vector<double>& row : matrix) {
+    for (const int i : chosen(row.size(), kMaxNumbers)) {
+      if (i >= 0) width = std::max(width, fixed(row[static_cast<std::size_t>(i)]).size());
+    }
+  }
+  return width;
+}
+
+std::string token(const std::vector<std::string>& tokens, std::int64_t index) {
+  return printable(tokens[static_cast<std::size_t>(index)]);
+}
+
+void step(const Console& console, int& number, const std::string& title, const std::string& remark = "") {
+  console.out << '\n' << "  " << console.styled(Style::heading, std::to_string(++number) + "  " + title);
+  if (!remark.empty()) console.out << console.styled(Style::faint, "   " + remark);
+  console.out << '\n';
+}
+
+/// A square root where it is one: "1/√2 = 0.7071".
+std::string scale_text(const Case& shown) {
+  const double root = 1.0 / std::sqrt(static_cast<double>(shown.head_dim));
+  const std::string value = fixed(shown.scale);
+  if (std::abs(shown.scale - root) > 1e-6 * root) return value;
+  return "1/√" + std::to_string(shown.head_dim) + " = " + value;
+}
+
+std::string head_title(const HeadNumbers& head, const Case& shown, const ExplainInput& input) {
+  std::string title = "Head " + std::to_string(head.head);
+  const auto h = static_cast<std::size_t>(head.head);
+  if (h < input.columns.size()) {
+    const Columns& c = input.columns[h];
+    title += c.count() == 1 ? "   column " + std::to_string(c.first)
+                            : "   columns " + std::to_string(c.first) + "-" + std::to_string(c.last);
+    title += " of q, k and v";
+  } else if (head.kv_head != head.head) {
+    title += "   reads key/value head " + std::to_string(head.kv_head);
+  }
+  (void)shown;
+  return title;
+}
+
+void print_head_title(const Console& console, const HeadNumbers& head, const Case& shown, const ExplainInput& input) {
+  const std::string title = head_title(head, shown, input);
+  std::string line;
+  for (std::size_t i = 0; i < std::max<std::size_t>(display_width(title), 40); ++i) line += "─";
+  console.out << '\n' << console.styled(Style::key, title) << '\n' << console.styled(Style::faint, line) << '\n';
+}
+
+std::string joined(const std::vector<std::string>& tokens) {
+  std::string text;
+  for (const int i : chosen(tokens.size(), kMaxColumns)) {
+    text += (text.empty() ? "" : " ") + (i < 0 ? std::string("…") : token(tokens, i));
+  }
+  return text;
+}
+
+void print_title(const Console& console, const Case& shown, const ExplainInput& input) {
+  console.out << console.styled(Style::heading, "Attention(Q, K, V) = softmax(scale · Q Kᵀ) V") << "\n\n";
+  Table table({Table::Align::left, Table::Align::left});
+  table.row({"tokens", std::to_string(input.k_tokens.size()) + "   " + joined(input.k_tokens)});
+  if (input.q_tokens != input.k_tokens) {
+    table.row({"queries", std::to_string(input.q_tokens.size()) + "   " + joined(input.q_tokens)});
+  }
+  std::string heads = std::to_string(shown.q_heads) + "   of " + std::to_string(shown.head_dim) +
+                      (shown.head_dim == 1 ? " dimension" : " dimensions") + (shown.q_heads == 1 ? "" : " each");
+  table.row({"heads", heads});
+  table.row({"scale", scale_text(shown)});
+  table.row({"mask", shown.causal ? "causal: a token sees itself and the tokens before it"
+                                  : shown.masked ? "as given" : "none: every token sees every token"});
+  table.print(console);
+}
+
+void print_vectors(const Console& console, const HeadNumbers& head, const Case& shown, const ExplainInput& input) {
+  const std::size_t width = std::max({widest(head.q), widest(head.k), widest(head.v)});
+  if (input.q_tokens == input.k_tokens && shown.queries.size() == input.k_tokens.size()) {
+    Table table({Table::Align::left, Table::Align::left, Table::Align::left, Table::Align::left});
+    table.header({"", "  query q", "  key k", "  value v"});
+    for (std::size_t i = 0; i < head.k.size(); ++i) {
+      table.row({token(input.k_tokens, static_cast<std::int64_t>(i)), "  " + numbers(head.q[i], width),
+                 "  " + numbers(head.k[i], width), "  " + numbers(head.v[i], width)});
+    }
+    return table.print(console);
+  }
+  Table queries({Table::Align::left, Table::Align::left});
+  queries.header({"", "  query q"});
+  for (std::size_t row = 0; row < shown.queries.size(); ++row) {
+    queries.row({token(input.q_tokens, shown.queries[row]), "  " + numbers(head.q[row], width)});
+  }
+  queries.print(console);
+  Table keys({Table::Align::left, Table::Align::left, Table::Align::left});
+  keys.header({"", "  key k", "  value v"});
+  for (std::size_t j = 0; j < head.k.size(); ++j) {
+    keys.row({token(input.k_tokens, static_cast<std::int64_t>(j)), "  " + numbers(head.k[j], width),
+              "  " + numbers(head.v[j], width)});
+  }
+  keys.print(console);
+}
+
+/// A line a query, a column a key; `last` is one more column where it has a title.
+void print_pairs(const Console& console, const Matrix& pairs, const Case& shown, const ExplainInput& input,
+                 const std::string& last_title = "", const std::vector<double>* last = nullptr) {
+  const std::vector<int> keys = chosen(pairs.empty() ? 0 : pairs.front().size(), kMaxColumns);
+  Table table = Table::numbers(keys.size() + (last != nullptr ? 1 : 0));
+  std::vector<std::string> header{""};
+  for (const int j : keys) header.push_back(j < 0 ? "…" : token(input.k_tokens, j));
+  if (last != nullptr) header.push_back("  " + last_title);
+  table.header(std::move(header));
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    std::vector<std::string> cells{token(input.q_tokens, shown.queries[i])};
+    for (const int j : keys) cells.push_back(j < 0 ? "…" : fixed(pairs[i][static_cast<std::size_t>(j)]));
+    if (last != nullptr) cells.push_back("  " + fixed((*last)[i]));
+    table.row(std::move(cells));
+  }
+  table.print(console);
+}
+
+/// A line a query and its vector, heads set apart where `dim` is given.
+void print_rows(const Console& console, const Matrix& rows, const Case& shown, const ExplainInput& input,
+                std::int64_t dim = 0) {
+  const std::size_t width = widest(rows);
+  const std::size_t heads = dim > 0 && !rows.empty() ? rows.front().size() / static_cast<std::size_t>(dim) : 1;
+  const std::vector<int> blocks = chosen(heads, kMaxNumbers);
+  Table table(std::vector<Table::Align>(blocks.size() + 1, Table::Align::left));
+  std::vector<std::string> header{""};
+  for (const int h : blocks) header.push_back(h < 0 ? "…" : heads > 1 ? "  head " + std::to_string(h) : "");
+  if (heads > 1) table.header(std::move(header));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::vector<std::string> cells{token(input.q_tokens, shown.queries[i])};
+    for (const int h : blocks) {
+      const std::size_t each = rows[i].size() / heads, begin = static_cast<std::size_t>(std::max(h, 0)) * each;
+      const std::vector<double> block(rows[i].begin() + static_cast<std::ptrdiff_t>(begin),
+                                      rows[i].begin() + static_cast<std::ptrdiff_t>(begin + each));
+      cells.push_back(h < 0 ? "…" : "  " + numbers(block, width));
+    }
+    table.row(std::move(cells));
+  }
+  table.print(console);
+}
+
+void print_plain_matrix(const Console& console, const Matrix& matrix) {
+  Table table({Table::Align::left});
+  const std::size_t width = widest(matrix);
+  for (const int i : chosen(matrix.size(), kMaxColumns)) {
+    table.row({i < 0 ? "…" : numbers(matrix[static_cast<std::size_t>(i)], width)});
+  }
+  table.print(console);
+}
+
+/// What follows the heads: concatenation, projection, means, pruning and the library's own answer.
+void print_all_heads(const Console& console, const Case& shown, const ExplainInput& input,
+                     const std::vector<Pruned>& pruned) {
+  int number = 0;
+  console.out << '\n' << console.styled(Style::key, shown.q_heads == 1 ? "Result" : "All heads") << '\n'
+              << console.styled(Style::faint, "────────────────────────────────────────") << '\n';
+  if (shown.q_heads > 1) {
+    step(console, number, "Mean of the heads' weights");
+    print_pairs(console, shown.mean_weights, shown, input);
+  }
+  step(console, number, "Output", shown.q_heads > 1 ? "the heads' outputs side by side" : "");
+  print_rows(console, shown.concatenated, shown, input, shown.value_dim);
+  if (!shown.w_o.empty()) {
+    step(console, number, "Output projection W_O");
+    print_plain_matrix(console, shown.w_o);
+    step(console, number, "Projected output", "output · W_O");
+    print_rows(console, shown.projected, shown, input);
+  }
+  for (const Pruned& one : pruned) {
+    step(console, number, "Output without head " + std::to_string(one.head),
+         "moves by " + fixed(one.norm) + " (L2 norm of the difference)");
+    print_rows(console, one.output, shown, input);
+  }
+  char difference[32];
+  std::snprintf(difference, sizeof difference, "%.1e", shown.difference);
+  console.out << '\n' << console.styled(Style::faint, "  Computed in double precision; attention() on " + shown.isa +
+                                                        " gives the same to " + difference + ".") << '\n';
+}
+
+}  // namespace
+
+void print_matrices(const Console& console, const Case& shown, const ExplainInput& input,
+                    const std::vector<Pruned>& pruned) {
+  print_title(console, shown, input);
+  for (const HeadNumbers& head : shown.heads) {
+    int number = 0;
+    print_head_title(console, head, shown, input);
+    step(console, number, "Queries, keys and values");
+    print_vectors(console, head, shown, input);
+    step(console, number, "Scores", "q · k, a line a query, a column a key");
+    print_pairs(console, head.products, shown, input);
+    step(console, number, "Scaled scores", "times " + scale_text(shown));
+    print_pairs(console, head.scaled, shown, input);
+    if (shown.modified) {
+      step(console, number, "Modified scores", "soft-cap, bias, ALiBi");
+      print_pairs(console, head.modified, shown, input);
+    }
+    if (shown.masked) {
+      step(console, number, "Masked scores", "hidden pairs become -inf");
+      print_pairs(console, head.masked, shown, input);
+    }
+    step(console, number, "Weights", "softmax of each line; lse is the logarithm of its denominator");
+    print_pairs(console, head.weights, shown, input, "lse", &head.lse);
+    step(console, number, shown.q_heads > 1 ? "Output of the head" : "Output", "weights · v");
+    print_rows(console, head.output, shown, input);
+  }
+  print_all_heads(console, shown, input, pruned);
+}
+
+namespace {
+
+/// "0·0 + 2·1" for short vectors of short numbers; else nothing.
+std::string written_out(const std::vector<double>& q, const std::vector<double>& k) {
+  if (q.size() > 4) return "";
+  std::string text;
+  const auto number = [](double value) {
+    char shown[32];
+    std::snprintf(shown, sizeof shown, "%.4g", value);
+    return value < 0 ? "(" + std::string(shown) + ")" : std::string(shown);
+  };
+  for (std::size_t i = 0; i < q.size(); ++i) text += (i == 0 ? "" : " + ") + number(q[i]) + "·" + number(k[i]);
+  return text;
+}
+
+/// The keys to print, in their order: all of them, or the heaviest.
+std::vector<std::size_t> keys_to_print(const std::vector<double>& weights) {
+  std::vector<std::size_t> keys(weights.size());
+  for (std::size_t j = 0; j < keys.size(); ++j) keys[j] = j;
+  if (keys.size() <= kMaxKeys) return keys;
+  std::stable_sort(keys.begin(), keys.end(), [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
+  keys.resize(kMaxKeys);
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+void print_head_row(const Console& console, const HeadNumbers& head, const Case& shown, const ExplainInput& input) {
+  const std::size_t width = std::max({widest(head.q), widest(head.k), widest(head.v)});
+  const std::vector<double>& masked = head.masked[0];
+  const double largest = masked.empty() ? 0.0 : *std::max_element(masked.begin(), masked.end());
+  const bool visible = largest > -HUGE_VAL;
+  const bool products = !head.k.empty() && !written_out(head.q[0], head.k[0]).empty();
+  console.out << "\n  q = [ " << numbers(head.q[0], width) << " ]\n\n";
+
+  using Align = Table::Align;
+  std::vector<Align> columns{Align::left, Align::left};
+  std::vector<std::string> header{"key", "  k"};
+  const auto column = [&](const char* title, Align align) {
+    columns.push_back(align);
+    header.push_back(std::string("  ") + title);
+  };
+  if (products) column("q · k", Align::left);
+  column(products ? "" : "q · k", Align::right);
+  column("scaled", Align::right);
+  if (shown.modified) column("modified", Align::right);
+  if (shown.masked) column("masked", Align::right);
+  column("e^(s - max)", Align::right);
+  column("weight", Align::right);
+  column("weight · v", Align::left);
+  Table table(columns);
+  table.header(header);
+
+  const std::vector<std::size_t> keys = keys_to_print(head.weights[0]);
+  double total = 0.0, weight_total = 0.0;
+  for (std::size_t j = 0; j < masked.size(); ++j) {
+    if (visible) total += std::exp(masked[j] - largest);
+    weight_total += head.weights[0][j];
+  }
+  for (const std::size_t j : keys) {
+    std::vector<std::string> cells{token(input.k_tokens, static_cast<std::int64_t>(j)), "  " + numbers(head.k[j], width)};
+    if (products) cells.push_back("  " + written_out(head.q[0], head.k[j]) + " =");
+    cells.push_back((products ? "" : "  ") + fixed(head.products[0][j]));
+    cells.push_back("  " + fixed(head.scaled[0][j]));
+    if (shown.modified) cells.push_back("  " + fixed(head.modified[0][j]));
+    if (shown.masked) cells.push_back("  " + fixed(masked[j]));
+    cells.push_back("  " + fixed(visible ? std::exp(masked[j] - largest) : 0.0));
+    cells.push_back("  " + fixed(head.weights[0][j]));
+    std::vector<double> share = head.v[j];
+    for (double& value : share) value = head.weights[0][j] == 0.0 ? 0.0 : value * head.weights[0][j];
+    cells.push_back("  " + numbers(share, width));
+    table.row(std::move(cells));
+  }
+  table.rule();
+  std::vector<std::string> sums(columns.size());
+  sums[0] = "sum";
+  sums[columns.size() - 3] = fixed(total);
+  sums[columns.size() - 2] = fixed(weight_total);
+  sums[columns.size() - 1] = "  " + numbers(head.output[0], width);
+  table.row(std::move(sums));
+  table.print(console);
+  if (keys.size() < masked.size()) {
+    console.out << console.styled(Style::faint, "  The " + std::to_string(keys.size()) + " heaviest of " +
+                                                    grouped(static_cast<long long>(masked.size())) +
+                                                    " keys; --json prints them all.") << '\n';
+  }
+  console.out << "\n  output = [ " << numbers(head.output[0], width) << " ]   lse = " << fixed(head.lse[0]) << '\n';
+}
+
+}  // namespace
+
+void print_row(const Console& console, const Case& shown, const ExplainInput& input, const std::vector<Pruned>& pruned) {
+  print_title(console, shown, input);
+  const std::int64_t query = shown.queries.front();
+  console.out << '\n' << console.styled(Style::heading, "Query " + std::to_string(query) + "   " +
+                                                          token(input.q_tokens, query)) << '\n';
+  for (const HeadNumbers& head : shown.heads) {
+    print_head_title(console, head, shown, input);
+    print_head_row(console, head, shown, input);
+  }
+  print_all_heads(console, shown, input, pruned);
+}
+
+}  // namespace polyhead::cli
