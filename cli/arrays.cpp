@@ -23,8 +23,10 @@ bool is_written_out(const std::string& text) {
 std::vector<std::string> pieces_of(const std::string& text) {
   std::vector<std::string> pieces(1);
   for (const char c : text) {
-    if (c == ',') pieces.emplace_back();
-    else if (c != ' ') pieces.back() += c;
+    if (c == ',')
+      pieces.emplace_back();
+    else if (c != ' ')
+      pieces.back() += c;
   }
   return pieces;
 }
@@ -39,14 +41,16 @@ Array numbers_written_out(const std::string& text, const std::string& what, Pars
     } catch (const std::exception&) {
       used = 0;
     }
-    if (piece.empty() || used != piece.size()) throw UsageError(what + ": '" + piece + "' is not a number it takes");
+    if (piece.empty() || used != piece.size())
+      throw UsageError(what + ": '" + piece + "' is not a number it takes");
   }
   const ConstView view(values->data(), {static_cast<std::int64_t>(values->size())});
   return {view, std::move(values)};
 }
 
 bool is_floating(ElementType type) {
-  return type == ElementType::float32 || type == ElementType::float16 || type == ElementType::bfloat16;
+  return type == ElementType::float32 || type == ElementType::float16 ||
+         type == ElementType::bfloat16;
 }
 
 float load_float(const std::byte* at, ElementType type) {
@@ -65,7 +69,8 @@ void store_float(std::byte* at, ElementType type, float value) {
     std::memcpy(at, &value, sizeof value);
     return;
   }
-  const std::uint16_t bits = type == ElementType::float16 ? to_float16(value).bits : to_bfloat16(value).bits;
+  const std::uint16_t bits =
+      type == ElementType::float16 ? to_float16(value).bits : to_bfloat16(value).bits;
   std::memcpy(at, &bits, sizeof bits);
 }
 
@@ -74,7 +79,8 @@ template <class Visit>
 void for_each_offset(const ConstView& view, int axis, std::int64_t offset, const Visit& visit) {
   if (axis == view.layout.axes) return visit(offset);
   const std::int64_t step = view.layout.strides[axis] * element_bytes(view.type);
-  for (std::int64_t i = 0; i < view.layout.extents[axis]; ++i) for_each_offset(view, axis + 1, offset + i * step, visit);
+  for (std::int64_t i = 0; i < view.layout.extents[axis]; ++i)
+    for_each_offset(view, axis + 1, offset + i * step, visit);
 }
 
 }  // namespace
@@ -87,41 +93,45 @@ Array load_array(const std::string& place) {
   }
   if (place.ends_with(kSafetensors)) {
     const std::vector<std::string> names = formats::Safetensors(place).names();
-    throw formats::FileError(place, "which tensor? Write " + place + ":" + (names.empty() ? "NAME" : names.front()));
+    throw formats::FileError(
+        place, "which tensor? Write " + place + ":" + (names.empty() ? "NAME" : names.front()));
   }
   return formats::read_npy(place);
 }
 
 Array load_integers(const std::string& text, const std::string& what) {
   if (is_written_out(text)) {
-    return numbers_written_out<std::int64_t>(text, what,
-                                             [](const std::string& s, std::size_t* n) { return std::stoll(s, n); });
+    return numbers_written_out<std::int64_t>(
+        text, what, [](const std::string& s, std::size_t* n) { return std::stoll(s, n); });
   }
   Array array = load_array(text);
   if (array.view.type != ElementType::int32 && array.view.type != ElementType::int64) {
-    throw formats::FileError(text, std::string("has type ") + element_name(array.view.type) + " (" + what +
-                                       " takes int32 or int64)");
+    throw formats::FileError(text, std::string("has type ") + element_name(array.view.type) + " (" +
+                                       what + " takes int32 or int64)");
   }
   return array;
 }
 
 Array load_floats(const std::string& text, const std::string& what) {
   if (is_written_out(text)) {
-    return numbers_written_out<float>(text, what,
-                                      [](const std::string& s, std::size_t* n) { return std::stof(s, n); });
+    return numbers_written_out<float>(
+        text, what, [](const std::string& s, std::size_t* n) { return std::stof(s, n); });
   }
   Array array = load_array(text);
   if (!is_floating(array.view.type)) {
-    throw formats::FileError(text, std::string("has type ") + element_name(array.view.type) + " (" + what +
-                                       " takes float32, float16 or bfloat16)");
+    throw formats::FileError(text, std::string("has type ") + element_name(array.view.type) + " (" +
+                                       what + " takes float32, float16 or bfloat16)");
   }
   return converted(array, ElementType::float32);
 }
 
 OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents) {
   const std::int64_t count = formats::element_count(extents);
-  if (count < 0) throw InvalidArgument("a result of shape " + formats::shape_text(extents) + " cannot be addressed");
-  auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(count * element_bytes(type)));
+  if (count < 0)
+    throw InvalidArgument("a result of shape " + formats::shape_text(extents) +
+                          " cannot be addressed");
+  auto bytes = std::make_shared<std::vector<std::byte>>(
+      static_cast<std::size_t>(count * element_bytes(type)));
   const View view(bytes->data(), type, formats::dense_layout(extents));
   return {{view, std::move(bytes)}, view};
 }
@@ -129,10 +139,12 @@ OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents) {
 Array converted(const Array& array, ElementType type) {
   if (array.view.type == type) return array;
   const ConstView& from = array.view;
-  const std::span<const std::int64_t> extents(from.layout.extents.data(), static_cast<std::size_t>(from.layout.axes));
+  const std::span<const std::int64_t> extents(from.layout.extents.data(),
+                                              static_cast<std::size_t>(from.layout.axes));
   OwnedArray to = allocate(type, extents);
   auto* out = static_cast<std::byte*>(to.view.data);
   const auto* in = static_cast<const std::byte*>(from.data);
+  if (formats::element_count(extents) == 0) return to.array;  // the other extents may be huge
   for_each_offset(from, 0, 0, [&](std::int64_t offset) {
     store_float(out, type, load_float(in + offset, from.type));
     out += element_bytes(type);
@@ -142,13 +154,18 @@ Array converted(const Array& array, ElementType type) {
 
 double element(const ConstView& view, std::span<const std::int64_t> index) {
   std::int64_t offset = 0;
-  for (std::size_t axis = 0; axis < index.size(); ++axis) offset += index[axis] * view.layout.strides[axis];
+  for (std::size_t axis = 0; axis < index.size(); ++axis)
+    offset += index[axis] * view.layout.strides[axis];
   const auto* at = static_cast<const std::byte*>(view.data) + offset * element_bytes(view.type);
   switch (view.type) {
-    case ElementType::int32: return *reinterpret_cast<const std::int32_t*>(at);
-    case ElementType::int64: return static_cast<double>(*reinterpret_cast<const std::int64_t*>(at));
-    case ElementType::boolean: return *at == std::byte{0} ? 0.0 : 1.0;
-    default: return load_float(at, view.type);
+    case ElementType::int32:
+      return *reinterpret_cast<const std::int32_t*>(at);
+    case ElementType::int64:
+      return static_cast<double>(*reinterpret_cast<const std::int64_t*>(at));
+    case ElementType::boolean:
+      return *at == std::byte{0} ? 0.0 : 1.0;
+    default:
+      return load_float(at, view.type);
   }
 }
 
@@ -156,8 +173,10 @@ ConstView with_leading_axes(ConstView view, int axes) {
   detail::Layout& layout = view.layout;
   const int missing = axes - layout.axes;
   if (missing <= 0) return view;
-  std::move_backward(layout.extents.begin(), layout.extents.begin() + layout.axes, layout.extents.begin() + axes);
-  std::move_backward(layout.strides.begin(), layout.strides.begin() + layout.axes, layout.strides.begin() + axes);
+  std::move_backward(layout.extents.begin(), layout.extents.begin() + layout.axes,
+                     layout.extents.begin() + axes);
+  std::move_backward(layout.strides.begin(), layout.strides.begin() + layout.axes,
+                     layout.strides.begin() + axes);
   for (int axis = 0; axis < missing; ++axis) {
     layout.extents[axis] = 1;
     layout.strides[axis] = 0;
@@ -166,10 +185,12 @@ ConstView with_leading_axes(ConstView view, int axes) {
   return view;
 }
 
-ConstView as_batch_tokens_heads_dim(const ConstView& view, AxisOrder order, const std::string& what) {
+ConstView as_batch_tokens_heads_dim(const ConstView& view, AxisOrder order,
+                                    const std::string& what) {
   const int axes = view.layout.axes;
   if (axes < 2 || axes > 4) {
-    throw InvalidArgument(what + " has " + std::to_string(axes) + " axes " + formats::shape_text(view.layout) +
+    throw InvalidArgument(what + " has " + std::to_string(axes) + " axes " +
+                          formats::shape_text(view.layout) +
                           " (expected [tokens, dim], 3 axes with heads or 4 with batch and heads)");
   }
   if (axes == 2) {  // one head: its axis goes between tokens and dim

@@ -13,13 +13,15 @@ namespace polyhead::cli {
 
 using formats::Array;
 
-/// How the axes of q, k, v and out lie in a file: [batch, tokens, heads, dim] or [batch, heads, tokens, dim].
+/// How the axes of q, k, v and out lie in a file: [batch, tokens, heads, dim] or [batch, heads,
+/// tokens, dim].
 enum class AxisOrder { bthd, bhtd };
 
 /// "FILE.npy", or "FILE.safetensors:NAME". Throws FileError.
 Array load_array(const std::string& place);
 
-/// Numbers written out ("5,7,7") or an integer array in a file; `what` names the option in messages.
+/// Numbers written out ("5,7,7") or an integer array in a file; `what` names the option in
+/// messages.
 Array load_integers(const std::string& text, const std::string& what);
 
 /// The same for float32 numbers; 16-bit files are widened.
@@ -32,15 +34,18 @@ struct OwnedArray {
 };
 OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents);
 
-/// The same numbers as float32, float16 or bfloat16; the array itself where it is of that type already.
+/// The same numbers as float32, float16 or bfloat16; the array itself where it is of that type
+/// already.
 Array converted(const Array& array, ElementType type);
 
 /// One element of a float32, float16, bfloat16, int32, int64 or boolean view, by its indices.
 double element(const ConstView& view, std::span<const std::int64_t> index);
 
-/// An array of 2 axes [tokens, dim], 3 ([tokens, heads, dim]; [heads, tokens, dim] for bhtd) or 4 as the library's
-/// [batch, tokens, heads, dim]. Throws InvalidArgument naming `what` for other numbers of axes.
-ConstView as_batch_tokens_heads_dim(const ConstView& view, AxisOrder order, const std::string& what);
+/// An array of 2 axes [tokens, dim], 3 ([tokens, heads, dim]; [heads, tokens, dim] for bhtd) or 4
+/// as the library's [batch, tokens, heads, dim]. Throws InvalidArgument naming `what` for other
+/// numbers of axes.
+ConstView as_batch_tokens_heads_dim(const ConstView& view, AxisOrder order,
+                                    const std::string& what);
 
 /// A view with axes of extent 1 put in front until it has `axes` of them.
 ConstView with_leading_axes(ConstView view, int axes);

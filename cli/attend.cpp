@@ -18,13 +18,17 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kExample =
-    "q, k and v are .npy files, or FILE.safetensors:NAME, of 2 axes [tokens, dim], 3 [tokens, heads, dim] or 4\n"
-    "[batch, tokens, heads, dim]; float16, bfloat16, float32, or float64, which becomes float32. Files are mapped, not\n"
-    "copied: do not write to them meanwhile. Results appear under their names when they are complete.\n\n"
+    "q, k and v are .npy files, or FILE.safetensors:NAME, of 2 axes [tokens, dim], 3 [tokens, "
+    "heads, dim] or 4\n"
+    "[batch, tokens, heads, dim]; float16, bfloat16, float32, or float64, which becomes float32. "
+    "Files are mapped, not\n"
+    "copied: do not write to them meanwhile. Results appear under their names when they are "
+    "complete.\n\n"
     "Examples:\n"
     "  polyhead attend q.npy k.npy v.npy -o out.npy --causal\n"
     "  polyhead attend q.npy k.npy v.npy -o out.npy --window 511,0 --align end --lse lse.npy\n"
-    "  polyhead attend q.npy k.npy v.npy -o out.npy --weights weights.npy --weights-heads 0,3 --weights-queries 0:16\n"
+    "  polyhead attend q.npy k.npy v.npy -o out.npy --weights weights.npy --weights-heads 0,3 "
+    "--weights-queries 0:16\n"
     "  polyhead attend q.npy k.npy v.npy --describe";
 
 ElementType type_from_name(const std::string& name) {
@@ -33,7 +37,8 @@ ElementType type_from_name(const std::string& name) {
   return ElementType::float32;
 }
 
-/// A result: its array in the order of the axes that the files have, and the view the library writes to.
+/// A result: its array in the order of the axes that the files have, and the view the library
+/// writes to.
 struct Result {
   std::string path;
   OwnedArray array;
@@ -51,11 +56,13 @@ class Attend : public Command {
   void add_result_options(CLI::App& app);
   void load(AttentionArguments& call);
   ConstView input(const std::string& place, const char* what);
-  View rows_result(const std::string& path, ElementType type, const AttentionArguments& call, std::int64_t dim);
+  View rows_result(const std::string& path, ElementType type, const AttentionArguments& call,
+                   std::int64_t dim);
   void make_results(AttentionArguments& call);
   void make_weights(const AttentionArguments& call, const Options& options);
   ElementType out_type(const AttentionArguments& call) const;
-  void report(const Console& console, const AttentionArguments& call, const Options& options, double seconds) const;
+  void report(const Console& console, const AttentionArguments& call, const Options& options,
+              double seconds) const;
 
   std::string q_, k_, v_, out_, type_, out_type_, q_offsets_, kv_offsets_, q_start_;
   std::string lse_, weights_, weights_heads_, weights_queries_, entropy_, max_weight_, max_key_;
@@ -74,15 +81,20 @@ void Attend::add_options(CLI::App& app) {
   app.add_option("k", k_, "Keys")->required();
   app.add_option("v", v_, "Values")->required();
   app.add_option("-o,--out", out_, "Where the output goes, a .npy file shaped as q");
-  app.add_option("--layout", layout_, "Axes: bthd is [batch, tokens, heads, dim], bhtd [batch, heads, tokens, dim]")
+  app.add_option("--layout", layout_,
+                 "Axes: bthd is [batch, tokens, heads, dim], bhtd [batch, heads, tokens, dim]")
       ->check(CLI::IsMember({"bthd", "bhtd"}));
-  app.add_option("--type", type_, "Convert q, k and v to this type first: float32, float16 or bfloat16")
+  app.add_option("--type", type_,
+                 "Convert q, k and v to this type first: float32, float16 or bfloat16")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
-  app.add_option("--out-type", out_type_, "Type of the output: float32 or float16 (default: float16 where q's file is)")
+  app.add_option("--out-type", out_type_,
+                 "Type of the output: float32 or float16 (default: float16 where q's file is)")
       ->check(CLI::IsMember({"float32", "float16"}));
-  app.add_option("--q-offsets", q_offsets_, "Ragged batch: where each sequence begins in [tokens, heads, dim], and the end");
+  app.add_option("--q-offsets", q_offsets_,
+                 "Ragged batch: where each sequence begins in [tokens, heads, dim], and the end");
   app.add_option("--kv-offsets", kv_offsets_, "The same for keys and values");
-  app.add_option("--q-start", q_start_, "Position of each sequence's first query, instead of --align");
+  app.add_option("--q-start", q_start_,
+                 "Position of each sequence's first query, instead of --align");
   add_result_options(app);
   call_.add_mask_options(app);
   call_.add_modifier_options(app);
@@ -95,9 +107,14 @@ void Attend::add_options(CLI::App& app) {
 void Attend::add_result_options(CLI::App& app) {
   const char* group = "More results (.npy files)";
   app.add_option("--lse", lse_, "Logarithm of each row's sum of exp(score)")->group(group);
-  app.add_option("--weights", weights_, "Exact weights, [heads, queries, keys], with a batch in front where q has one")->group(group);
-  app.add_option("--weights-heads", weights_heads_, "Of these heads (default: all)")->group(group)->needs("--weights");
-  app.add_option("--weights-queries", weights_queries_, "FIRST:COUNT, of these queries (default: all)")
+  app.add_option("--weights", weights_,
+                 "Exact weights, [heads, queries, keys], with a batch in front where q has one")
+      ->group(group);
+  app.add_option("--weights-heads", weights_heads_, "Of these heads (default: all)")
+      ->group(group)
+      ->needs("--weights");
+  app.add_option("--weights-queries", weights_queries_,
+                 "FIRST:COUNT, of these queries (default: all)")
       ->group(group)
       ->needs("--weights");
   app.add_option("--entropy", entropy_, "Entropy of each row's weights, nats")->group(group);
@@ -108,7 +125,8 @@ void Attend::add_result_options(CLI::App& app) {
 ConstView Attend::input(const std::string& place, const char* what) {
   Array array = load_array(place);
   const ElementType type = array.view.type;
-  if (type != ElementType::float32 && type != ElementType::float16 && type != ElementType::bfloat16) {
+  if (type != ElementType::float32 && type != ElementType::float16 &&
+      type != ElementType::bfloat16) {
     throw formats::FileError(place, std::string("has type ") + element_name(type) + " (" + what +
                                         " takes float32, float16, bfloat16 or float64)");
   }
@@ -122,10 +140,12 @@ void Attend::load(AttentionArguments& call) {
   const ConstView q = input(q_, "q"), k = input(k_, "k"), v = input(v_, "v");
   axes_ = q.layout.axes;
   if (k.layout.axes != axes_ || v.layout.axes != axes_) {
-    throw InvalidArgument("attend: q has " + std::to_string(axes_) + " axes, k " + std::to_string(k.layout.axes) +
-                          " and v " + std::to_string(v.layout.axes) + " (expected the same number)");
+    throw InvalidArgument("attend: q has " + std::to_string(axes_) + " axes, k " +
+                          std::to_string(k.layout.axes) + " and v " +
+                          std::to_string(v.layout.axes) + " (expected the same number)");
   }
-  if (q_offsets_.empty() != kv_offsets_.empty()) throw UsageError("--q-offsets and --kv-offsets come together");
+  if (q_offsets_.empty() != kv_offsets_.empty())
+    throw UsageError("--q-offsets and --kv-offsets come together");
   if (!q_offsets_.empty()) {
     if (axes_ != 3 || order == AxisOrder::bhtd) {
       throw InvalidArgument("attend: a ragged batch has 3 axes [tokens, heads, dim], q has " +
@@ -134,8 +154,9 @@ void Attend::load(AttentionArguments& call) {
     call.q = q;
     call.k = k;
     call.v = v;
-    for (const auto& [text, offsets, what] : {std::tuple(&q_offsets_, &call.q_offsets, "--q-offsets"),
-                                              std::tuple(&kv_offsets_, &call.kv_offsets, "--kv-offsets")}) {
+    for (const auto& [text, offsets, what] :
+         {std::tuple(&q_offsets_, &call.q_offsets, "--q-offsets"),
+          std::tuple(&kv_offsets_, &call.kv_offsets, "--kv-offsets")}) {
       kept_.push_back(load_integers(*text, what));
       *offsets = kept_.back().view;
     }
@@ -152,7 +173,8 @@ void Attend::load(AttentionArguments& call) {
 
 ElementType Attend::out_type(const AttentionArguments& call) const {
   if (!out_type_.empty()) return type_from_name(out_type_);
-  return type_.empty() && call.q.type == ElementType::float16 ? ElementType::float16 : ElementType::float32;
+  return type_.empty() && call.q.type == ElementType::float16 ? ElementType::float16
+                                                              : ElementType::float32;
 }
 
 void drop_axis(detail::Layout& layout, int axis) {
@@ -163,12 +185,16 @@ void drop_axis(detail::Layout& layout, int axis) {
   --layout.axes;
 }
 
-/// A result with a row for each query and head, `dim` numbers each (-1: one, without an axis), laid out as q's file.
-View Attend::rows_result(const std::string& path, ElementType type, const AttentionArguments& call, std::int64_t dim) {
+/// A result with a row for each query and head, `dim` numbers each (-1: one, without an axis), laid
+/// out as q's file.
+View Attend::rows_result(const std::string& path, ElementType type, const AttentionArguments& call,
+                         std::int64_t dim) {
   const detail::Layout& q = call.q.layout;
   const bool ragged = call.q_offsets.given(), heads_first = layout_ == "bhtd" && axes_ > 2;
-  const std::int64_t batch = ragged ? 1 : q.extents[0], tokens = q.extents[ragged ? 0 : 1], heads = q.extents[ragged ? 1 : 2];
-  std::vector<std::int64_t> extents{batch, heads_first ? heads : tokens, heads_first ? tokens : heads};
+  const std::int64_t batch = ragged ? 1 : q.extents[0], tokens = q.extents[ragged ? 0 : 1],
+                     heads = q.extents[ragged ? 1 : 2];
+  std::vector<std::int64_t> extents{batch, heads_first ? heads : tokens,
+                                    heads_first ? tokens : heads};
   if (dim >= 0) extents.push_back(dim);
   OwnedArray array = allocate(type, extents);
   View view = array.view;
@@ -187,15 +213,20 @@ View Attend::rows_result(const std::string& path, ElementType type, const Attent
 void Attend::make_results(AttentionArguments& call) {
   const int last = call.v.layout.axes - 1;
   call.out = rows_result(out_, out_type(call), call, call.v.layout.extents[last]);
-  if (!lse_.empty() || !weights_.empty()) call.lse = rows_result(lse_, ElementType::float32, call, -1);
-  if (!entropy_.empty()) call.statistics.entropy = rows_result(entropy_, ElementType::float32, call, -1);
-  if (!max_weight_.empty()) call.statistics.max_weight = rows_result(max_weight_, ElementType::float32, call, -1);
-  if (!max_key_.empty()) call.statistics.max_key = rows_result(max_key_, ElementType::int64, call, -1);
+  if (!lse_.empty() || !weights_.empty())
+    call.lse = rows_result(lse_, ElementType::float32, call, -1);
+  if (!entropy_.empty())
+    call.statistics.entropy = rows_result(entropy_, ElementType::float32, call, -1);
+  if (!max_weight_.empty())
+    call.statistics.max_weight = rows_result(max_weight_, ElementType::float32, call, -1);
+  if (!max_key_.empty())
+    call.statistics.max_key = rows_result(max_key_, ElementType::int64, call, -1);
 }
 
 void Attend::make_weights(const AttentionArguments& call, const Options& options) {
   if (weights_.empty()) return;
-  if (call.q_offsets.given()) throw UsageError("--weights is not available for a ragged batch: pass one sequence at a time");
+  if (call.q_offsets.given())
+    throw UsageError("--weights is not available for a ragged batch: pass one sequence at a time");
   InspectArguments wanted;
   const detail::Layout &q = call.q.layout, &k = call.k.layout;
   std::int64_t heads = q.extents[2], count = q.extents[1];
@@ -233,7 +264,8 @@ void Attend::report(const Console& console, const AttentionArguments& call, cons
   ordered_json summary;
   summary["isa"] = isa_name(resolve_isa(options.isa));
   summary["seconds"] = seconds;
-  for (const auto& [what, view] : {std::pair("q", call.q), std::pair("k", call.k), std::pair("v", call.v)}) {
+  for (const auto& [what, view] :
+       {std::pair("q", call.q), std::pair("k", call.k), std::pair("v", call.v)}) {
     const auto begin = view.layout.extents.begin();
     summary[what] = {{"type", element_name(view.type)},
                      {"shape", std::vector<std::int64_t>(begin, begin + view.layout.axes)}};
@@ -243,9 +275,10 @@ void Attend::report(const Console& console, const AttentionArguments& call, cons
     if (result.path.empty()) continue;
     const ConstView& view = result.array.array.view;
     const auto begin = view.layout.extents.begin();
-    summary["results"].push_back({{"file", result.path},
-                                  {"type", element_name(view.type)},
-                                  {"shape", std::vector<std::int64_t>(begin, begin + view.layout.axes)}});
+    summary["results"].push_back(
+        {{"file", result.path},
+         {"type", element_name(view.type)},
+         {"shape", std::vector<std::int64_t>(begin, begin + view.layout.axes)}});
   }
   if (json_) {
     console.out << summary.dump(1) << '\n';
@@ -259,7 +292,8 @@ void Attend::report(const Console& console, const AttentionArguments& call, cons
   }
   table.print(console);
   console.out << console.styled(Style::faint, "  " + fixed(seconds * 1e3, 3) + " ms on " +
-                                                  isa_name(resolve_isa(options.isa))) << '\n';
+                                                  isa_name(resolve_isa(options.isa)))
+              << '\n';
 }
 
 void Attend::run(const Console& console) {
@@ -283,15 +317,18 @@ void Attend::run(const Console& console) {
     limits.q_type = call.q.type;
     limits.kv_type = call.k.type;
     const std::string text = Plan(limits, options).describe(call);
-    if (json_) console.out << ordered_json{{"plan", text}}.dump(1) << '\n';
-    else console.out << text << '\n';
+    if (json_)
+      console.out << ordered_json{{"plan", text}}.dump(1) << '\n';
+    else
+      console.out << text << '\n';
     return;
   }
   Progress progress(console);
   progress.show("attending ...");
   const auto begin = std::chrono::steady_clock::now();
   attention(call, options);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   make_weights(call, options);
   for (const Result& result : results_) {
     if (result.path.empty()) continue;

@@ -17,70 +17,91 @@ Mask window_of(const std::string& text, Align align) {
   const std::size_t comma = text.find(',');
   try {
     std::size_t used_left = 0, used_right = 0;
-    const std::string left = text.substr(0, comma), right = comma == std::string::npos ? "" : text.substr(comma + 1);
+    const std::string left = text.substr(0, comma),
+                      right = comma == std::string::npos ? "" : text.substr(comma + 1);
     const long long from = std::stoll(left, &used_left), to = std::stoll(right, &used_right);
     if (used_left == left.size() && used_right == right.size()) return window(from, to, align);
   } catch (const InvalidArgument&) {
     throw;
   } catch (const std::logic_error&) {  // what stoll throws
   }
-  throw UsageError("--window: '" + text + "' is not LEFT,RIGHT (two whole numbers, -1 for unbounded)");
+  throw UsageError("--window: '" + text +
+                   "' is not LEFT,RIGHT (two whole numbers, -1 for unbounded)");
 }
 
 }  // namespace
 
 void CallOptions::add_mask_options(CLI::App& app) {
-  app.add_flag("--causal", causal_, "A query sees the keys up to its own position")->group(kMaskGroup);
+  app.add_flag("--causal", causal_, "A query sees the keys up to its own position")
+      ->group(kMaskGroup);
   app.add_option("--align", align_,
-                 "Where queries stand among the keys: 'end', the last query sees the last key, or 'start'; to be "
+                 "Where queries stand among the keys: 'end', the last query sees the last key, or "
+                 "'start'; to be "
                  "stated when there are more keys than queries or fewer")
       ->check(CLI::IsMember({"start", "end"}))
       ->group(kMaskGroup);
-  app.add_option("--window", window_, "LEFT,RIGHT: keys that many positions before and after; -1 is unbounded")
+  app.add_option("--window", window_,
+                 "LEFT,RIGHT: keys that many positions before and after; -1 is unbounded")
       ->group(kMaskGroup);
-  app.add_option("--prefix", prefix_, "Causal, but the first N keys are seen by all; a number, a list or a file")
+  app.add_option("--prefix", prefix_,
+                 "Causal, but the first N keys are seen by all; a number, a list or a file")
       ->group(kMaskGroup);
-  app.add_option("--lengths", lengths_, "Valid keys of each sequence: a list such as 5,7 or a file")->group(kMaskGroup);
-  app.add_option("--q-lengths", q_lengths_, "Valid queries of each sequence")->group(kMaskGroup)->needs("--lengths");
-  app.add_option("--documents", documents_, "Document id of each key (and query): equal ids see each other")
+  app.add_option("--lengths", lengths_, "Valid keys of each sequence: a list such as 5,7 or a file")
       ->group(kMaskGroup);
-  app.add_option("--q-documents", q_documents_, "Document id of each query, where they differ from the keys'")
+  app.add_option("--q-lengths", q_lengths_, "Valid queries of each sequence")
+      ->group(kMaskGroup)
+      ->needs("--lengths");
+  app.add_option("--documents", documents_,
+                 "Document id of each key (and query): equal ids see each other")
+      ->group(kMaskGroup);
+  app.add_option("--q-documents", q_documents_,
+                 "Document id of each query, where they differ from the keys'")
       ->group(kMaskGroup)
       ->needs("--documents");
   app.add_option("--mask", mask_,
-                 "Boolean array, true may attend: [query, key], [head, query, key] or [batch, head, query, key], "
+                 "Boolean array, true may attend: [query, key], [head, query, key] or [batch, "
+                 "head, query, key], "
                  "extents of 1 for all alike")
       ->group(kMaskGroup);
-  app.add_flag("--packed-mask", packed_mask_, "The mask's rows are bits in bytes (numpy.packbits, bitorder='little')")
+  app.add_flag("--packed-mask", packed_mask_,
+               "The mask's rows are bits in bytes (numpy.packbits, bitorder='little')")
       ->group(kMaskGroup)
       ->needs("--mask");
 }
 
 void CallOptions::add_modifier_options(CLI::App& app) {
-  app.add_option("--scale", scale_, "Multiplies q.k (default 1/sqrt(head_dim))")->group(kModifierGroup);
+  app.add_option("--scale", scale_, "Multiplies q.k (default 1/sqrt(head_dim))")
+      ->group(kModifierGroup);
   app.add_option("--soft-cap", soft_cap_, "cap * tanh(score / cap)")->group(kModifierGroup);
   app.add_option("--bias", bias_, "Array added to the scores, in the shapes of --mask; -inf hides")
       ->group(kModifierGroup);
-  app.add_flag("--alibi", alibi_, "Minus slope * distance, slopes by the closed form")->group(kModifierGroup);
-  app.add_option("--alibi-slopes", slopes_, "The same with slopes of one's own, one a head: a list or a file")
+  app.add_flag("--alibi", alibi_, "Minus slope * distance, slopes by the closed form")
       ->group(kModifierGroup);
-  app.add_option("--sink", sink_, "One more logit a head, in the softmax's denominator only: a list or a file")
+  app.add_option("--alibi-slopes", slopes_,
+                 "The same with slopes of one's own, one a head: a list or a file")
+      ->group(kModifierGroup);
+  app.add_option("--sink", sink_,
+                 "One more logit a head, in the softmax's denominator only: a list or a file")
       ->group(kModifierGroup);
   app.add_option("--dropout", dropout_, "Probability of dropping a weight")->group(kModifierGroup);
   app.add_option("--seed", seed_, "Seed of the dropout")->group(kModifierGroup)->needs("--dropout");
-  app.add_option("--sequence-ids", sequence_ids_, "Names the sequences to the dropout's random numbers")
+  app.add_option("--sequence-ids", sequence_ids_,
+                 "Names the sequences to the dropout's random numbers")
       ->group(kModifierGroup)
       ->needs("--dropout");
 }
 
-bool CallOptions::modifies() const { return soft_cap_ != 0.0f || !bias_.empty() || alibi_ || !slopes_.empty(); }
+bool CallOptions::modifies() const {
+  return soft_cap_ != 0.0f || !bias_.empty() || alibi_ || !slopes_.empty();
+}
 
 ConstView CallOptions::keep(Array array) {
   kept_.push_back(std::move(array));
   return kept_.back().view;
 }
 
-ConstView CallOptions::pair_table(const std::string& place, bool packed, const std::string& what, std::int64_t kv_len) {
+ConstView CallOptions::pair_table(const std::string& place, bool packed, const std::string& what,
+                                  std::int64_t kv_len) {
   ConstView view = keep(load_array(place));
   if (view.layout.axes < 2 || view.layout.axes > 4) {
     throw InvalidArgument(place + ": shape " + formats::shape_text(view.layout) + " (" + what +
@@ -90,9 +111,10 @@ ConstView CallOptions::pair_table(const std::string& place, bool packed, const s
     const int key = view.layout.axes - 1;
     if (view.type != ElementType::boolean || view.layout.extents[key] != (kv_len + 7) / 8 ||
         view.layout.strides[key] != 1) {
-      throw InvalidArgument(place + ": a packed mask of " + std::to_string(kv_len) + " keys is uint8 with " +
-                            std::to_string((kv_len + 7) / 8) + " bytes a row, in C order; found " +
-                            element_name(view.type) + " " + formats::shape_text(view.layout));
+      throw InvalidArgument(place + ": a packed mask of " + std::to_string(kv_len) +
+                            " keys is uint8 with " + std::to_string((kv_len + 7) / 8) +
+                            " bytes a row, in C order; found " + element_name(view.type) + " " +
+                            formats::shape_text(view.layout));
     }
     view.type = ElementType::bit;
     view.layout.extents[key] = kv_len;
@@ -115,14 +137,18 @@ Mask CallOptions::mask_of(const AttentionArguments& call) {
   }
   if (!lengths_.empty()) {
     const ConstView keys = keep(load_integers(lengths_, "--lengths"));
-    mask = mask & lengths(keys, q_lengths_.empty() ? ConstView() : keep(load_integers(q_lengths_, "--q-lengths")));
+    mask =
+        mask & lengths(keys, q_lengths_.empty() ? ConstView()
+                                                : keep(load_integers(q_lengths_, "--q-lengths")));
   }
   if (!documents_.empty()) {
     const ConstView keys = keep(load_integers(documents_, "--documents"));
-    const ConstView queries = q_documents_.empty() ? keys : keep(load_integers(q_documents_, "--q-documents"));
+    const ConstView queries =
+        q_documents_.empty() ? keys : keep(load_integers(q_documents_, "--q-documents"));
     mask = mask & documents(with_leading_axes(queries, 2), with_leading_axes(keys, 2));
   }
-  if (!mask_.empty()) mask = mask & boolean(pair_table(mask_, packed_mask_, "--mask", call.k.layout.extents[1]));
+  if (!mask_.empty())
+    mask = mask & boolean(pair_table(mask_, packed_mask_, "--mask", call.k.layout.extents[1]));
   return mask;
 }
 
@@ -149,7 +175,8 @@ void CallOptions::apply(AttentionArguments& call) {
 }
 
 void RunOptions::add_options(CLI::App& app) {
-  app.add_option("--isa", isa_, "Instruction set: portable, avx2, avx512, avx512_bf16 (default: the best here)");
+  app.add_option("--isa", isa_,
+                 "Instruction set: portable, avx2, avx512, avx512_bf16 (default: the best here)");
   app.add_option("--threads", threads_, "Threads (default: POLYHEAD_THREADS, else all processors)")
       ->check(CLI::PositiveNumber);
 }

@@ -1,4 +1,5 @@
-// The masks and modifiers of a call as command-line options, shared by every subcommand that attends.
+// The masks and modifiers of a call as command-line options, shared by every subcommand that
+// attends.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,8 +19,8 @@ class CallOptions {
   void add_mask_options(CLI::App& app);
   void add_modifier_options(CLI::App& app);
 
-  /// Fills in mask and modifiers. The arrays they point to belong to this object. Needs q, k and v in place.
-  /// Throws UsageError, FileError or InvalidArgument.
+  /// Fills in mask and modifiers. The arrays they point to belong to this object. Needs q, k and v
+  /// in place. Throws UsageError, FileError or InvalidArgument.
   void apply(AttentionArguments& call);
 
   bool causal() const { return causal_; }
@@ -29,10 +30,12 @@ class CallOptions {
   Mask mask_of(const AttentionArguments& call);
   void apply_modifiers(Modifiers& modifiers, std::int64_t kv_len);
   ConstView keep(Array array);
-  ConstView pair_table(const std::string& place, bool packed, const std::string& what, std::int64_t kv_len);
+  ConstView pair_table(const std::string& place, bool packed, const std::string& what,
+                       std::int64_t kv_len);
 
   bool causal_ = false, alibi_ = false, packed_mask_ = false;
-  std::string align_, window_, prefix_, lengths_, q_lengths_, documents_, q_documents_, mask_, bias_, slopes_, sink_;
+  std::string align_, window_, prefix_, lengths_, q_lengths_, documents_, q_documents_, mask_,
+      bias_, slopes_, sink_;
   std::string sequence_ids_;
   std::optional<float> scale_;
   float soft_cap_ = 0.0f, dropout_ = 0.0f;

@@ -26,7 +26,8 @@ class Command {
   /// Adds options, bound to this object, and the footer with an example.
   virtual void add_options(CLI::App& app) = 0;
 
-  /// Does the work. Throws UsageError, InvalidArgument or FileError; anything it prints before is complete.
+  /// Does the work. Throws UsageError, InvalidArgument or FileError; anything it prints before is
+  /// complete.
   virtual void run(const Console& console) = 0;
 };
 
@@ -37,7 +38,8 @@ std::unique_ptr<Command> make_bench();
 /// Every subcommand, in the order in which --help lists them.
 std::vector<std::unique_ptr<Command>> make_commands();
 
-/// The whole program: parses `arguments` (without the program's name), runs, and returns the exit status.
+/// The whole program: parses `arguments` (without the program's name), runs, and returns the exit
+/// status.
 int run_program(const std::vector<std::string>& arguments, const Console& console);
 
 }  // namespace polyhead::cli

@@ -12,8 +12,10 @@ namespace {
 constexpr const char* kFooter =
     "Example:\n"
     "  polyhead explain --heads 2 --query cat\n\n"
-    "Exit status: 0 done; 1 an input was refused or something failed; 2 the command line makes no sense.\n"
-    "Environment: POLYHEAD_ISA and POLYHEAD_THREADS set defaults for --isa and --threads; NO_COLOR turns colour off.";
+    "Exit status: 0 done; 1 an input was refused or something failed; 2 the command line makes no "
+    "sense.\n"
+    "Environment: POLYHEAD_ISA and POLYHEAD_THREADS set defaults for --isa and --threads; NO_COLOR "
+    "turns colour off.";
 
 int fail(const Console& console, const std::string& what, int status) {
   console.err << "polyhead: " << what << '\n';
@@ -21,7 +23,8 @@ int fail(const Console& console, const std::string& what, int status) {
 }
 
 int parse_failed(const CLI::App& app, const CLI::ParseError& error, const Console& console) {
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {  // --help and --version come here too
+  if (error.get_exit_code() ==
+      static_cast<int>(CLI::ExitCodes::Success)) {  // --help and --version come here too
     app.exit(error, console.out, console.err);
     return kSuccess;
   }
@@ -41,7 +44,8 @@ std::vector<std::unique_ptr<Command>> make_commands() {
 }
 
 int run_program(const std::vector<std::string>& arguments, const Console& console) {
-  CLI::App app("Exact multi-head attention: watch it work, run it on arrays, measure it.", "polyhead");
+  CLI::App app("Exact multi-head attention: watch it work, run it on arrays, measure it.",
+               "polyhead");
   app.set_version_flag("--version", "polyhead " POLYHEAD_VERSION);
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.require_subcommand(1);
@@ -53,12 +57,14 @@ int run_program(const std::vector<std::string>& arguments, const Console& consol
     command->add_options(*sub);
   }
   try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
+    app.parse(std::vector<std::string>(arguments.rbegin(),
+                                       arguments.rend()));  // CLI11 takes them from the back
   } catch (const CLI::ParseError& error) {
     return parse_failed(app, error, console);
   }
-  const auto chosen = std::find_if(commands.begin(), commands.end(),
-                                   [&](const auto& command) { return app.got_subcommand(command->name()); });
+  const auto chosen = std::find_if(commands.begin(), commands.end(), [&](const auto& command) {
+    return app.got_subcommand(command->name());
+  });
   try {
     (*chosen)->run(console);
   } catch (const UsageError& error) {
@@ -69,7 +75,8 @@ int run_program(const std::vector<std::string>& arguments, const Console& consol
     return fail(console, error.what(), kFailure);
   }
   console.out.flush();
-  return console.out.good() ? kSuccess : fail(console, "standard output could not be written", kFailure);
+  return console.out.good() ? kSuccess
+                            : fail(console, "standard output could not be written", kFailure);
 }
 
 }  // namespace polyhead::cli

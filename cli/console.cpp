@@ -10,11 +10,16 @@ namespace {
 
 const char* escape_of(Style style) {
   switch (style) {
-    case Style::heading: return "\x1b[1m";
-    case Style::faint: return "\x1b[2m";
-    case Style::good: return "\x1b[32m";
-    case Style::bad: return "\x1b[31m";
-    case Style::key: return "\x1b[36m";
+    case Style::heading:
+      return "\x1b[1m";
+    case Style::faint:
+      return "\x1b[2m";
+    case Style::good:
+      return "\x1b[32m";
+    case Style::bad:
+      return "\x1b[31m";
+    case Style::key:
+      return "\x1b[36m";
   }
   return "";
 }

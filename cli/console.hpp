@@ -20,11 +20,12 @@ struct Console {
   std::string styled(Style style, std::string_view text) const;
 };
 
-/// The process's own streams. Colour needs a terminal, an unset or empty NO_COLOR (no-color.org) and a TERM other
-/// than "dumb".
+/// The process's own streams. Colour needs a terminal, an unset or empty NO_COLOR (no-color.org)
+/// and a TERM other than "dumb".
 Console standard_console();
 
-/// One line of progress on a terminal, rewritten in place and removed at the end; nothing elsewhere.
+/// One line of progress on a terminal, rewritten in place and removed at the end; nothing
+/// elsewhere.
 class Progress {
  public:
   explicit Progress(const Console& console) : console_(console) {}

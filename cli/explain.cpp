@@ -30,7 +30,8 @@ constexpr const char* kExample =
     "  polyhead explain --columns 0-1,0-1                 both heads on the same columns\n"
     "  polyhead explain --heads 2 --prune 0               what the output loses without head 0\n"
     "  polyhead explain --q q.npy --k k.npy --v v.npy --query 17 --json\n"
-    "  polyhead explain --q m.safetensors:q --k m.safetensors:k --v m.safetensors:v --heads 8 --query 0";
+    "  polyhead explain --q m.safetensors:q --k m.safetensors:k --v m.safetensors:v --heads 8 "
+    "--query 0";
 
 class Explain : public Command {
  public:
@@ -61,24 +62,34 @@ class Explain : public Command {
 };
 
 void Explain::add_options(CLI::App& app) {
-  app.add_option("example", example_, "JSON file {tokens, q, k, v}: rows of all heads side by side");
+  app.add_option("example", example_,
+                 "JSON file {tokens, q, k, v}: rows of all heads side by side");
   const char* inputs = "Arrays instead (.npy, or FILE.safetensors:NAME)";
   app.add_option("--q", q_, "[tokens, model_dim], or with axes for heads and batch")->group(inputs);
   app.add_option("--k", k_, "the same for keys")->group(inputs);
   app.add_option("--v", v_, "the same for values")->group(inputs);
-  app.add_option("--layout", order_, "Axes: bthd is [batch, tokens, heads, dim], bhtd [batch, heads, tokens, dim]")
+  app.add_option("--layout", order_,
+                 "Axes: bthd is [batch, tokens, heads, dim], bhtd [batch, heads, tokens, dim]")
       ->check(CLI::IsMember({"bthd", "bhtd"}))
       ->group(inputs);
-  app.add_option("--batch", batch_, "Which sequence to show")->check(CLI::NonNegativeNumber)->group(inputs);
-  app.add_option("--tokens", tokens_text_, "Names of the tokens, separated by commas")->group(inputs);
-  app.add_option("--heads", heads_, "Cut rows into that many heads (default 1)")->check(CLI::PositiveNumber);
-  app.add_option("--columns", columns_, "Columns of each head, e.g. 0-1,2-3; heads may share columns");
-  app.add_option("--query", query_, "One query row, by its index or its token, with every product written out");
+  app.add_option("--batch", batch_, "Which sequence to show")
+      ->check(CLI::NonNegativeNumber)
+      ->group(inputs);
+  app.add_option("--tokens", tokens_text_, "Names of the tokens, separated by commas")
+      ->group(inputs);
+  app.add_option("--heads", heads_, "Cut rows into that many heads (default 1)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--columns", columns_,
+                 "Columns of each head, e.g. 0-1,2-3; heads may share columns");
+  app.add_option("--query", query_,
+                 "One query row, by its index or its token, with every product written out");
   app.add_option("--wo", w_o_, "Output projection W_O: .npy, .safetensors:NAME or a JSON matrix");
-  app.add_option("--wo-order", w_o_order_, "W_O's axes: out-in (as layers keep it) or in-out (as textbooks write it)")
+  app.add_option("--wo-order", w_o_order_,
+                 "W_O's axes: out-in (as layers keep it) or in-out (as textbooks write it)")
       ->check(CLI::IsMember({"out-in", "in-out"}));
   app.add_option("--prune", pruned_, "Also show the output without this head")->delimiter(',');
-  app.add_flag("--exercises", exercises_, "Every case of the textbook at once: 1, 2 and 4 heads, causal, and so on");
+  app.add_flag("--exercises", exercises_,
+               "Every case of the textbook at once: 1, 2 and 4 heads, causal, and so on");
   app.add_flag("--json", json_, "Print JSON, every number in full");
   call_.add_mask_options(app);
   call_.add_modifier_options(app);
@@ -90,7 +101,8 @@ void Explain::add_options(CLI::App& app) {
 Array matrix_of(const json& from, const std::string& path, const std::string& name) {
   const auto refuse = [&](const std::string& what) { throw FileError(path, name + " " + what); };
   if (!from.is_array() || from.empty() || !from[0].is_array()) refuse("is not a list of rows");
-  const std::int64_t extents[] = {static_cast<std::int64_t>(from.size()), static_cast<std::int64_t>(from[0].size())};
+  const std::int64_t extents[] = {static_cast<std::int64_t>(from.size()),
+                                  static_cast<std::int64_t>(from[0].size())};
   const OwnedArray matrix = allocate(ElementType::float32, extents);
   auto* out = static_cast<float*>(matrix.view.data);
   for (const json& row : from) {
@@ -155,7 +167,8 @@ std::int64_t whole(const std::string& text, const std::string& what) {
     value = std::stoll(text, &used);
   } catch (const std::logic_error&) {
   }
-  if (text.empty() || used != text.size() || value < 0) throw UsageError(what + ": '" + text + "' is not a whole number");
+  if (text.empty() || used != text.size() || value < 0)
+    throw UsageError(what + ": '" + text + "' is not a whole number");
   return value;
 }
 
@@ -172,7 +185,8 @@ std::vector<Columns> Explain::chosen_columns(std::int64_t heads) const {
     for (const std::string& piece : split(columns_)) {
       const std::size_t dash = piece.find('-');
       const std::int64_t first = whole(piece.substr(0, dash), "--columns");
-      const std::int64_t last = dash == std::string::npos ? first : whole(piece.substr(dash + 1), "--columns");
+      const std::int64_t last =
+          dash == std::string::npos ? first : whole(piece.substr(dash + 1), "--columns");
       if (last < first) throw UsageError("--columns: " + piece + " runs backwards");
       columns.push_back({first, last});
     }
@@ -180,38 +194,40 @@ std::vector<Columns> Explain::chosen_columns(std::int64_t heads) const {
   }
   const std::int64_t model_dim = rows_q_.view.layout.extents[1];
   if (heads < 1 || model_dim % heads != 0 || model_dim == 0) {
-    throw InvalidArgument("explain: model_dim (" + std::to_string(model_dim) + ") is not a multiple of --heads (" +
-                          std::to_string(heads) + ")");
+    throw InvalidArgument("explain: model_dim (" + std::to_string(model_dim) +
+                          ") is not a multiple of --heads (" + std::to_string(heads) + ")");
   }
   const std::int64_t dim = model_dim / heads;
   for (std::int64_t h = 0; h < heads; ++h) columns.push_back({h * dim, (h + 1) * dim - 1});
   return columns;
 }
 
-std::vector<std::string> names_of(const std::vector<std::string>& tokens, std::int64_t count, const char* what) {
+std::vector<std::string> names_of(const std::vector<std::string>& tokens, std::int64_t count,
+                                  const char* what) {
   if (tokens.empty()) {
     std::vector<std::string> names;
     for (std::int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
     return names;
   }
   if (static_cast<std::int64_t>(tokens.size()) != count) {
-    throw InvalidArgument("explain: " + std::to_string(tokens.size()) + " tokens are named, " + what + " has " +
-                          std::to_string(count));
+    throw InvalidArgument("explain: " + std::to_string(tokens.size()) + " tokens are named, " +
+                          what + " has " + std::to_string(count));
   }
   return tokens;
 }
 
 Array Explain::output_projection(std::int64_t in) const {
   if (w_o_.empty()) return {};
-  Array w_o = w_o_.ends_with(".json") ? matrix_of(parse_json(read_text(w_o_), w_o_), w_o_, "W_O") : load_array(w_o_);
+  Array w_o = w_o_.ends_with(".json") ? matrix_of(parse_json(read_text(w_o_), w_o_), w_o_, "W_O")
+                                      : load_array(w_o_);
   detail::Layout& layout = w_o.view.layout;
   if (w_o_order_ == "in-out") {
     std::swap(layout.extents[0], layout.extents[1]);
     std::swap(layout.strides[0], layout.strides[1]);
   }
   if (layout.axes != 2 || layout.extents[1] != in) {
-    throw InvalidArgument("explain: --wo has shape " + formats::shape_text(layout) + " as [out, in] (expected [out, " +
-                          std::to_string(in) + "])");
+    throw InvalidArgument("explain: --wo has shape " + formats::shape_text(layout) +
+                          " as [out, in] (expected [out, " + std::to_string(in) + "])");
   }
   return w_o;
 }
@@ -238,17 +254,20 @@ std::optional<std::int64_t> Explain::chosen_query(const ExplainInput& input) con
   const auto count = static_cast<std::int64_t>(input.q_tokens.size());
   if (query_.empty()) {
     if (count <= kMaxRows) return std::nullopt;
-    throw UsageError(std::to_string(count) + " queries are too many to show at once; choose one with --query");
+    throw UsageError(std::to_string(count) +
+                     " queries are too many to show at once; choose one with --query");
   }
   if (query_.find_first_not_of("0123456789") == std::string::npos) {
     const std::int64_t index = whole(query_, "--query");
     if (index < count) return index;
-    throw InvalidArgument("explain: --query " + query_ + " (queries are 0 to " + std::to_string(count - 1) + ")");
+    throw InvalidArgument("explain: --query " + query_ + " (queries are 0 to " +
+                          std::to_string(count - 1) + ")");
   }
   const auto found = std::find(input.q_tokens.begin(), input.q_tokens.end(), query_);
   if (found == input.q_tokens.end()) throw InvalidArgument("explain: no token is '" + query_ + "'");
   if (std::find(found + 1, input.q_tokens.end(), query_) != input.q_tokens.end()) {
-    throw InvalidArgument("explain: more than one token is '" + query_ + "'; choose one by its index");
+    throw InvalidArgument("explain: more than one token is '" + query_ +
+                          "'; choose one by its index");
   }
   return found - input.q_tokens.begin();
 }
@@ -268,13 +287,15 @@ json rows_json(const Array& rows) {
 /// The textbook's exercises on rows of four columns and more: every block in one object.
 ordered_json Explain::exercises(const Options& options) const {
   const std::int64_t model_dim = rows_q_.view.layout.extents[1];
-  const auto one = [&](const std::vector<Columns>& columns, bool causal, bool swapped, std::vector<std::int64_t> heads) {
+  const auto one = [&](const std::vector<Columns>& columns, bool causal, bool swapped,
+                       std::vector<std::int64_t> heads) {
     ExplainInput input = input_of(columns);
     if (swapped) {  // the permutation that swaps the two halves
       const std::int64_t extents[] = {model_dim, model_dim};
       const OwnedArray w_o = allocate(ElementType::float32, extents);
       auto* weights = static_cast<float*>(w_o.view.data);
-      for (std::int64_t i = 0; i < model_dim; ++i) weights[i * model_dim + (i + model_dim / 2) % model_dim] = 1.0f;
+      for (std::int64_t i = 0; i < model_dim; ++i)
+        weights[i * model_dim + (i + model_dim / 2) % model_dim] = 1.0f;
       input.w_o = w_o.array;
     }
     AttentionArguments call;
@@ -289,7 +310,8 @@ ordered_json Explain::exercises(const Options& options) const {
   all["q"] = rows_json(rows_q_);
   all["k"] = rows_json(rows_k_);
   all["v"] = rows_json(rows_v_);
-  for (const std::int64_t heads : {1, 2, 4}) all["cases"].push_back(one(chosen_columns(heads), false, false, {}));
+  for (const std::int64_t heads : {1, 2, 4})
+    all["cases"].push_back(one(chosen_columns(heads), false, false, {}));
   all["cases"].push_back(one(chosen_columns(2), true, false, {}));
   const Columns half{0, model_dim / 2 - 1};
   all["identical_subspaces"] = one({half, half}, false, false, {});
@@ -302,14 +324,17 @@ void Explain::run(const Console& console) {
   read_arrays();
   if (!tokens_text_.empty()) tokens_ = split(tokens_text_);
   const Options options = run_.options();
-  const bool whole_rows = rows_q_.view.layout.axes == 2 && rows_k_.view.layout.axes == 2 && rows_v_.view.layout.axes == 2;
+  const bool whole_rows = rows_q_.view.layout.axes == 2 && rows_k_.view.layout.axes == 2 &&
+                          rows_v_.view.layout.axes == 2;
   if (exercises_) {
     if (!whole_rows) throw UsageError("--exercises needs rows [tokens, model_dim]");
     console.out << exercises(options).dump(1) << '\n';
     return;
   }
   if (!whole_rows && (heads_ != 0 || !columns_.empty())) {
-    throw UsageError("--heads and --columns cut rows [tokens, model_dim]; these arrays have an axis of heads already");
+    throw UsageError(
+        "--heads and --columns cut rows [tokens, model_dim]; these arrays have an axis of heads "
+        "already");
   }
   const ExplainInput input =
       input_of(whole_rows ? chosen_columns(heads_ == 0 ? 1 : heads_) : std::vector<Columns>());

@@ -11,11 +11,13 @@ namespace {
 
 Array gather_columns(const Array& rows, const std::vector<Columns>& columns, const char* what) {
   const std::int64_t tokens = rows.view.layout.extents[0], width = rows.view.layout.extents[1];
-  const std::int64_t heads = static_cast<std::int64_t>(columns.size()), dim = columns.front().count();
+  const std::int64_t heads = static_cast<std::int64_t>(columns.size()),
+                     dim = columns.front().count();
   for (const Columns& c : columns) {
     if (c.first < 0 || c.last >= width || c.count() != dim) {
-      throw InvalidArgument("explain: columns " + std::to_string(c.first) + "-" + std::to_string(c.last) + " of " + what +
-                            ", which has " + std::to_string(width) + " columns (each head takes " +
+      throw InvalidArgument("explain: columns " + std::to_string(c.first) + "-" +
+                            std::to_string(c.last) + " of " + what + ", which has " +
+                            std::to_string(width) + " columns (each head takes " +
                             std::to_string(dim) + ")");
     }
   }
@@ -85,9 +87,11 @@ Matrix mean_weights(const std::vector<HeadNumbers>& heads) {
 }
 
 /// What attention() itself makes of the same call, against the trace.
-double compare_with_attention(AttentionArguments call, const Case& traced, std::int64_t batch, const Options& options) {
+double compare_with_attention(AttentionArguments call, const Case& traced, std::int64_t batch,
+                              const Options& options) {
   const detail::Layout& q = call.q.layout;
-  const std::int64_t extents[] = {q.extents[0], q.extents[1], q.extents[2], call.v.layout.extents[3]};
+  const std::int64_t extents[] = {q.extents[0], q.extents[1], q.extents[2],
+                                  call.v.layout.extents[3]};
   const OwnedArray out = allocate(ElementType::float32, extents);
   call.out = out.view;
   attention(call, options);
@@ -107,7 +111,8 @@ double compare_with_attention(AttentionArguments call, const Case& traced, std::
 
 }  // namespace
 
-ExplainInput cut_heads(const Array& q, const Array& k, const Array& v, const std::vector<Columns>& columns) {
+ExplainInput cut_heads(const Array& q, const Array& k, const Array& v,
+                       const std::vector<Columns>& columns) {
   ExplainInput input;
   input.q = gather_columns(q, columns, "q");
   input.k = gather_columns(k, columns, "k");
@@ -116,8 +121,8 @@ ExplainInput cut_heads(const Array& q, const Array& k, const Array& v, const std
   return input;
 }
 
-Case explain_case(const ExplainInput& input, AttentionArguments call, std::optional<std::int64_t> query,
-                  const Options& options) {
+Case explain_case(const ExplainInput& input, AttentionArguments call,
+                  std::optional<std::int64_t> query, const Options& options) {
   call.q = input.q.view;
   call.k = input.k.view;
   call.v = input.v.view;

@@ -1,4 +1,5 @@
-// The numbers that `polyhead explain` shows: one call of attention, every head, every chosen query row.
+// The numbers that `polyhead explain` shows: one call of attention, every head, every chosen query
+// row.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ namespace polyhead::cli {
 
 using Matrix = std::vector<std::vector<double>>;
 
-/// Columns first .. last, both included, of q, k and v: what one head sees of rows that hold all heads side by side.
+/// Columns first .. last, both included, of q, k and v: what one head sees of rows that hold all
+/// heads side by side.
 struct Columns {
   std::int64_t first = 0, last = 0;
   std::int64_t count() const { return last - first + 1; }
@@ -21,14 +23,16 @@ struct Columns {
 
 /// q, k and v as attention reads them, and the names of the tokens.
 struct ExplainInput {
-  Array q, k, v;                         ///< [batch, tokens, heads, dim]
+  Array q, k, v;  ///< [batch, tokens, heads, dim]
   std::vector<std::string> q_tokens, k_tokens;
-  std::vector<Columns> columns;          ///< of each head, where the heads were cut from whole rows; else empty
-  Array w_o;                             ///< [out, heads * value_dim], where given
-  std::int64_t batch = 0;                ///< the sequence that is shown
+  std::vector<Columns>
+      columns;             ///< of each head, where the heads were cut from whole rows; else empty
+  Array w_o;               ///< [out, heads * value_dim], where given
+  std::int64_t batch = 0;  ///< the sequence that is shown
 };
 
-/// One head: matrices have a row for each chosen query, q_rows among them; keys and values have one for each key.
+/// One head: matrices have a row for each chosen query, q_rows among them; keys and values have one
+/// for each key.
 struct HeadNumbers {
   std::int64_t head = 0, kv_head = 0;
   Matrix q, k, v, products, scaled, modified, masked, weights, output;
@@ -41,11 +45,11 @@ struct Case {
   std::int64_t q_heads = 0, head_dim = 0, value_dim = 0, kv_len = 0;
   double scale = 0.0;
   bool causal = false, modified = false, masked = false;
-  Matrix mean_weights;  ///< over the heads
-  Matrix concatenated;  ///< heads side by side
-  Matrix projected;     ///< concatenated through w_o, where given
-  Matrix w_o;           ///< as the textbook writes it: output = concatenated . w_o
-  std::string isa;      ///< what attention() ran on for the comparison
+  Matrix mean_weights;      ///< over the heads
+  Matrix concatenated;      ///< heads side by side
+  Matrix projected;         ///< concatenated through w_o, where given
+  Matrix w_o;               ///< as the textbook writes it: output = concatenated . w_o
+  std::string isa;          ///< what attention() ran on for the comparison
   double difference = 0.0;  ///< largest |attention() - this| over the rows shown
 };
 
@@ -56,14 +60,15 @@ struct Pruned {
   double norm = 0.0;  ///< L2 norm over all rows shown of the change
 };
 
-/// Heads cut from rows [tokens, model_dim]: head h takes columns[h] of q, k and v alike (all of one width).
-/// Throws InvalidArgument where columns lie outside the rows.
-ExplainInput cut_heads(const Array& q, const Array& k, const Array& v, const std::vector<Columns>& columns);
+/// Heads cut from rows [tokens, model_dim]: head h takes columns[h] of q, k and v alike (all of one
+/// width). Throws InvalidArgument where columns lie outside the rows.
+ExplainInput cut_heads(const Array& q, const Array& k, const Array& v,
+                       const std::vector<Columns>& columns);
 
-/// Traces the chosen queries (all of them where `query` is none) and runs attention() on the same arrays beside it.
-/// `call` brings mask and modifiers. Throws InvalidArgument.
-Case explain_case(const ExplainInput& input, AttentionArguments call, std::optional<std::int64_t> query,
-                  const Options& options);
+/// Traces the chosen queries (all of them where `query` is none) and runs attention() on the same
+/// arrays beside it. `call` brings mask and modifiers. Throws InvalidArgument.
+Case explain_case(const ExplainInput& input, AttentionArguments call,
+                  std::optional<std::int64_t> query, const Options& options);
 
 /// The output of `of` with one head's columns set to zero before the projection.
 Pruned prune(const Case& of, std::int64_t head);

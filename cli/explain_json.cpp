@@ -4,14 +4,16 @@ namespace polyhead::cli {
 
 using nlohmann::ordered_json;
 
-ordered_json case_json(const Case& shown, const ExplainInput& input, const std::vector<Pruned>& pruned) {
+ordered_json case_json(const Case& shown, const ExplainInput& input,
+                       const std::vector<Pruned>& pruned) {
   ordered_json json;
   json["num_heads"] = shown.q_heads;
   json["head_dim"] = shown.head_dim;
   json["causal"] = shown.causal;
   json["scale"] = shown.scale;
   json["queries"] = shown.queries;
-  for (const Columns& columns : input.columns) json["columns"].push_back({columns.first, columns.last});
+  for (const Columns& columns : input.columns)
+    json["columns"].push_back({columns.first, columns.last});
   json["heads"] = ordered_json::array();
   for (const HeadNumbers& head : shown.heads) {
     ordered_json one;
@@ -31,7 +33,8 @@ ordered_json case_json(const Case& shown, const ExplainInput& input, const std::
   }
   json["mean_weights"] = shown.mean_weights;
   json["output"] = shown.concatenated;
-  if (!shown.w_o.empty()) json["output_projection"] = {{"w_o", shown.w_o}, {"output", shown.projected}};
+  if (!shown.w_o.empty())
+    json["output_projection"] = {{"w_o", shown.w_o}, {"output", shown.projected}};
   for (const Pruned& one : pruned) json["pruning"]["head" + std::to_string(one.head)] = one.norm;
   json["attention"] = {{"isa", shown.isa}, {"max_difference", shown.difference}};
   return json;

@@ -9,16 +9,21 @@
 namespace polyhead::cli {
 namespace {
 
-constexpr std::size_t kMaxColumns = 16;  // keys a matrix shows side by side before it is cut in the middle
-constexpr std::size_t kMaxNumbers = 8;   // numbers of a vector before it is cut
-constexpr std::size_t kMaxKeys = 40;     // lines of a row's table before the lightest keys are left out
+constexpr std::size_t kMaxColumns =
+    16;  // keys a matrix shows side by side before it is cut in the middle
+constexpr std::size_t kMaxNumbers = 8;  // numbers of a vector before it is cut
+constexpr std::size_t kMaxKeys =
+    40;  // lines of a row's table before the lightest keys are left out
 
-/// Indices 0 .. count - 1, or the first and last ones with a -1 between them where there are too many.
+/// Indices 0 .. count - 1, or the first and last ones with a -1 between them where there are too
+/// many.
 std::vector<int> chosen(std::size_t count, std::size_t most) {
   std::vector<int> indices;
   for (std::size_t i = 0; i < count; ++i) {
-    if (count <= most || i < most / 2 || i >= count - most / 2) indices.push_back(static_cast<int>(i));
-    else if (indices.back() != -1) indices.push_back(-1);
+    if (count <= most || i < most / 2 || i >= count - most / 2)
+      indices.push_back(static_cast<int>(i));
+    else if (indices.back() != -1)
+      indices.push_back(-1);
   }
   return indices;
 }
@@ -49,8 +54,10 @@ std::string token(const std::vector<std::string>& tokens, std::int64_t index) {
   return printable(tokens[static_cast<std::size_t>(index)]);
 }
 
-void step(const Console& console, int& number, const std::string& title, const std::string& remark = "") {
-  console.out << '\n' << "  " << console.styled(Style::heading, std::to_string(++number) + "  " + title);
+void step(const Console& console, int& number, const std::string& title,
+          const std::string& remark = "") {
+  console.out << '\n'
+              << "  " << console.styled(Style::heading, std::to_string(++number) + "  " + title);
   if (!remark.empty()) console.out << console.styled(Style::faint, "   " + remark);
   console.out << '\n';
 }
@@ -68,8 +75,9 @@ std::string head_title(const HeadNumbers& head, const Case& shown, const Explain
   const auto h = static_cast<std::size_t>(head.head);
   if (h < input.columns.size()) {
     const Columns& c = input.columns[h];
-    title += c.count() == 1 ? "   column " + std::to_string(c.first)
-                            : "   columns " + std::to_string(c.first) + "-" + std::to_string(c.last);
+    title += c.count() == 1
+                 ? "   column " + std::to_string(c.first)
+                 : "   columns " + std::to_string(c.first) + "-" + std::to_string(c.last);
     title += " of q, k and v";
   } else if (head.kv_head != head.head) {
     title += "   reads key/value head " + std::to_string(head.kv_head);
@@ -78,11 +86,14 @@ std::string head_title(const HeadNumbers& head, const Case& shown, const Explain
   return title;
 }
 
-void print_head_title(const Console& console, const HeadNumbers& head, const Case& shown, const ExplainInput& input) {
+void print_head_title(const Console& console, const HeadNumbers& head, const Case& shown,
+                      const ExplainInput& input) {
   const std::string title = head_title(head, shown, input);
   std::string line;
   for (std::size_t i = 0; i < std::max<std::size_t>(display_width(title), 40); ++i) line += "─";
-  console.out << '\n' << console.styled(Style::key, title) << '\n' << console.styled(Style::faint, line) << '\n';
+  console.out << '\n'
+              << console.styled(Style::key, title) << '\n'
+              << console.styled(Style::faint, line) << '\n';
 }
 
 std::string joined(const std::vector<std::string>& tokens) {
@@ -94,29 +105,34 @@ std::string joined(const std::vector<std::string>& tokens) {
 }
 
 void print_title(const Console& console, const Case& shown, const ExplainInput& input) {
-  console.out << console.styled(Style::heading, "Attention(Q, K, V) = softmax(scale · Q Kᵀ) V") << "\n\n";
+  console.out << console.styled(Style::heading, "Attention(Q, K, V) = softmax(scale · Q Kᵀ) V")
+              << "\n\n";
   Table table({Table::Align::left, Table::Align::left});
   table.row({"tokens", std::to_string(input.k_tokens.size()) + "   " + joined(input.k_tokens)});
   if (input.q_tokens != input.k_tokens) {
     table.row({"queries", std::to_string(input.q_tokens.size()) + "   " + joined(input.q_tokens)});
   }
   std::string heads = std::to_string(shown.q_heads) + "   of " + std::to_string(shown.head_dim) +
-                      (shown.head_dim == 1 ? " dimension" : " dimensions") + (shown.q_heads == 1 ? "" : " each");
+                      (shown.head_dim == 1 ? " dimension" : " dimensions") +
+                      (shown.q_heads == 1 ? "" : " each");
   table.row({"heads", heads});
   table.row({"scale", scale_text(shown)});
-  table.row({"mask", shown.causal ? "causal: a token sees itself and the tokens before it"
-                                  : shown.masked ? "as given" : "none: every token sees every token"});
+  table.row({"mask", shown.causal   ? "causal: a token sees itself and the tokens before it"
+                     : shown.masked ? "as given"
+                                    : "none: every token sees every token"});
   table.print(console);
 }
 
-void print_vectors(const Console& console, const HeadNumbers& head, const Case& shown, const ExplainInput& input) {
+void print_vectors(const Console& console, const HeadNumbers& head, const Case& shown,
+                   const ExplainInput& input) {
   const std::size_t width = std::max({widest(head.q), widest(head.k), widest(head.v)});
   if (input.q_tokens == input.k_tokens && shown.queries.size() == input.k_tokens.size()) {
     Table table({Table::Align::left, Table::Align::left, Table::Align::left, Table::Align::left});
     table.header({"", "  query q", "  key k", "  value v"});
     for (std::size_t i = 0; i < head.k.size(); ++i) {
-      table.row({token(input.k_tokens, static_cast<std::int64_t>(i)), "  " + numbers(head.q[i], width),
-                 "  " + numbers(head.k[i], width), "  " + numbers(head.v[i], width)});
+      table.row({token(input.k_tokens, static_cast<std::int64_t>(i)),
+                 "  " + numbers(head.q[i], width), "  " + numbers(head.k[i], width),
+                 "  " + numbers(head.v[i], width)});
     }
     return table.print(console);
   }
@@ -136,8 +152,9 @@ void print_vectors(const Console& console, const HeadNumbers& head, const Case& 
 }
 
 /// A line a query, a column a key; `last` is one more column where it has a title.
-void print_pairs(const Console& console, const Matrix& pairs, const Case& shown, const ExplainInput& input,
-                 const std::string& last_title = "", const std::vector<double>* last = nullptr) {
+void print_pairs(const Console& console, const Matrix& pairs, const Case& shown,
+                 const ExplainInput& input, const std::string& last_title = "",
+                 const std::vector<double>* last = nullptr) {
   const std::vector<int> keys = chosen(pairs.empty() ? 0 : pairs.front().size(), kMaxColumns);
   Table table = Table::numbers(keys.size() + (last != nullptr ? 1 : 0));
   std::vector<std::string> header{""};
@@ -146,7 +163,8 @@ void print_pairs(const Console& console, const Matrix& pairs, const Case& shown,
   table.header(std::move(header));
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     std::vector<std::string> cells{token(input.q_tokens, shown.queries[i])};
-    for (const int j : keys) cells.push_back(j < 0 ? "…" : fixed(pairs[i][static_cast<std::size_t>(j)]));
+    for (const int j : keys)
+      cells.push_back(j < 0 ? "…" : fixed(pairs[i][static_cast<std::size_t>(j)]));
     if (last != nullptr) cells.push_back("  " + fixed((*last)[i]));
     table.row(std::move(cells));
   }
@@ -154,19 +172,22 @@ void print_pairs(const Console& console, const Matrix& pairs, const Case& shown,
 }
 
 /// A line a query and its vector, heads set apart where `dim` is given.
-void print_rows(const Console& console, const Matrix& rows, const Case& shown, const ExplainInput& input,
-                std::int64_t dim = 0) {
+void print_rows(const Console& console, const Matrix& rows, const Case& shown,
+                const ExplainInput& input, std::int64_t dim = 0) {
   const std::size_t width = widest(rows);
-  const std::size_t heads = dim > 0 && !rows.empty() ? rows.front().size() / static_cast<std::size_t>(dim) : 1;
+  const std::size_t heads =
+      dim > 0 && !rows.empty() ? rows.front().size() / static_cast<std::size_t>(dim) : 1;
   const std::vector<int> blocks = chosen(heads, kMaxNumbers);
   Table table(std::vector<Table::Align>(blocks.size() + 1, Table::Align::left));
   std::vector<std::string> header{""};
-  for (const int h : blocks) header.push_back(h < 0 ? "…" : heads > 1 ? "  head " + std::to_string(h) : "");
+  for (const int h : blocks)
+    header.push_back(h < 0 ? "…" : heads > 1 ? "  head " + std::to_string(h) : "");
   if (heads > 1) table.header(std::move(header));
   for (std::size_t i = 0; i < rows.size(); ++i) {
     std::vector<std::string> cells{token(input.q_tokens, shown.queries[i])};
     for (const int h : blocks) {
-      const std::size_t each = rows[i].size() / heads, begin = static_cast<std::size_t>(std::max(h, 0)) * each;
+      const std::size_t each = rows[i].size() / heads,
+                        begin = static_cast<std::size_t>(std::max(h, 0)) * each;
       const std::vector<double> block(rows[i].begin() + static_cast<std::ptrdiff_t>(begin),
                                       rows[i].begin() + static_cast<std::ptrdiff_t>(begin + each));
       cells.push_back(h < 0 ? "…" : "  " + numbers(block, width));
@@ -189,7 +210,8 @@ void print_plain_matrix(const Console& console, const Matrix& matrix) {
 void print_all_heads(const Console& console, const Case& shown, const ExplainInput& input,
                      const std::vector<Pruned>& pruned) {
   int number = 0;
-  console.out << '\n' << console.styled(Style::key, shown.q_heads == 1 ? "Result" : "All heads") << '\n'
+  console.out << '\n'
+              << console.styled(Style::key, shown.q_heads == 1 ? "Result" : "All heads") << '\n'
               << console.styled(Style::faint, "────────────────────────────────────────") << '\n';
   if (shown.q_heads > 1) {
     step(console, number, "Mean of the heads' weights");
@@ -210,8 +232,11 @@ void print_all_heads(const Console& console, const Case& shown, const ExplainInp
   }
   char difference[32];
   std::snprintf(difference, sizeof difference, "%.1e", shown.difference);
-  console.out << '\n' << console.styled(Style::faint, "  Computed in double precision; attention() on " + shown.isa +
-                                                        " gives the same to " + difference + ".") << '\n';
+  console.out << '\n'
+              << console.styled(Style::faint, "  Computed in double precision; attention() on " +
+                                                  shown.isa + " gives the same to " + difference +
+                                                  ".")
+              << '\n';
 }
 
 }  // namespace
@@ -236,7 +261,8 @@ void print_matrices(const Console& console, const Case& shown, const ExplainInpu
       step(console, number, "Masked scores", "hidden pairs become -inf");
       print_pairs(console, head.masked, shown, input);
     }
-    step(console, number, "Weights", "softmax of each line; lse is the logarithm of its denominator");
+    step(console, number, "Weights",
+         "softmax of each line; lse is the logarithm of its denominator");
     print_pairs(console, head.weights, shown, input, "lse", &head.lse);
     step(console, number, shown.q_heads > 1 ? "Output of the head" : "Output", "weights · v");
     print_rows(console, head.output, shown, input);
@@ -255,7 +281,8 @@ std::string written_out(const std::vector<double>& q, const std::vector<double>&
     std::snprintf(shown, sizeof shown, "%.4g", value);
     return value < 0 ? "(" + std::string(shown) + ")" : std::string(shown);
   };
-  for (std::size_t i = 0; i < q.size(); ++i) text += (i == 0 ? "" : " + ") + number(q[i]) + "·" + number(k[i]);
+  for (std::size_t i = 0; i < q.size(); ++i)
+    text += (i == 0 ? "" : " + ") + number(q[i]) + "·" + number(k[i]);
   return text;
 }
 
@@ -264,13 +291,15 @@ std::vector<std::size_t> keys_to_print(const std::vector<double>& weights) {
   std::vector<std::size_t> keys(weights.size());
   for (std::size_t j = 0; j < keys.size(); ++j) keys[j] = j;
   if (keys.size() <= kMaxKeys) return keys;
-  std::stable_sort(keys.begin(), keys.end(), [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
+  std::stable_sort(keys.begin(), keys.end(),
+                   [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
   keys.resize(kMaxKeys);
   std::sort(keys.begin(), keys.end());
   return keys;
 }
 
-void print_head_row(const Console& console, const HeadNumbers& head, const Case& shown, const ExplainInput& input) {
+void print_head_row(const Console& console, const HeadNumbers& head, const Case& shown,
+                    const ExplainInput& input) {
   const std::size_t width = std::max({widest(head.q), widest(head.k), widest(head.v)});
   const std::vector<double>& masked = head.masked[0];
   const double largest = masked.empty() ? 0.0 : *std::max_element(masked.begin(), masked.end());
@@ -303,7 +332,8 @@ void print_head_row(const Console& console, const HeadNumbers& head, const Case&
     weight_total += head.weights[0][j];
   }
   for (const std::size_t j : keys) {
-    std::vector<std::string> cells{token(input.k_tokens, static_cast<std::int64_t>(j)), "  " + numbers(head.k[j], width)};
+    std::vector<std::string> cells{token(input.k_tokens, static_cast<std::int64_t>(j)),
+                                   "  " + numbers(head.k[j], width)};
     if (products) cells.push_back("  " + written_out(head.q[0], head.k[j]) + " =");
     cells.push_back((products ? "" : "  ") + fixed(head.products[0][j]));
     cells.push_back("  " + fixed(head.scaled[0][j]));
@@ -312,7 +342,8 @@ void print_head_row(const Console& console, const HeadNumbers& head, const Case&
     cells.push_back("  " + fixed(visible ? std::exp(masked[j] - largest) : 0.0));
     cells.push_back("  " + fixed(head.weights[0][j]));
     std::vector<double> share = head.v[j];
-    for (double& value : share) value = head.weights[0][j] == 0.0 ? 0.0 : value * head.weights[0][j];
+    for (double& value : share)
+      value = head.weights[0][j] == 0.0 ? 0.0 : value * head.weights[0][j];
     cells.push_back("  " + numbers(share, width));
     table.row(std::move(cells));
   }
@@ -325,20 +356,26 @@ void print_head_row(const Console& console, const HeadNumbers& head, const Case&
   table.row(std::move(sums));
   table.print(console);
   if (keys.size() < masked.size()) {
-    console.out << console.styled(Style::faint, "  The " + std::to_string(keys.size()) + " heaviest of " +
+    console.out << console.styled(Style::faint, "  The " + std::to_string(keys.size()) +
+                                                    " heaviest of " +
                                                     grouped(static_cast<long long>(masked.size())) +
-                                                    " keys; --json prints them all.") << '\n';
+                                                    " keys; --json prints them all.")
+                << '\n';
   }
-  console.out << "\n  output = [ " << numbers(head.output[0], width) << " ]   lse = " << fixed(head.lse[0]) << '\n';
+  console.out << "\n  output = [ " << numbers(head.output[0], width)
+              << " ]   lse = " << fixed(head.lse[0]) << '\n';
 }
 
 }  // namespace
 
-void print_row(const Console& console, const Case& shown, const ExplainInput& input, const std::vector<Pruned>& pruned) {
+void print_row(const Console& console, const Case& shown, const ExplainInput& input,
+               const std::vector<Pruned>& pruned) {
   print_title(console, shown, input);
   const std::int64_t query = shown.queries.front();
-  console.out << '\n' << console.styled(Style::heading, "Query " + std::to_string(query) + "   " +
-                                                          token(input.q_tokens, query)) << '\n';
+  console.out << '\n'
+              << console.styled(Style::heading, "Query " + std::to_string(query) + "   " +
+                                                    token(input.q_tokens, query))
+              << '\n';
   for (const HeadNumbers& head : shown.heads) {
     print_head_title(console, head, shown, input);
     print_head_row(console, head, shown, input);

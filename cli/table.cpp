@@ -12,7 +12,10 @@ namespace {
 std::uint32_t next_code_point(std::string_view text, std::size_t& at) {
   const auto byte = static_cast<unsigned char>(text[at++]);
   const int more = byte >= 0xf0 ? 3 : byte >= 0xe0 ? 2 : byte >= 0xc0 ? 1 : 0;
-  std::uint32_t point = more == 3 ? byte & 0x07u : more == 2 ? byte & 0x0fu : more == 1 ? byte & 0x1fu : byte;
+  std::uint32_t point = more == 3   ? byte & 0x07u
+                        : more == 2 ? byte & 0x0fu
+                        : more == 1 ? byte & 0x1fu
+                                    : byte;
   for (int i = 0; i < more && at < text.size(); ++i) {
     const auto next = static_cast<unsigned char>(text[at]);
     if ((next & 0xc0u) != 0x80u) break;
@@ -26,11 +29,14 @@ struct Span {
   std::uint32_t first, last;
 };
 
-// The blocks that matter for tokens, after Unicode's East Asian Width: not every wide character, the common ones.
-constexpr Span kWide[] = {{0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0xa4cf},  {0xac00, 0xd7a3},
-                          {0xf900, 0xfaff},   {0xfe30, 0xfe4f},   {0xff00, 0xff60},  {0xffe0, 0xffe6},
-                          {0x1f300, 0x1f64f}, {0x1f680, 0x1f6ff}, {0x1f900, 0x1faff}, {0x20000, 0x3fffd}};
-constexpr Span kNone[] = {{0x0300, 0x036f}, {0x0591, 0x05bd}, {0x064b, 0x065f}, {0x200b, 0x200f}, {0xfe00, 0xfe0f}};
+// The blocks that matter for tokens, after Unicode's East Asian Width: not every wide character,
+// the common ones.
+constexpr Span kWide[] = {{0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0xa4cf},
+                          {0xac00, 0xd7a3},   {0xf900, 0xfaff},   {0xfe30, 0xfe4f},
+                          {0xff00, 0xff60},   {0xffe0, 0xffe6},   {0x1f300, 0x1f64f},
+                          {0x1f680, 0x1f6ff}, {0x1f900, 0x1faff}, {0x20000, 0x3fffd}};
+constexpr Span kNone[] = {
+    {0x0300, 0x036f}, {0x0591, 0x05bd}, {0x064b, 0x065f}, {0x200b, 0x200f}, {0xfe00, 0xfe0f}};
 
 template <std::size_t N>
 bool in(const Span (&spans)[N], std::uint32_t point) {
@@ -67,7 +73,8 @@ std::string fixed(double value, int decimals) {
   char text[400];  // the largest double has 309 digits before the point
   std::snprintf(text, sizeof text, "%.*f", decimals, value);
   std::string shown(text);
-  if (shown.starts_with('-') && shown.find_first_not_of("-0.") == std::string::npos) shown.erase(0, 1);
+  if (shown.starts_with('-') && shown.find_first_not_of("-0.") == std::string::npos)
+    shown.erase(0, 1);
   return shown;
 }
 
@@ -100,7 +107,8 @@ void Table::print(const Console& console) const {
     std::string line = " ";
     for (std::size_t i = 0; i < cells.size() && i < widths.size(); ++i) {
       const std::string padding(widths[i] - display_width(cells[i]), ' ');
-      line += columns_[i] == Align::left ? " " + cells[i] + padding + " " : " " + padding + cells[i] + " ";
+      line += columns_[i] == Align::left ? " " + cells[i] + padding + " "
+                                         : " " + padding + cells[i] + " ";
     }
     line.erase(line.find_last_not_of(' ') + 1);
     return line;

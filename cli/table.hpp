@@ -10,8 +10,8 @@
 
 namespace polyhead::cli {
 
-/// Columns a text takes on a terminal: code points, without combining marks and escape sequences; wide East Asian
-/// characters and emoji count two.
+/// Columns a text takes on a terminal: code points, without combining marks and escape sequences;
+/// wide East Asian characters and emoji count two.
 std::size_t display_width(std::string_view text);
 
 /// Text with control characters replaced, so that a name from a file cannot steer the terminal.

@@ -23,11 +23,13 @@ std::string npy(const std::string& header, const std::string& data, int major = 
   std::string file = "\x93NUMPY";
   file += static_cast<char>(major);
   file += '\0';
-  for (int i = 0; i < (major == 1 ? 2 : 4); ++i) file += static_cast<char>(header.size() >> (8 * i) & 0xff);
+  for (int i = 0; i < (major == 1 ? 2 : 4); ++i)
+    file += static_cast<char>(header.size() >> (8 * i) & 0xff);
   return file + header + data;
 }
 
-std::string dictionary(const std::string& descr, const std::string& shape, const std::string& order = "False") {
+std::string dictionary(const std::string& descr, const std::string& shape,
+                       const std::string& order = "False") {
   return "{'descr': '" + descr + "', 'fortran_order': " + order + ", 'shape': " + shape + ", }\n";
 }
 
@@ -38,7 +40,8 @@ std::string bytes_of(const std::vector<T>& values) {
 
 Array parse(const std::string& file) {
   auto owner = std::make_shared<std::string>(file);
-  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(owner->data()), owner->size());
+  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(owner->data()),
+                                         owner->size());
   return formats::parse_npy("x.npy", bytes, owner);
 }
 
@@ -82,7 +85,8 @@ TEST(Npy, ReadsEveryTypeAndVersion) {
 }
 
 TEST(Npy, ReadsFortranOrderScalarsAndEmptyArrays) {
-  const Array array = parse(npy(dictionary("<f4", "(2, 3)", "True"), bytes_of<float>({1, 4, 2, 5, 3, 6})));
+  const Array array =
+      parse(npy(dictionary("<f4", "(2, 3)", "True"), bytes_of<float>({1, 4, 2, 5, 3, 6})));
   EXPECT_EQ(at<float>(array, 0, 1), 2.0f);
   EXPECT_EQ(at<float>(array, 1, 2), 6.0f);
   EXPECT_EQ(parse(npy(dictionary("<f4", "()"), "1234")).view.layout.axes, 0);
@@ -91,7 +95,8 @@ TEST(Npy, ReadsFortranOrderScalarsAndEmptyArrays) {
 
 TEST(Npy, MisalignedDataIsCopied) {
   for (int pad = 0; pad < 4; ++pad) {
-    const std::string header = dictionary("<f4", "(2,)") + std::string(static_cast<std::size_t>(pad), ' ');
+    const std::string header =
+        dictionary("<f4", "(2,)") + std::string(static_cast<std::size_t>(pad), ' ');
     const Array array = parse(npy(header, bytes_of<float>({7, 8})));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(array.view.data) % alignof(float), 0u);
     EXPECT_EQ(static_cast<const float*>(array.view.data)[1], 8.0f);
@@ -99,24 +104,34 @@ TEST(Npy, MisalignedDataIsCopied) {
 }
 
 TEST(Npy, HeaderMayBeWrittenOtherwise) {
-  EXPECT_EQ(refusal(npy("{\"shape\":(2,),\"descr\":\"<f4\",\"fortran_order\":False}", "12345678")), "accepted");
-  EXPECT_EQ(refusal(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2L,)}  \n", "12345678")), "accepted");
+  EXPECT_EQ(refusal(npy("{\"shape\":(2,),\"descr\":\"<f4\",\"fortran_order\":False}", "12345678")),
+            "accepted");
+  EXPECT_EQ(
+      refusal(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2L,)}  \n", "12345678")),
+      "accepted");
 }
 
 TEST(Npy, RefusesTypesByName) {
   expect_refused(npy(dictionary("|O", "(1,)"), "12345678"), "nothing in a file is evaluated");
   expect_refused(npy(dictionary(">f4", "(1,)"), "1234"), "big-endian");
   expect_refused(npy(dictionary("|V2", "(1,)"), "12"), "bfloat16");
-  for (const char* descr : {"<c8", "<U4", "|S3", "<M8[ns]", "<f16", "<u4", "f4", "<f4 ", "", "=f4"}) {
+  for (const char* descr :
+       {"<c8", "<U4", "|S3", "<M8[ns]", "<f16", "<u4", "f4", "<f4 ", "", "=f4"}) {
     expect_refused(npy(dictionary(descr, "(1,)"), "1234"), "is not supported");
   }
-  expect_refused(npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "1234"), "record arrays");
+  expect_refused(npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "1234"),
+                 "record arrays");
 }
 
 TEST(Npy, RefusesHeadersThatAreNotTheOneDictionary) {
   const std::string four = "1234";
   for (const char* header :
-       {"", "{", "{}", "[]", "{'descr': '<f4'}", "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'x': 1}",
+       {"",
+        "{",
+        "{}",
+        "[]",
+        "{'descr': '<f4'}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'x': 1}",
         "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} + 1",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (1)}",
@@ -131,7 +146,8 @@ TEST(Npy, RefusesHeadersThatAreNotTheOneDictionary) {
         "{'descr': '\\x3cf4', 'fortran_order': False, 'shape': (1,)}",
         "{'descr': __import__('os').system('true'), 'fortran_order': False, 'shape': (1,)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}",
-        "{'descr': '<f4' 'fortran_order': False, 'shape': (1,)}", "{'descr: 1"}) {
+        "{'descr': '<f4' 'fortran_order': False, 'shape': (1,)}",
+        "{'descr: 1"}) {
     expect_refused(npy(header, four), ".npy header: ");
   }
   expect_refused(npy(dictionary("<f4", "(" + std::string(200, ',') + ")"), four), ".npy header: ");
@@ -148,9 +164,12 @@ TEST(Npy, RefusesLyingSizes) {
     EXPECT_NE(refusal(good.substr(0, size)), "accepted") << size;
   }
   expect_refused(good.substr(0, good.size() - 1), "cut short");
-  expect_refused(npy(dictionary("<f4", "(9223372036854775807,)"), "1234"), "more bytes than can be addressed");
-  expect_refused(npy(dictionary("<f4", "(4611686018427387904, 4)"), "1234"), "more bytes than can be addressed");
-  expect_refused(npy(dictionary("<f4", "(4294967296, 4294967296, 0)"), ""), "more bytes than can be addressed");
+  expect_refused(npy(dictionary("<f4", "(9223372036854775807,)"), "1234"),
+                 "more bytes than can be addressed");
+  expect_refused(npy(dictionary("<f4", "(4611686018427387904, 4)"), "1234"),
+                 "more bytes than can be addressed");
+  expect_refused(npy(dictionary("<f4", "(4294967296, 4294967296, 0)"), ""),
+                 "more bytes than can be addressed");
   expect_refused(npy(dictionary("<f4", "(1000000000000,)"), "1234"), "cut short");
   std::string lying = good;
   lying[8] = '\xff';
@@ -186,7 +205,8 @@ TEST(Npy, WritesWhatItReads) {
   formats::write_npy(path, ConstView(values.data(), {2, 3}));
   const std::string file = ScratchDirectory::read(path);
   EXPECT_EQ(file.size(), 128u + 24u);  // the header padded so that data begins on 64 bytes
-  EXPECT_NE(file.find("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"), std::string::npos);
+  EXPECT_NE(file.find("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"),
+            std::string::npos);
   const Array array = formats::read_npy(path);
   EXPECT_EQ(at<float>(array, 1, 2), 6.0f);
 

@@ -29,7 +29,8 @@ std::string file_of(const std::string& header, const std::string& data) {
 
 Safetensors parse(const std::string& file) {
   auto owner = std::make_shared<std::string>(file);
-  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(owner->data()), owner->size());
+  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(owner->data()),
+                                         owner->size());
   return Safetensors("x.safetensors", bytes, owner);
 }
 
@@ -48,27 +49,28 @@ void expect_refused(const std::string& file, const std::string& because) {
   EXPECT_NE(message.find(because), std::string::npos) << message;
 }
 
-std::string tensor(const std::string& name, const std::string& dtype, const std::string& shape, int begin, int end) {
-  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":[" +
-         std::to_string(begin) + "," + std::to_string(end) + "]}";
+std::string tensor(const std::string& name, const std::string& dtype, const std::string& shape,
+                   int begin, int end) {
+  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
+         ",\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(end) + "]}";
 }
 
 TEST(Safetensors, ReadsEveryType) {
   const std::vector<float> values{1, 2, 3, 4, 5, 6};
   const std::string data(reinterpret_cast<const char*>(values.data()), 24);
-  const Safetensors file = parse(file_of("{\"__metadata__\":{\"format\":\"pt\"}," + tensor("a", "F32", "[2,3]", 0, 24) +
-                                             "," + tensor("b", "BF16", "[1]", 24, 26) + "," +
-                                             tensor("c", "F16", "[]", 26, 28) + "," + tensor("d", "I64", "[0,7]", 28, 28) +
-                                             "," + tensor("e", "I32", "[1]", 28, 32) + "," +
-                                             tensor("f", "BOOL", "[3]", 32, 35) + "," + tensor("g", "U8", "[1]", 35, 36) +
-                                             "}   ",
-                                         data + std::string(12, '\1')));
+  const Safetensors file = parse(file_of(
+      "{\"__metadata__\":{\"format\":\"pt\"}," + tensor("a", "F32", "[2,3]", 0, 24) + "," +
+          tensor("b", "BF16", "[1]", 24, 26) + "," + tensor("c", "F16", "[]", 26, 28) + "," +
+          tensor("d", "I64", "[0,7]", 28, 28) + "," + tensor("e", "I32", "[1]", 28, 32) + "," +
+          tensor("f", "BOOL", "[3]", 32, 35) + "," + tensor("g", "U8", "[1]", 35, 36) + "}   ",
+      data + std::string(12, '\1')));
   EXPECT_EQ(file.names(), (std::vector<std::string>{"a", "b", "c", "d", "e", "f", "g"}));
   const Array a = file.tensor("a");
   EXPECT_EQ(formats::shape_text(a.view.layout), "[2, 3]");
   EXPECT_EQ(a.view.type, ElementType::float32);
   EXPECT_EQ(static_cast<const float*>(a.view.data)[5], 6.0f);
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a.view.data) % alignof(float), 0u) << "wherever the header ended";
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a.view.data) % alignof(float), 0u)
+      << "wherever the header ended";
   EXPECT_EQ(file.tensor("b").view.type, ElementType::bfloat16);
   EXPECT_EQ(file.tensor("c").view.type, ElementType::float16);
   EXPECT_EQ(file.tensor("d").view.type, ElementType::int64);
@@ -80,15 +82,23 @@ TEST(Safetensors, ReadsEveryType) {
 }
 
 TEST(Safetensors, NamesAreListedWhenOneIsMissing) {
-  const Safetensors file = parse(file_of("{" + tensor("weight\x1b[31m", "F32", "[1]", 0, 4) + "}", "1234"));
-  EXPECT_EQ(file.names().size(), 1u);
+  const Safetensors file =
+      parse(file_of("{" + tensor("weight\\u001b[31m", "F32", "[1]", 0, 4) + "}", "1234"));
+  try {
+    file.tensor("bias");
+    FAIL();
+  } catch (const FileError& error) {
+    EXPECT_STREQ(error.what(), "x.safetensors: has no tensor 'bias' (it has 'weight?[31m')")
+        << "no escape gets through";
+  }
 }
 
 TEST(Safetensors, RefusesLyingLengths) {
   const std::string header = "{" + tensor("a", "F32", "[1]", 0, 4) + "}";
   const std::string good = file_of(header, "1234");
   EXPECT_EQ(refusal(good), "accepted");
-  for (std::size_t size = 0; size < good.size(); ++size) EXPECT_NE(refusal(good.substr(0, size)), "accepted") << size;
+  for (std::size_t size = 0; size < good.size(); ++size)
+    EXPECT_NE(refusal(good.substr(0, size)), "accepted") << size;
   expect_refused(good + "x", "trailing bytes");
   expect_refused(good.substr(0, good.size() - 1), "cut short");
   expect_refused(file_of(header, "1234", ~std::uint64_t{0}), "promises a safetensors header");
@@ -97,18 +107,30 @@ TEST(Safetensors, RefusesLyingLengths) {
 }
 
 TEST(Safetensors, RefusesHeadersThatAreNotOne) {
-  for (const char* header : {"", "[]", "null", " {}", "{", "{\"a\":", "{\"a\":1}", "{\"a\":{}}", "{'a':1}", "{} {}",
-                             "{\"a\":{\"dtype\":1,\"shape\":[],\"data_offsets\":[0,4]}}",
-                             "{\"a\":{\"dtype\":\"F32\",\"shape\":{},\"data_offsets\":[0,4]}}",
-                             "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"more\":1}}",
-                             "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}",
-                             "{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}",
-                             "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}",
-                             "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}",
-                             "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,18446744073709551615]}}",
-                             "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,1e999]}}",
-                             "{\"__metadata__\":{\"a\":1}}", "{\"__metadata__\":[]}", "{\"a\":[[[[[[]]]]]]}",
-                             "{\"\xff\":1}"}) {
+  for (const char* header :
+       {"",
+        "[]",
+        "null",
+        " {}",
+        "{",
+        "{\"a\":",
+        "{\"a\":1}",
+        "{\"a\":{}}",
+        "{'a':1}",
+        "{} {}",
+        "{\"a\":{\"dtype\":1,\"shape\":[],\"data_offsets\":[0,4]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":{},\"data_offsets\":[0,4]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"more\":1}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,18446744073709551615]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,1e999]}}",
+        "{\"__metadata__\":{\"a\":1}}",
+        "{\"__metadata__\":[]}",
+        "{\"a\":[[[[[[]]]]]]}",
+        "{\"\xff\":1}"}) {
     EXPECT_NE(refusal(file_of(header, "1234")), "accepted") << header;
   }
   // A header nested a million deep must not overflow the stack, in parsing or in letting go.
@@ -116,22 +138,28 @@ TEST(Safetensors, RefusesHeadersThatAreNotOne) {
 }
 
 TEST(Safetensors, RefusesDuplicates) {
-  expect_refused(file_of("{" + tensor("a", "F32", "[1]", 0, 4) + "," + tensor("a", "F32", "[1]", 4, 8) + "}", "12345678"),
-                 "'a' stands twice");
-  expect_refused(file_of("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "1234"),
-                 "'dtype' stands twice");
+  expect_refused(
+      file_of("{" + tensor("a", "F32", "[1]", 0, 4) + "," + tensor("a", "F32", "[1]", 4, 8) + "}",
+              "12345678"),
+      "'a' stands twice");
+  expect_refused(
+      file_of("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+              "1234"),
+      "'dtype' stands twice");
 }
 
 TEST(Safetensors, RefusesShapesThatDoNotFillTheirBytes) {
   expect_refused(file_of("{" + tensor("a", "F32", "[2]", 0, 4) + "}", "1234"), "does not fill");
-  expect_refused(file_of("{" + tensor("a", "F32", "[4611686018427387905]", 0, 4) + "}", "1234"), "does not fill");
+  expect_refused(file_of("{" + tensor("a", "F32", "[4611686018427387905]", 0, 4) + "}", "1234"),
+                 "does not fill");
   expect_refused(file_of("{" + tensor("a", "F32", "[4294967296,4294967296,4]", 0, 4) + "}", "1234"),
                  "more elements than can be addressed");
 }
 
 TEST(Safetensors, RefusesOverlapsHolesAndTrailingBytes) {
   const auto two = [](int a_begin, int a_end, int b_begin, int b_end) {
-    return "{" + tensor("a", "F32", "[1]", a_begin, a_end) + "," + tensor("b", "F32", "[1]", b_begin, b_end) + "}";
+    return "{" + tensor("a", "F32", "[1]", a_begin, a_end) + "," +
+           tensor("b", "F32", "[1]", b_begin, b_end) + "}";
   };
   EXPECT_EQ(refusal(file_of(two(4, 8, 0, 4), "12345678")), "accepted") << "in any order";
   expect_refused(file_of(two(0, 4, 0, 4), "1234"), "overlap or leave a hole");
@@ -143,16 +171,17 @@ TEST(Safetensors, RefusesOverlapsHolesAndTrailingBytes) {
 }
 
 TEST(Safetensors, UnknownTypesAndManyAxesAreRefusedWhenAskedFor) {
-  const Safetensors file = parse(file_of(
-      "{" + tensor("a", "F4_E2M1", "[8]", 0, 4) + "," + tensor("b", "F32", "[1,1,1,1,1,1]", 4, 8) + "}", "12345678"));
+  const Safetensors file = parse(file_of("{" + tensor("a", "F4_E2M1", "[8]", 0, 4) + "," +
+                                             tensor("b", "F32", "[1,1,1,1,1,1]", 4, 8) + "}",
+                                         "12345678"));
   EXPECT_THROW(file.tensor("a"), FileError);
   EXPECT_THROW(file.tensor("b"), FileError);
 }
 
 TEST(Safetensors, IsMappedFromAFile) {
   const test::ScratchDirectory directory;
-  const std::string path =
-      directory.write("m.safetensors", file_of("{" + tensor("a", "F32", "[1]", 0, 4) + "}", "1234"));
+  const std::string path = directory.write(
+      "m.safetensors", file_of("{" + tensor("a", "F32", "[1]", 0, 4) + "}", "1234"));
   Array kept;
   {
     const Safetensors file(path);

@@ -35,12 +35,14 @@ detail::Layout dense_layout(std::span<const std::int64_t> shape, bool fortran) {
   return layout;
 }
 
-Array array_at(const std::byte* data, ElementType type, const detail::Layout& layout, std::int64_t count,
-               std::shared_ptr<const void> owner) {
+Array array_at(const std::byte* data, ElementType type, const detail::Layout& layout,
+               std::int64_t count, std::shared_ptr<const void> owner) {
   const auto bytes = static_cast<std::size_t>(element_bytes(type));
-  if (reinterpret_cast<std::uintptr_t>(data) % bytes == 0) return {ConstView(data, type, layout), std::move(owner)};
+  if (reinterpret_cast<std::uintptr_t>(data) % bytes == 0)
+    return {ConstView(data, type, layout), std::move(owner)};
   const std::size_t size = static_cast<std::size_t>(count) * bytes;
-  auto copy = std::make_shared<std::vector<std::byte>>(size);  // operator new aligns for every element type
+  auto copy =
+      std::make_shared<std::vector<std::byte>>(size);  // operator new aligns for every element type
   if (size > 0) std::memcpy(copy->data(), data, size);
   const std::byte* aligned = copy->data();
   return {ConstView(aligned, type, layout), std::move(copy)};

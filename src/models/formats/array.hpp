@@ -23,9 +23,10 @@ std::int64_t element_count(std::span<const std::int64_t> shape);
 /// The dense layout of a shape; `fortran` puts the first axis fastest. At most kMaxAxes axes.
 detail::Layout dense_layout(std::span<const std::int64_t> shape, bool fortran = false);
 
-/// The array at `data` in the file's memory, as it lies where its address suits its type, else as an aligned copy.
-Array array_at(const std::byte* data, ElementType type, const detail::Layout& layout, std::int64_t count,
-               std::shared_ptr<const void> owner);
+/// The array at `data` in the file's memory, as it lies where its address suits its type, else as
+/// an aligned copy.
+Array array_at(const std::byte* data, ElementType type, const detail::Layout& layout,
+               std::int64_t count, std::shared_ptr<const void> owner);
 
 /// "[2, 5, 4]", as messages print shapes.
 std::string shape_text(const detail::Layout& layout);

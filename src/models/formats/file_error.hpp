@@ -6,11 +6,13 @@
 
 namespace polyhead::inline v0::formats {
 
-/// A file that cannot be read, written or believed. The message begins with the file's name and says what was found
-/// and what was expected, for example "q.npy: the header promises 80 bytes of data, the file has 76".
+/// A file that cannot be read, written or believed. The message begins with the file's name and
+/// says what was found and what was expected, for example "q.npy: the header promises 80 bytes of
+/// data, the file has 76".
 class FileError : public std::runtime_error {
  public:
-  FileError(const std::string& path, const std::string& what) : std::runtime_error(path + ": " + what) {}
+  FileError(const std::string& path, const std::string& what)
+      : std::runtime_error(path + ": " + what) {}
 };
 
 }  // namespace polyhead::inline v0::formats

@@ -8,10 +8,10 @@ namespace polyhead::inline v0::formats {
 
 /// A regular file mapped read-only for as long as this object lives; pages are read when touched.
 ///
-/// The size is taken once, when the file is opened. A file that another program cuts while it is mapped ends the
-/// process with SIGBUS when the missing pages are touched: do not overwrite inputs in place while they are in use
-/// (replacing them by rename is safe, the mapping keeps the old file).
-/// Throws FileError when the path is missing, unreadable or not a regular file.
+/// The size is taken once, when the file is opened. A file that another program cuts while it is
+/// mapped ends the process with SIGBUS when the missing pages are touched: do not overwrite inputs
+/// in place while they are in use (replacing them by rename is safe, the mapping keeps the old
+/// file). Throws FileError when the path is missing, unreadable or not a regular file.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);

@@ -7,7 +7,8 @@
 namespace polyhead::inline v0::formats {
 namespace {
 
-constexpr std::size_t kMaxShapeEntries = 64;  // NumPy's own limit; views hold fewer and are checked later
+constexpr std::size_t kMaxShapeEntries =
+    64;  // NumPy's own limit; views hold fewer and are checked later
 
 class HeaderParser {
  public:
@@ -20,34 +21,42 @@ class HeaderParser {
     while (!take('}')) {
       const std::string key = quoted("a key");
       bool& seen = key == "descr" ? descr : key == "fortran_order" ? order : shape;
-      if (key != "descr" && key != "fortran_order" && key != "shape") refuse("unknown key '" + key + "'");
+      if (key != "descr" && key != "fortran_order" && key != "shape")
+        refuse("unknown key '" + key + "'");
       if (seen) refuse("key '" + key + "' stands twice");
       seen = true;
       expect(':');
-      if (key == "descr") header.descr = descr_value();
-      else if (key == "fortran_order") header.fortran_order = truth_value();
-      else header.shape = shape_value();
+      if (key == "descr")
+        header.descr = descr_value();
+      else if (key == "fortran_order")
+        header.fortran_order = truth_value();
+      else
+        header.shape = shape_value();
       if (!take(',') && peek() != '}') refuse(unexpected("',' or '}'"));
     }
-    if (!descr || !order || !shape) refuse("the keys 'descr', 'fortran_order' and 'shape' are not all there");
+    if (!descr || !order || !shape)
+      refuse("the keys 'descr', 'fortran_order' and 'shape' are not all there");
     skip_space();
     if (at_ < text_.size()) refuse("something follows the dictionary");
     return header;
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& what) const { throw FileError(path_, ".npy header: " + what); }
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw FileError(path_, ".npy header: " + what);
+  }
 
   std::string unexpected(const std::string& expected) const {
     if (at_ >= text_.size()) return "ends where " + expected + " was expected";
     const char found = text_[at_];
     const bool printable = found >= ' ' && found <= '~';
-    return (printable ? std::string("'") + found + "'" : std::string("an unprintable byte")) + " at byte " +
-           std::to_string(at_) + " where " + expected + " was expected";
+    return (printable ? std::string("'") + found + "'" : std::string("an unprintable byte")) +
+           " at byte " + std::to_string(at_) + " where " + expected + " was expected";
   }
 
   void skip_space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t')) ++at_;
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t'))
+      ++at_;
   }
 
   char peek() {
@@ -74,14 +83,16 @@ class HeaderParser {
     const std::string_view inside = text_.substr(at_ + 1, end - at_ - 1);
     for (const char c : inside) {
       // No name or type needs an escape; refusing them leaves nothing to decode.
-      if (c == '\\' || c < ' ' || c > '~') refuse(what + " in quotes holds an escape or an unprintable byte");
+      if (c == '\\' || c < ' ' || c > '~')
+        refuse(what + " in quotes holds an escape or an unprintable byte");
     }
     at_ = end + 1;
     return std::string(inside);
   }
 
   std::string descr_value() {
-    if (peek() == '[' || peek() == '(') refuse("record arrays (a list of fields in 'descr') are not supported");
+    if (peek() == '[' || peek() == '(')
+      refuse("record arrays (a list of fields in 'descr') are not supported");
     return quoted("the type in 'descr'");
   }
 
@@ -113,7 +124,8 @@ class HeaderParser {
     const std::size_t begin = at_;
     while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') {
       const int digit = text_[at_] - '0';
-      if (value > (std::numeric_limits<std::int64_t>::max() - digit) / 10) refuse("an extent of the shape is over 2^63");
+      if (value > (std::numeric_limits<std::int64_t>::max() - digit) / 10)
+        refuse("an extent of the shape is over 2^63");
       value = value * 10 + digit;
       ++at_;
     }
@@ -130,6 +142,8 @@ class HeaderParser {
 
 }  // namespace
 
-NpyHeader parse_npy_header(const std::string& path, std::string_view text) { return HeaderParser(path, text).parse(); }
+NpyHeader parse_npy_header(const std::string& path, std::string_view text) {
+  return HeaderParser(path, text).parse();
+}
 
 }  // namespace polyhead::inline v0::formats

@@ -15,10 +15,11 @@
 namespace polyhead::inline v0::formats {
 namespace {
 
-constexpr int kSlots = 64;                     // files being written at once that a signal handler can remove
+constexpr int kSlots = 64;  // files being written at once that a signal handler can remove
 constexpr std::size_t kBufferBytes = 1 << 16;  // small writes are gathered up to this size
 
-// The names a signal handler removes: plain C strings that their OutputFile keeps alive while they are listed.
+// The names a signal handler removes: plain C strings that their OutputFile keeps alive while they
+// are listed.
 std::atomic<const char*> unfinished[kSlots];
 
 int list_unfinished(const char* name) {
@@ -31,8 +32,9 @@ int list_unfinished(const char* name) {
 
 }  // namespace
 
-OutputFile::OutputFile(const std::string& path) : path_(path), part_(path + ".part-" + std::to_string(::getpid())) {
-  struct stat status{};
+OutputFile::OutputFile(const std::string& path)
+    : path_(path), part_(path + ".part-" + std::to_string(::getpid())) {
+  struct stat status {};
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     throw FileError(path, "cannot be written: not a regular file");
   }
@@ -72,7 +74,8 @@ void OutputFile::write_through(const char* at, std::size_t bytes) {
   while (bytes > 0) {
     const ssize_t written = ::write(descriptor_, at, bytes);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw FileError(path_, std::string("cannot be written: ") + std::strerror(errno));
+    if (written < 0)
+      throw FileError(path_, std::string("cannot be written: ") + std::strerror(errno));
     at += written;
     bytes -= static_cast<std::size_t>(written);
   }
@@ -81,7 +84,8 @@ void OutputFile::write_through(const char* at, std::size_t bytes) {
 void OutputFile::commit() {
   flush();
   // A full disk may show itself only here.
-  if (::close(std::exchange(descriptor_, -1)) != 0 || std::rename(part_.c_str(), path_.c_str()) != 0) {
+  if (::close(std::exchange(descriptor_, -1)) != 0 ||
+      std::rename(part_.c_str(), path_.c_str()) != 0) {
     const int error = errno;
     ::unlink(part_.c_str());
     if (slot_ >= 0) unfinished[slot_] = nullptr;

@@ -6,9 +6,10 @@
 
 namespace polyhead::inline v0::formats {
 
-/// Writes to `path` with ".part-PID" appended and renames it to `path` on commit(). Destroyed before that, or when
-/// the process is interrupted and its signal handler calls remove_unfinished_outputs(), nothing is left behind and
-/// what stood under `path` before is untouched. Throws FileError.
+/// Writes to `path` with ".part-PID" appended and renames it to `path` on commit(). Destroyed
+/// before that, or when the process is interrupted and its signal handler calls
+/// remove_unfinished_outputs(), nothing is left behind and what stood under `path` before is
+/// untouched. Throws FileError.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
@@ -30,7 +31,8 @@ class OutputFile {
   int slot_ = -1;  ///< place in the list that remove_unfinished_outputs() walks
 };
 
-/// Removes the parts of all OutputFiles not yet committed. Safe to call in a signal handler, before leaving.
+/// Removes the parts of all OutputFiles not yet committed. Safe to call in a signal handler, before
+/// leaving.
 void remove_unfinished_outputs() noexcept;
 
 }  // namespace polyhead::inline v0::formats

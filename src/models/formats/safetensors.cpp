@@ -44,19 +44,21 @@ constexpr std::array<DType, 16> kDTypes{{{"F32", 32, ElementType::float32},
                                          {"F8_E5M2", 8, std::nullopt}}};
 
 const DType* find_dtype(std::string_view name) {
-  const auto* found = std::find_if(kDTypes.begin(), kDTypes.end(), [&](const DType& d) { return d.name == name; });
+  const auto* found =
+      std::find_if(kDTypes.begin(), kDTypes.end(), [&](const DType& d) { return d.name == name; });
   return found == kDTypes.end() ? nullptr : found;
 }
 
-/// Parses the header, refusing duplicate names at any depth and nesting the format does not have: nlohmann would keep
-/// the last duplicate, so that two readers could see two files.
+/// Parses the header, refusing duplicate names at any depth and nesting the format does not have:
+/// nlohmann would keep the last duplicate, so that two readers could see two files.
 json parse_header(const std::string& path, std::string_view text) {
   std::vector<std::set<std::string>> keys;
   const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > kMaxDepth) throw FileError(path, "safetensors header: nested too deeply");
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
+    if (event == json::parse_event_t::key &&
+        !keys.back().insert(parsed.get<std::string>()).second) {
       throw FileError(path, "safetensors header: '" + parsed.get<std::string>() + "' stands twice");
     }
     return true;
@@ -75,13 +77,15 @@ std::string printable(std::string_view name) {
 }
 
 /// A list of whole numbers from 0 to 2^63 - 1.
-std::vector<std::int64_t> whole_numbers(const json& from, const std::function<void(const std::string&)>& refuse,
+std::vector<std::int64_t> whole_numbers(const json& from,
+                                        const std::function<void(const std::string&)>& refuse,
                                         const char* what) {
   if (!from.is_array()) refuse(std::string(what) + " is not a list");
   std::vector<std::int64_t> numbers;
   for (const json& number : from) {
     if (!number.is_number_unsigned() ||
-        number.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+        number.get<std::uint64_t>() >
+            static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
       refuse(std::string(what) + " holds something else than whole numbers from 0 to 2^63 - 1");
     }
     numbers.push_back(number.get<std::int64_t>());
@@ -90,8 +94,9 @@ std::vector<std::int64_t> whole_numbers(const json& from, const std::function<vo
 }
 
 void check_metadata(const std::string& path, const json& metadata) {
-  const bool strings = metadata.is_object() &&
-                       std::all_of(metadata.begin(), metadata.end(), [](const json& v) { return v.is_string(); });
+  const bool strings =
+      metadata.is_object() &&
+      std::all_of(metadata.begin(), metadata.end(), [](const json& v) { return v.is_string(); });
   if (!strings) throw FileError(path, "safetensors header: __metadata__ is not a table of strings");
 }
 
@@ -104,24 +109,30 @@ Safetensors::Safetensors(const std::string& path) : path_(path) {
   parse(bytes);
 }
 
-Safetensors::Safetensors(const std::string& path, std::span<const std::byte> file, std::shared_ptr<const void> owner)
+Safetensors::Safetensors(const std::string& path, std::span<const std::byte> file,
+                         std::shared_ptr<const void> owner)
     : path_(path), owner_(std::move(owner)) {
   parse(file);
 }
 
 void Safetensors::parse(std::span<const std::byte> file) {
-  if (file.size() < 8) throw FileError(path_, "is not a safetensors file: shorter than the 8 bytes of its header's length");
+  if (file.size() < 8)
+    throw FileError(path_,
+                    "is not a safetensors file: shorter than the 8 bytes of its header's length");
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), 8);
   if (length > file.size() - 8) {
-    throw FileError(path_, "promises a safetensors header of " + std::to_string(length) + " bytes, the file has " +
-                               std::to_string(file.size() - 8));
+    throw FileError(path_, "promises a safetensors header of " + std::to_string(length) +
+                               " bytes, the file has " + std::to_string(file.size() - 8));
   }
   if (length > kMaxHeaderBytes) {
-    throw FileError(path_, "has a safetensors header of " + std::to_string(length) + " bytes (at most 16 MiB)");
+    throw FileError(
+        path_, "has a safetensors header of " + std::to_string(length) + " bytes (at most 16 MiB)");
   }
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, static_cast<std::size_t>(length));
-  if (!text.starts_with('{')) throw FileError(path_, "is not a safetensors file: its header does not begin with '{'");
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8,
+                              static_cast<std::size_t>(length));
+  if (!text.starts_with('{'))
+    throw FileError(path_, "is not a safetensors file: its header does not begin with '{'");
   data_ = file.data() + 8 + length;
   const json header = parse_header(path_, text);
   for (const auto& [name, value] : header.items()) {
@@ -132,21 +143,23 @@ void Safetensors::parse(std::span<const std::byte> file) {
     const auto refuse = [&, tensor = name](const std::string& why) {
       throw FileError(path_, "tensor " + printable(tensor) + ": " + why);
     };
-    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
-        !value.contains("data_offsets")) {
+    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
+        !value.contains("shape") || !value.contains("data_offsets")) {
       refuse("expected exactly dtype, shape and data_offsets");
     }
     if (!value["dtype"].is_string()) refuse("dtype is not a string");
     Entry entry;
     entry.dtype = value["dtype"].get<std::string>();
     entry.shape = whole_numbers(value["shape"], refuse, "shape");
-    const std::vector<std::int64_t> offsets = whole_numbers(value["data_offsets"], refuse, "data_offsets");
+    const std::vector<std::int64_t> offsets =
+        whole_numbers(value["data_offsets"], refuse, "data_offsets");
     if (offsets.size() != 2 || offsets[0] > offsets[1]) refuse("data_offsets is not [begin, end]");
     entry.begin = static_cast<std::uint64_t>(offsets[0]);
     entry.end = static_cast<std::uint64_t>(offsets[1]);
     const DType* dtype = find_dtype(entry.dtype);
     const std::int64_t count = element_count(entry.shape);
-    if (count < 0) refuse("shape " + shape_text(entry.shape) + " has more elements than can be addressed");
+    if (count < 0)
+      refuse("shape " + shape_text(entry.shape) + " has more elements than can be addressed");
     if (dtype != nullptr) {
       const std::uint64_t bytes = static_cast<std::uint64_t>(dtype->bits / 8);
       if (static_cast<std::uint64_t>(count) > std::numeric_limits<std::uint64_t>::max() / bytes ||
@@ -169,15 +182,17 @@ void Safetensors::check_coverage(std::uint64_t data_bytes) const {
   std::uint64_t covered = 0;
   for (const auto& [entry, name] : order) {
     if (entry->begin != covered) {
-      throw FileError(path_, "tensor " + printable(*name) + " begins at byte " + std::to_string(entry->begin) +
-                                 " of the data where " + std::to_string(covered) +
+      throw FileError(path_, "tensor " + printable(*name) + " begins at byte " +
+                                 std::to_string(entry->begin) + " of the data where " +
+                                 std::to_string(covered) +
                                  " was expected: tensors overlap or leave a hole");
     }
     covered = entry->end;
   }
   if (covered != data_bytes) {
     throw FileError(path_, "its tensors take " + std::to_string(covered) + " bytes, the file has " +
-                               std::to_string(data_bytes) + (covered < data_bytes ? " (trailing bytes)" : " (cut short)"));
+                               std::to_string(data_bytes) +
+                               (covered < data_bytes ? " (trailing bytes)" : " (cut short)"));
   }
 }
 
@@ -197,7 +212,8 @@ Array Safetensors::tensor(std::string_view name) const {
       known += (listed > 1 ? ", " : "") + printable(other);
     }
     throw FileError(path_, "has no tensor " + printable(name) + " (it has " +
-                               (known.empty() ? "none" : known + (listed > 8 ? ", ..." : "")) + ")");
+                               (known.empty() ? "none" : known + (listed > 8 ? ", ..." : "")) +
+                               ")");
   }
   const Entry& entry = found->second;
   const DType* dtype = find_dtype(entry.dtype);
@@ -206,10 +222,12 @@ Array Safetensors::tensor(std::string_view name) const {
                                " (expected F32, F16, BF16, I32, I64 or BOOL)");
   }
   if (entry.shape.size() > static_cast<std::size_t>(kMaxAxes)) {
-    throw FileError(path_, "tensor " + printable(name) + " has " + std::to_string(entry.shape.size()) +
-                               " axes (at most " + std::to_string(kMaxAxes) + ")");
+    throw FileError(path_, "tensor " + printable(name) + " has " +
+                               std::to_string(entry.shape.size()) + " axes (at most " +
+                               std::to_string(kMaxAxes) + ")");
   }
-  return array_at(data_ + entry.begin, *dtype->type, dense_layout(entry.shape), element_count(entry.shape), owner_);
+  return array_at(data_ + entry.begin, *dtype->type, dense_layout(entry.shape),
+                  element_count(entry.shape), owner_);
 }
 
 }  // namespace polyhead::inline v0::formats

@@ -15,22 +15,23 @@ namespace polyhead::inline v0::formats {
 
 /// The tensors of a .safetensors file, mapped: nothing is read before it is asked for.
 ///
-/// The whole header is checked on opening: its length against the file, JSON without duplicate names, every tensor's
-/// type, shape and offsets against each other, and that the tensors cover the data without overlaps, holes or
-/// trailing bytes. Headers over 16 MiB are refused. Tensors of types other than F32, F16, BF16, I32, I64 and BOOL are
-/// listed, and refused only when asked for. Throws FileError.
-/// Source: the format's description, huggingface/safetensors.
+/// The whole header is checked on opening: its length against the file, JSON without duplicate
+/// names, every tensor's type, shape and offsets against each other, and that the tensors cover the
+/// data without overlaps, holes or trailing bytes. Headers over 16 MiB are refused. Tensors of
+/// types other than F32, F16, BF16, I32, I64 and BOOL are listed, and refused only when asked for.
+/// Throws FileError. Source: the format's description, huggingface/safetensors.
 class Safetensors {
  public:
   explicit Safetensors(const std::string& path);
 
   /// The same for a file that is already in memory; `path` is only the name used in messages.
-  Safetensors(const std::string& path, std::span<const std::byte> file, std::shared_ptr<const void> owner);
+  Safetensors(const std::string& path, std::span<const std::byte> file,
+              std::shared_ptr<const void> owner);
 
   std::vector<std::string> names() const;
 
-  /// The tensor of that name; throws FileError when there is none (listing near names), when its type is not
-  /// supported or when it has more than kMaxAxes axes.
+  /// The tensor of that name; throws FileError when there is none (listing near names), when its
+  /// type is not supported or when it has more than kMaxAxes axes.
   Array tensor(std::string_view name) const;
 
  private:
