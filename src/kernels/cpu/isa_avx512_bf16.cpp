@@ -20,8 +20,10 @@
 #endif
 
 namespace polyhead::inline v0::kernels::cpu::avx512_bf16 {
-#include "kernels/cpu/kernels_bfloat16.inc"
+// clang-format off: the kernels are written over the Simd type before them
 #include "kernels/cpu/simd_avx512.hpp"
+#include "kernels/cpu/kernels_bfloat16.inc"
+// clang-format on
 }  // namespace polyhead::inline v0::kernels::cpu::avx512_bf16
 
 #if defined(__clang__)

@@ -6,6 +6,8 @@
 #endif
 
 namespace polyhead::inline v0::kernels::cpu::portable {
-#include "kernels/cpu/kernels_float32.inc"
+// clang-format off: the kernels are written over the Simd type before them
 #include "kernels/cpu/simd_portable.hpp"
+#include "kernels/cpu/kernels_float32.inc"
+// clang-format on
 }  // namespace polyhead::inline v0::kernels::cpu::portable
