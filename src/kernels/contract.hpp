@@ -188,7 +188,7 @@ inline KeyRange structural_range(const MaskSpec& mask, const Sequence& s, std::i
   }
   if (mask.left >= 0 && q_pos > mask.left) range.begin = q_pos - mask.left;
   // Written without q_pos + right, which may overflow for a huge `right`.
-  if (mask.right >= 0 && mask.right < range.end && q_pos < range.end - mask.right) {
+  if (mask.right >= 0 && q_pos < range.end - mask.right) {
     const std::int64_t window_end = q_pos + mask.right + 1;
     if (window_end < range.end) range.end = window_end;
   }

@@ -1,0 +1,237 @@
+// Element conversions, instruction sets, threads and memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/element.hpp"
+#include "base/memory.hpp"
+#include "polyhead/error.h"
+#include "polyhead/executor.h"
+#include "polyhead/isa.h"
+#include "polyhead/types.h"
+
+namespace polyhead::test {
+namespace {
+
+TEST(Element, EveryFloat16SurvivesTheRoundTrip) {
+  for (std::uint32_t bits = 0; bits < 65536; ++bits) {
+    const float16 half{static_cast<std::uint16_t>(bits)};
+    const float value = to_float32(half);
+    const float16 back = to_float16(value);
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(to_float32(back))) << bits;
+    } else {
+      EXPECT_EQ(back.bits, half.bits);
+    }
+  }
+}
+
+TEST(Element, Float16ValuesAreTheFormatsOwn) {
+  // sign, exponent, significand by the definition of binary16.
+  for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {
+    const int exponent = static_cast<int>(bits >> 10), significand = static_cast<int>(bits & 0x3ff);
+    const double expected = exponent == 0 ? std::ldexp(significand, -24)
+                                          : std::ldexp(1024 + significand, exponent - 25);
+    EXPECT_EQ(to_float32(float16{static_cast<std::uint16_t>(bits)}), expected) << bits;
+    EXPECT_EQ(to_float32(float16{static_cast<std::uint16_t>(bits | 0x8000)}), -expected) << bits;
+  }
+  EXPECT_EQ(to_float32(float16{0x7c00}), std::numeric_limits<float>::infinity());
+}
+
+// Between two neighbours the nearer is taken, and of two equally near ones the one with an even
+// last bit.
+template <class Half, class Convert>
+void expect_nearest_even(std::uint32_t last_finite, Convert convert) {
+  for (std::uint32_t bits = 0; bits < last_finite; ++bits) {
+    const float low = to_float32(Half{static_cast<std::uint16_t>(bits)});
+    const float high = to_float32(Half{static_cast<std::uint16_t>(bits + 1)});
+    const double middle = (static_cast<double>(low) + high) / 2;
+    const std::uint32_t even = bits % 2 == 0 ? bits : bits + 1;
+    const float tie = static_cast<float>(middle);
+    ASSERT_EQ(static_cast<double>(tie), middle);
+    ASSERT_EQ(convert(tie).bits, even) << bits;
+    ASSERT_EQ(convert(std::nextafter(tie, low)).bits, bits);
+    ASSERT_EQ(convert(std::nextafter(tie, high)).bits, bits + 1);
+    ASSERT_EQ(convert(-tie).bits, even | 0x8000u) << bits;
+  }
+}
+
+TEST(Element, RoundsToNearestEven) {
+  expect_nearest_even<float16>(0x7bff, [](float x) { return to_float16(x); });
+  expect_nearest_even<bfloat16>(0x7f7f, [](float x) { return to_bfloat16(x); });
+}
+
+TEST(Element, OverflowBecomesInfinityAndNanStays) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(to_float16(65519.996f).bits, 0x7bff);  // just under the midpoint of 65504 and 65536
+  EXPECT_EQ(to_float16(65520.0f).bits, 0x7c00);
+  EXPECT_EQ(to_float16(-1e30f).bits, 0xfc00);
+  EXPECT_EQ(to_float16(infinity).bits, 0x7c00);
+  EXPECT_EQ(to_bfloat16(std::numeric_limits<float>::max()).bits, 0x7f80);
+  EXPECT_EQ(to_bfloat16(infinity).bits, 0x7f80);
+  for (std::uint32_t payload : {1u, 0x1fffu, 0x2000u, 0x7fffffu}) {
+    const float nan = std::bit_cast<float>(0x7f800000u | payload);
+    EXPECT_TRUE(std::isnan(to_float32(to_float16(nan)))) << payload;
+    EXPECT_TRUE(std::isnan(to_float32(to_bfloat16(nan)))) << payload;
+  }
+}
+
+TEST(Element, NamesAndSizes) {
+  EXPECT_STREQ(element_name(ElementType::bfloat16), "bfloat16");
+  EXPECT_STREQ(element_name(ElementType::bit), "bit");
+  EXPECT_EQ(element_bytes(ElementType::float16), 2);
+  EXPECT_EQ(element_bytes(ElementType::int64), 8);
+}
+
+TEST(IsaNames, RoundTripAndRefusal) {
+  for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::automatic}) {
+    EXPECT_EQ(isa_from_name(isa_name(isa)), isa);
+  }
+  try {
+    isa_from_name("avx1024");
+    FAIL() << "accepted";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("\"avx1024\""), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("portable, avx2, avx512, avx512_bf16"),
+              std::string::npos);
+  }
+}
+
+class IsaEnvironment : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const char* value = std::getenv("POLYHEAD_ISA")) before_ = value;
+  }
+  void TearDown() override {
+    if (before_.empty())
+      unsetenv("POLYHEAD_ISA");
+    else
+      setenv("POLYHEAD_ISA", before_.c_str(), 1);
+  }
+  std::string before_;
+};
+
+TEST_F(IsaEnvironment, ChoosesWhereTheCallDoesNot) {
+  const std::vector<Isa> here = available_isas();
+  ASSERT_FALSE(here.empty());
+  EXPECT_EQ(here.front(), Isa::portable);
+  unsetenv("POLYHEAD_ISA");
+  EXPECT_EQ(resolve_isa(Isa::automatic), here.back());
+  for (Isa isa : here) {
+    setenv("POLYHEAD_ISA", isa_name(isa), 1);
+    EXPECT_EQ(resolve_isa(Isa::automatic), isa);
+    EXPECT_EQ(resolve_isa(Isa::portable), Isa::portable);
+  }
+  setenv("POLYHEAD_ISA", "mmx", 1);
+  EXPECT_THROW(resolve_isa(Isa::automatic), InvalidArgument);
+  for (Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+    if (std::find(here.begin(), here.end(), isa) == here.end()) {
+      EXPECT_THROW(resolve_isa(isa), InvalidArgument);
+    }
+  }
+}
+
+TEST(Memory, AlignedAndMovable) {
+  base::AlignedBuffer<float> buffer(3);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64, 0u);
+  buffer[2] = 5.0f;
+  base::AlignedBuffer<float> other = std::move(buffer);
+  EXPECT_EQ(other[2], 5.0f);
+  EXPECT_EQ(other.bytes(), 12u);
+  EXPECT_EQ(buffer.data(), nullptr);  // NOLINT(bugprone-use-after-move): that is the test
+  EXPECT_EQ(base::AlignedBuffer<float>().size(), 0u);
+}
+
+template <class F>
+void run(Executor& executor, int count, F& function) {
+  executor.run(count,
+               {[](void* context, int index) { (*static_cast<F*>(context))(index); }, &function});
+}
+
+TEST(Threads, EachTaskRunsOnce) {
+  for (int threads : {1, 2, 3, 5}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.concurrency(), threads);
+    for (int count : {0, 1, 2, 5, 100}) {
+      for (int repeat = 0; repeat < 50; ++repeat) {
+        std::vector<std::atomic<int>> times(static_cast<std::size_t>(count));
+        auto mark = [&](int index) { ++times[static_cast<std::size_t>(index)]; };
+        run(pool, count, mark);
+        for (const std::atomic<int>& time : times) ASSERT_EQ(time, 1);
+      }
+    }
+  }
+}
+
+TEST(Threads, TasksRunAtOnce) {
+  ThreadPool pool(3);
+  std::atomic<int> waiting{0};
+  // Each task waits for the others: only three threads at once can finish.
+  auto meet = [&](int) {
+    ++waiting;
+    while (waiting.load() < 3) std::this_thread::yield();
+  };
+  run(pool, 3, meet);
+  EXPECT_EQ(waiting, 3);
+}
+
+TEST(Threads, ARunInsideATaskDoesNotWaitForItself) {
+  ThreadPool pool(2), other(2);
+  std::atomic<int> total{0};
+  auto inner = [&](int) { ++total; };
+  auto outer = [&](int index) { run(index % 2 == 0 ? pool : other, 4, inner); };
+  run(pool, 6, outer);
+  EXPECT_EQ(total, 24);
+}
+
+TEST(Threads, SeveralCallersTakeTurns) {
+  ThreadPool pool(3);
+  std::atomic<int> total{0};
+  auto add = [&](int) { ++total; };
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) run(pool, 3, add);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(total, 4 * 200 * 3);
+}
+
+TEST(Threads, WakesAfterASleep) {
+  ThreadPool pool(2);
+  for (int i = 0; i < 3; ++i) {
+    std::atomic<int> waiting{0};
+    auto meet = [&](int) {
+      ++waiting;
+      while (waiting.load() < 2) std::this_thread::yield();
+    };
+    run(pool, 2, meet);
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(5));  // far beyond the time workers stay awake
+  }
+}
+
+TEST(Threads, SerialAndRefusal) {
+  std::set<std::thread::id> ids;
+  auto note = [&](int) { ids.insert(std::this_thread::get_id()); };
+  run(Executor::serial(), 5, note);
+  EXPECT_EQ(ids, std::set<std::thread::id>{std::this_thread::get_id()});
+  EXPECT_EQ(Executor::serial().concurrency(), 1);
+  EXPECT_GE(Executor::shared().concurrency(), 1);
+  EXPECT_THROW(ThreadPool(0), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace polyhead::test

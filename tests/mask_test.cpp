@@ -1,0 +1,176 @@
+// Building and joining masks, and what each makes visible.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "attention/validate.hpp"
+#include "kernels/reference/attend.hpp"
+#include "polyhead/attention.h"
+#include "polyhead/mask.h"
+
+namespace polyhead::test {
+namespace {
+
+constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+
+/// A call of dims 1 whose only purpose is its mask.
+struct Call {
+  std::vector<float> q, k, out;
+  AttentionArguments arguments;
+
+  Call(std::int64_t batch, std::int64_t q_len, std::int64_t kv_len, const Mask& mask,
+       std::int64_t heads = 1)
+      : q(static_cast<std::size_t>(batch * q_len * heads)),
+        k(static_cast<std::size_t>(batch * kv_len)),
+        out(q) {
+    arguments.q = {q.data(), {batch, q_len, heads, std::int64_t{1}}};
+    arguments.k = arguments.v = {k.data(), {batch, kv_len, std::int64_t{1}, std::int64_t{1}}};
+    arguments.out = {out.data(), {batch, q_len, heads, std::int64_t{1}}};
+    arguments.mask = mask;
+  }
+};
+
+/// One row of text a query, '#' for a visible key, by the reference's predicate.
+std::vector<std::string> picture(const Call& call, std::int64_t batch = 0, std::int64_t head = 0) {
+  const kernels::AttendCall resolved = door::resolve(call.arguments);
+  const kernels::Sequence sequence = kernels::sequence_of(resolved, batch);
+  std::vector<std::string> rows;
+  for (std::int64_t query = 0; query < resolved.q_len; ++query) {
+    std::string row;
+    for (std::int64_t key = 0; key < resolved.kv_len; ++key) {
+      row += kernels::reference::visible(resolved, sequence, head, query, key) ? '#' : '.';
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+std::vector<std::string> picture(std::int64_t q_len, std::int64_t kv_len, const Mask& mask) {
+  return picture(Call(1, q_len, kv_len, mask));
+}
+
+using Picture = std::vector<std::string>;
+
+TEST(Mask, CausalAlignments) {
+  EXPECT_EQ(picture(3, 3, causal()), (Picture{"#..", "##.", "###"}));
+  EXPECT_EQ(picture(2, 4, causal(Align::end)), (Picture{"###.", "####"}));
+  EXPECT_EQ(picture(2, 4, causal(Align::start)), (Picture{"#...", "##.."}));
+  EXPECT_EQ(picture(4, 2, causal(Align::end)), (Picture{"..", "..", "#.", "##"}));
+  EXPECT_EQ(picture(4, 2, causal(Align::start)), (Picture{"#.", "##", "##", "##"}));
+}
+
+TEST(Mask, WindowsIncludeBothEnds) {
+  EXPECT_EQ(picture(4, 4, window(1, 0)), (Picture{"#...", "##..", ".##.", "..##"}));
+  EXPECT_EQ(picture(4, 4, window(0, 2)), (Picture{"###.", ".###", "..##", "...#"}));
+  EXPECT_EQ(picture(2, 5, window(1, 1, Align::end)), (Picture{"..###", "...##"}));
+  EXPECT_EQ(picture(2, 5, window(1, 1, Align::start)), (Picture{"##...", "###.."}));
+  EXPECT_EQ(picture(3, 3, window(-1, 0)), picture(3, 3, causal()));
+  EXPECT_EQ(picture(3, 3, window(-1, -1)), (Picture{"###", "###", "###"}));
+  EXPECT_EQ(picture(3, 3, window(kHuge, kHuge)), (Picture{"###", "###", "###"}));
+  EXPECT_EQ(picture(4, 2, window(kHuge, 0, Align::end)), (Picture{"..", "..", "#.", "##"}));
+}
+
+TEST(Mask, PrefixAndExplicitPositions) {
+  EXPECT_EQ(picture(4, 4, prefix(2)), (Picture{"##..", "##..", "###.", "####"}));
+  EXPECT_EQ(picture(2, 2, prefix(7)), (Picture{"##", "##"}));
+  const std::int32_t start[] = {2};
+  Call call(1, 2, 4, causal());
+  call.arguments.q_start = {start, {1}};
+  EXPECT_EQ(picture(call), (Picture{"###.", "####"}));
+}
+
+TEST(Mask, LengthsMoveTheEnd) {
+  const std::int32_t kv[] = {3, 0}, q[] = {2, 1};
+  Call call(2, 3, 4, causal(Align::end) & lengths({kv, {2}}, {q, {2}}));
+  EXPECT_EQ(picture(call, 0), (Picture{"##..", "###.", "...."}));
+  EXPECT_EQ(picture(call, 1), (Picture{"....", "....", "...."}));
+}
+
+TEST(Mask, DocumentsAndTables) {
+  const std::int64_t ids[] = {7, 7, 1, 1};
+  EXPECT_EQ(picture(4, 4, documents({ids, {1, 4}}, {ids, {1, 4}})),
+            (Picture{"##..", "##..", "..##", "..##"}));
+  const std::uint8_t row[] = {1, 0, 255};
+  EXPECT_EQ(picture(2, 3, boolean({row, {1, 1, 1, 3}})), (Picture{"#.#", "#.#"}));
+  const std::uint8_t bits[] = {0b101, 0b110};
+  detail::Layout layout({1, 1, 2, 3}, {0, 0, 8, 1});
+  EXPECT_EQ(picture(2, 3, boolean({bits, ElementType::bit, layout})), (Picture{"#.#", ".##"}));
+  EXPECT_EQ(picture(2, 3, boolean({row, {1, 1, 1, 3}}) & causal(Align::end)),
+            (Picture{"#..", "#.#"}));
+}
+
+TEST(Mask, JoiningWindowsIntersects) {
+  const Mask both = window(5, 3, Align::end) & window(-1, 1, Align::end);
+  EXPECT_FALSE(both.conflict);
+  EXPECT_EQ(both.left, 5);
+  EXPECT_EQ(both.right, 1);
+  const Mask one = causal(Align::end) & window(2, -1);
+  EXPECT_TRUE(one.causal);
+  EXPECT_EQ(one.left, 2);
+  EXPECT_EQ(one.align, Align::end);
+}
+
+TEST(Mask, CausalJoinsPrefixAndKeepsIt) {
+  for (const Mask& both : {causal(Align::end) & prefix(4), prefix(4) & causal(Align::end)}) {
+    EXPECT_FALSE(both.conflict);
+    EXPECT_EQ(both.prefix_length, 4);
+    EXPECT_EQ(both.align, Align::end);
+  }
+}
+
+TEST(Mask, ContradictionsAreRemembered) {
+  const std::int32_t a[] = {1, 2}, b[] = {1, 2};
+  const ConstView lengths_a(a, {2}), lengths_b(b, {2});
+  EXPECT_FALSE((lengths(lengths_a) & lengths(lengths_a)).conflict);
+  EXPECT_FALSE((lengths(lengths_a) & lengths({}, lengths_b)).conflict);
+  EXPECT_TRUE((lengths(lengths_a) & lengths(lengths_b)).conflict);
+  EXPECT_TRUE((prefix(3) & prefix(4)).conflict);
+  EXPECT_TRUE((prefix(3) & prefix(lengths_a)).conflict);
+  EXPECT_TRUE((causal(Align::end) & window(1, 1, Align::start)).conflict);
+  EXPECT_TRUE((documents(lengths_a, lengths_a) & documents(lengths_b, lengths_a)).conflict);
+  EXPECT_TRUE(((prefix(3) & prefix(4)) & causal()).conflict);
+}
+
+TEST(Mask, WindowRefusesLessThanMinusOne) {
+  EXPECT_THROW(window(-2, 0), InvalidArgument);
+  EXPECT_THROW(window(0, -2), InvalidArgument);
+}
+
+// The kernels' interval of structurally visible keys is what the predicate says, over every small
+// shape.
+TEST(Mask, StructuralRangeAgreesWithThePredicate) {
+  std::vector<Mask> masks = {Mask{}, causal(), prefix(2), prefix(5)};
+  for (std::int64_t left : {-1, 0, 1, 3}) {
+    for (std::int64_t right : {-1, 0, 2}) masks.push_back(window(left, right));
+  }
+  masks.push_back(causal() & window(1, -1));
+  masks.push_back(prefix(3) & window(2, 1));
+  masks.push_back(window(kHuge, kHuge) & causal());
+  for (Mask mask : masks) {
+    for (Align align : {Align::end, Align::start}) {
+      mask.align = align;
+      for (std::int64_t q_len = 1; q_len <= 6; ++q_len) {
+        for (std::int64_t kv_len = 1; kv_len <= 6; ++kv_len) {
+          const Call call(1, q_len, kv_len, mask);
+          const kernels::AttendCall resolved = door::resolve(call.arguments);
+          const kernels::Sequence s = kernels::sequence_of(resolved, 0);
+          for (std::int64_t query = 0; query < q_len; ++query) {
+            const kernels::KeyRange range =
+                kernels::structural_range(resolved.mask, s, s.q_pos0 + query);
+            for (std::int64_t key = 0; key < kv_len; ++key) {
+              ASSERT_EQ(range.begin <= key && key < range.end,
+                        kernels::reference::visible(resolved, s, 0, query, key))
+                  << q_len << " x " << kv_len << " query " << query << " key " << key;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace polyhead::test

@@ -1,0 +1,37 @@
+// Seeded numbers, the same on every machine and standard library.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace polyhead::test {
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
+
+  /// splitmix64.
+  std::uint64_t next() {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+  double uniform(double low, double high) { return low + (high - low) * uniform(); }
+  std::int64_t below(std::int64_t n) {
+    return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(n));
+  }
+  bool chance(double p) { return uniform() < p; }
+
+  /// About normal, mean 0 and deviation 1: the sum of four uniforms, so that no library function
+  /// decides the bits.
+  double normal() {
+    return (uniform() + uniform() + uniform() + uniform() - 2.0) * 1.7320508075688772;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace polyhead::test
