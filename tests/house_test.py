@@ -25,6 +25,7 @@ DOORS = {
     "layer.h": "layers",
     "explain.h": "inspect",
     "polyhead_c.h": "capi",
+    "polyhead_layer_c.h": "capi",
 }
 
 # Outside headers and the only places that may include them; they are nowhere in include/.

@@ -1,0 +1,215 @@
+/* The C door to the five steps: RoPE, the key-value cache and the multi-head attention layer. The
+ * rules of polyhead_c.h hold here too.
+ */
+#ifndef POLYHEAD_POLYHEAD_LAYER_C_H
+#define POLYHEAD_POLYHEAD_LAYER_C_H
+
+#include "polyhead/polyhead_c.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Rotary positions ---- */
+
+enum { POLYHEAD_ROPE_HALF_SPLIT = 1, POLYHEAD_ROPE_INTERLEAVED = 2 };
+enum {
+  POLYHEAD_ROPE_SCALING_NONE = 0,
+  POLYHEAD_ROPE_SCALING_LINEAR = 1,
+  POLYHEAD_ROPE_SCALING_NTK_AWARE = 2,
+  POLYHEAD_ROPE_SCALING_YARN = 3,
+  POLYHEAD_ROPE_SCALING_LLAMA3 = 4
+};
+
+/* See rope.h; zero is each field's default, stated here where it is another number. */
+typedef struct polyhead_rope_config {
+  size_t struct_bytes;
+  int32_t pairing; /* must be stated */
+  int32_t scaling;
+  double base;         /* 10000 */
+  int64_t rotary_dims; /* all of head_dim */
+  double factor;       /* 1 */
+  int64_t original_length;
+  double beta_fast, beta_slow; /* 32, 1 */
+  int32_t no_truncate;         /* 1: yarn's ramp ends are not rounded */
+  int32_t attention_factor_given;
+  double attention_factor;
+  double mscale, mscale_all_dim;
+  double low_freq_factor, high_freq_factor; /* 1, 4 */
+} polyhead_rope_config;
+
+/* Rotates x [tokens, heads, dim] or [batch, tokens, heads, dim] in place by int32/int64 positions
+ * [(batch,) tokens]. */
+POLYHEAD_C_API polyhead_status polyhead_apply_rope(const polyhead_view* x,
+                                                   const polyhead_view* positions,
+                                                   const polyhead_rope_config* config);
+
+/* ---- Key-value cache ---- */
+
+typedef struct polyhead_kv_cache polyhead_kv_cache;
+
+typedef struct polyhead_kv_cache_config {
+  size_t struct_bytes;
+  int64_t batch, kv_heads, head_dim;
+  int64_t value_dim; /* 0: head_dim */
+  int64_t capacity;  /* tokens a sequence */
+  int32_t element_type;
+  int32_t growing; /* 1: doubles when full; 0: a full cache refuses to append */
+} polyhead_kv_cache_config;
+
+POLYHEAD_C_API polyhead_status polyhead_kv_cache_create(const polyhead_kv_cache_config* config,
+                                                        polyhead_kv_cache** cache);
+POLYHEAD_C_API void polyhead_kv_cache_destroy(polyhead_kv_cache* cache);
+
+/* Tokens that `sequence` holds, and tokens a sequence there is room for. */
+POLYHEAD_C_API polyhead_status polyhead_kv_cache_length(const polyhead_kv_cache* cache,
+                                                        int64_t sequence, int64_t* length);
+POLYHEAD_C_API polyhead_status polyhead_kv_cache_capacity(const polyhead_kv_cache* cache,
+                                                          int64_t* capacity);
+
+/* Adds k and v [batch, tokens, kv_heads, dim] at each sequence's end; counts: int32/int64 [batch]
+ * or NULL, all. */
+POLYHEAD_C_API polyhead_status polyhead_kv_cache_append(polyhead_kv_cache* cache,
+                                                        const polyhead_view* k,
+                                                        const polyhead_view* v,
+                                                        const polyhead_view* counts);
+/* Forgets the tokens of `sequence` from `length` on. */
+POLYHEAD_C_API polyhead_status polyhead_kv_cache_truncate(polyhead_kv_cache* cache,
+                                                          int64_t sequence, int64_t length);
+
+/* Views of what is held, for polyhead_attention: keys and values [batch, longest, kv_heads, dim]
+ * and lengths int64 [batch]; each may be NULL, else its struct_bytes is set. Keys and values are
+ * valid until the cache next grows. Not to be written through. */
+POLYHEAD_C_API polyhead_status polyhead_kv_cache_views(const polyhead_kv_cache* cache,
+                                                       polyhead_view* keys, polyhead_view* values,
+                                                       polyhead_view* lengths);
+
+/* ---- The layer ---- */
+
+typedef struct polyhead_layer polyhead_layer;
+typedef struct polyhead_layer_workspace polyhead_layer_workspace;
+
+/* See LayerConfig in layer.h; zero is each field's default. */
+typedef struct polyhead_layer_config {
+  size_t struct_bytes;
+  int64_t model_dim;           /* needed */
+  int64_t q_heads;             /* 1 */
+  int64_t kv_heads;            /* q_heads */
+  int64_t head_dim, value_dim; /* model_dim / q_heads, head_dim */
+  int64_t context_dim;         /* model_dim */
+  int32_t no_projections;      /* 1: q, k and v are x (or the context) itself, split into heads */
+  int32_t qk_norm;             /* 1: RMS normalisation of each head of q and k */
+  float norm_eps;              /* 1e-6 */
+  int32_t weight_type;         /* float32; or float16, bfloat16 */
+  const polyhead_rope_config* rope;
+  const polyhead_mask* mask; /* of every call; the arrays of these two outlive the layer */
+  const polyhead_modifiers* modifiers; /* structs are copied */
+} polyhead_layer_config;
+
+/* Read once, when the layer is made. [out, in] is y = x W^T; see LayerWeights in layer.h. */
+typedef struct polyhead_layer_weights {
+  size_t struct_bytes;
+  const polyhead_view* w_q;   /* [q_heads * head_dim, model_dim] */
+  const polyhead_view* w_k;   /* [kv_heads * head_dim, context_dim] */
+  const polyhead_view* w_v;   /* [kv_heads * value_dim, context_dim] */
+  const polyhead_view* w_qkv; /* instead of the three: their rows in the order q, k, v */
+  const polyhead_view*
+      w_o; /* [model_dim, q_heads * value_dim]; NULL: y is the concatenated heads */
+  const polyhead_view *b_q, *b_k, *b_v, *b_qkv, *b_o; /* optional, [out] */
+  const polyhead_view *q_norm, *k_norm;               /* [head_dim], with qk_norm */
+} polyhead_layer_weights;
+
+/* What one call may add; see LayerCall in layer.h. NULL wherever a call is taken adds nothing. */
+typedef struct polyhead_layer_call {
+  size_t struct_bytes;
+  const polyhead_mask* mask;
+  const polyhead_view* bias;
+  const polyhead_view* lengths;
+  const polyhead_view* context_lengths;
+  const polyhead_view* offsets;
+  const polyhead_view* positions;
+  const polyhead_view* lse;
+  const polyhead_view* entropy;
+  const polyhead_view* max_weight;
+  const polyhead_view* max_key;
+  polyhead_layer_workspace* workspace; /* NULL: one is made for the call */
+} polyhead_layer_call;
+
+/* y = concat(attention(x W_q^T, x W_k^T, x W_v^T)) W_o^T with biases. Thread-safe once made. */
+POLYHEAD_C_API polyhead_status polyhead_layer_create(const polyhead_layer_config* config,
+                                                     const polyhead_layer_weights* weights,
+                                                     const polyhead_options* options,
+                                                     polyhead_layer** layer);
+POLYHEAD_C_API void polyhead_layer_destroy(polyhead_layer* layer);
+
+/* Scratch of a layer's calls; grows to the largest and is kept; used by one call at a time. */
+POLYHEAD_C_API polyhead_status
+polyhead_layer_workspace_create(polyhead_layer_workspace** workspace);
+POLYHEAD_C_API void polyhead_layer_workspace_destroy(polyhead_layer_workspace* workspace);
+POLYHEAD_C_API polyhead_status
+polyhead_layer_workspace_bytes(const polyhead_layer_workspace* workspace, size_t* bytes);
+
+/* As polyhead_plan_describe. */
+POLYHEAD_C_API polyhead_status polyhead_layer_describe(const polyhead_layer* layer, char* text,
+                                                       size_t text_bytes, size_t* needed);
+
+/* Self attention. x, y [batch, tokens, model_dim] or [tokens, model_dim]. */
+POLYHEAD_C_API polyhead_status polyhead_layer_forward(const polyhead_layer* layer,
+                                                      const polyhead_view* x,
+                                                      const polyhead_view* y,
+                                                      const polyhead_layer_call* call);
+
+/* Cross attention: k and v from context [batch, context_tokens, context_dim]. */
+POLYHEAD_C_API polyhead_status polyhead_layer_forward_cross(const polyhead_layer* layer,
+                                                            const polyhead_view* x,
+                                                            const polyhead_view* context,
+                                                            const polyhead_view* y,
+                                                            const polyhead_layer_call* call);
+
+/* Self attention after a cache: appends the tokens of x and attends to everything held. */
+POLYHEAD_C_API polyhead_status polyhead_layer_forward_cached(const polyhead_layer* layer,
+                                                             const polyhead_view* x,
+                                                             polyhead_kv_cache* cache,
+                                                             const polyhead_view* y,
+                                                             const polyhead_layer_call* call);
+
+/* A cache that fits the layer, of its activation type. */
+POLYHEAD_C_API polyhead_status polyhead_layer_cache_create(const polyhead_layer* layer,
+                                                           int64_t batch, int64_t capacity,
+                                                           int32_t growing,
+                                                           polyhead_kv_cache** cache);
+
+/* The steps, one at a time. Step 1: each row of x as q, k and v side by side, [.., packed_dim],
+ * with biases, normalisation and RoPE at `positions` (NULL: 0, 1, 2, ...). */
+POLYHEAD_C_API polyhead_status polyhead_layer_packed_dim(const polyhead_layer* layer,
+                                                         int64_t* packed_dim);
+POLYHEAD_C_API polyhead_status polyhead_layer_project(const polyhead_layer* layer,
+                                                      const polyhead_view* x,
+                                                      const polyhead_view* packed,
+                                                      const polyhead_view* positions);
+
+/* Step 2: the heads of a packed projection, a change of view. Each of q, k, v has its struct_bytes
+ * set. */
+POLYHEAD_C_API polyhead_status polyhead_layer_split(const polyhead_layer* layer,
+                                                    const polyhead_view* packed, polyhead_view* q,
+                                                    polyhead_view* k, polyhead_view* v);
+
+/* Step 3: attention under the layer's mask and modifiers; heads [batch, q_len, q_heads, value_dim].
+ */
+POLYHEAD_C_API polyhead_status polyhead_layer_attend(const polyhead_layer* layer,
+                                                     const polyhead_view* q, const polyhead_view* k,
+                                                     const polyhead_view* v,
+                                                     const polyhead_view* heads,
+                                                     const polyhead_layer_call* call);
+
+/* Steps 4 and 5: heads side by side, [.., q_heads * value_dim] (the memory of `heads` above), times
+ * w_o. */
+POLYHEAD_C_API polyhead_status polyhead_layer_output(const polyhead_layer* layer,
+                                                     const polyhead_view* concatenated,
+                                                     const polyhead_view* y);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* POLYHEAD_POLYHEAD_LAYER_C_H */

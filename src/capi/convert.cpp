@@ -1,0 +1,211 @@
+#include "capi/convert.hpp"
+
+#include "capi/handles.hpp"
+
+namespace polyhead::inline v0::capi {
+namespace {
+
+constexpr std::size_t kLargestStruct =
+    4096;  // a struct_bytes beyond this is garbage, not a newer program
+
+}  // namespace
+
+void check_struct(const char* call, const char* name, const void* from, std::size_t bytes,
+                  std::size_t least, std::size_t known) {
+  if (bytes < least || bytes > kLargestStruct) {
+    refuse("%s: %s.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)", call,
+           name, bytes, known);
+  }
+  for (std::size_t at = known; at < bytes; ++at) {
+    if (static_cast<const unsigned char*>(from)[at] != 0) {
+      refuse(
+          "%s: %s has a field at byte %zu that this library (%s) does not know, expected zeros "
+          "past byte %zu",
+          call, name, at, polyhead_version(), known);
+    }
+  }
+}
+
+ElementType to_element(const char* call, const char* name, std::int32_t element_type) {
+  switch (element_type) {
+    case POLYHEAD_FLOAT32:
+      return ElementType::float32;
+    case POLYHEAD_FLOAT16:
+      return ElementType::float16;
+    case POLYHEAD_BFLOAT16:
+      return ElementType::bfloat16;
+    case POLYHEAD_INT32:
+      return ElementType::int32;
+    case POLYHEAD_INT64:
+      return ElementType::int64;
+    case POLYHEAD_BOOLEAN:
+      return ElementType::boolean;
+    case POLYHEAD_BIT:
+      return ElementType::bit;
+  }
+  refuse("%s: %s (%d) is no element type, expected POLYHEAD_FLOAT32 (1) .. POLYHEAD_BIT (7)", call,
+         name, element_type);
+}
+
+Isa to_isa(const char* call, std::int32_t isa) {
+  switch (isa) {
+    case POLYHEAD_ISA_AUTOMATIC:
+      return Isa::automatic;
+    case POLYHEAD_ISA_PORTABLE:
+      return Isa::portable;
+    case POLYHEAD_ISA_AVX2:
+      return Isa::avx2;
+    case POLYHEAD_ISA_AVX512:
+      return Isa::avx512;
+    case POLYHEAD_ISA_AVX512_BF16:
+      return Isa::avx512_bf16;
+  }
+  refuse(
+      "%s: isa (%d) is no instruction set, expected POLYHEAD_ISA_AUTOMATIC (0) .. "
+      "POLYHEAD_ISA_AVX512_BF16 (4)",
+      call, isa);
+}
+
+bool to_bool(const char* call, const char* name, std::int32_t value) {
+  if (value != 0 && value != 1) refuse("%s: %s (%d) is neither 0 nor 1", call, name, value);
+  return value == 1;
+}
+
+View to_view(const char* call, const char* name, const polyhead_view* view) {
+  if (view == nullptr) return {};
+  const polyhead_view from = read_struct(call, name, view);
+  const ElementType element = to_element(call, name, from.element_type);
+  if (from.axes < 1 || from.axes > kMaxAxes) {
+    refuse("%s: %s has %d axes, expected 1 .. %d", call, name, from.axes, kMaxAxes);
+  }
+  View to;
+  to.data = from.data;
+  to.type = element;
+  to.layout.axes = from.axes;
+  for (int axis = 0; axis < from.axes; ++axis) {
+    to.layout.extents[static_cast<std::size_t>(axis)] = from.extents[axis];
+    to.layout.strides[static_cast<std::size_t>(axis)] = from.strides[axis];
+  }
+  return to;
+}
+
+Mask to_mask(const char* call, const polyhead_mask* mask) {
+  Mask to;
+  if (mask == nullptr) return to;
+  const polyhead_mask from = read_struct(call, "mask", mask);
+  to.causal = to_bool(call, "mask.causal", from.causal);
+  to.windowed = to_bool(call, "mask.windowed", from.windowed);
+  if (to.windowed) {
+    to.left = from.left;
+    to.right = from.right;
+  }
+  switch (from.align) {
+    case POLYHEAD_ALIGN_UNSTATED:
+      to.align = Align::unstated;
+      break;
+    case POLYHEAD_ALIGN_START:
+      to.align = Align::start;
+      break;
+    case POLYHEAD_ALIGN_END:
+      to.align = Align::end;
+      break;
+    default:
+      refuse(
+          "%s: mask.align (%d) is no alignment, expected POLYHEAD_ALIGN_UNSTATED (0) .. "
+          "POLYHEAD_ALIGN_END (2)",
+          call, from.align);
+  }
+  if (from.reserved != 0) refuse("%s: mask.reserved (%d) is not 0", call, from.reserved);
+  to.prefix_length = from.prefix_length;
+  to.prefix_lengths = to_view(call, "mask.prefix_lengths", from.prefix_lengths);
+  to.kv_lengths = to_view(call, "mask.kv_lengths", from.kv_lengths);
+  to.q_lengths = to_view(call, "mask.q_lengths", from.q_lengths);
+  to.q_documents = to_view(call, "mask.q_documents", from.q_documents);
+  to.kv_documents = to_view(call, "mask.kv_documents", from.kv_documents);
+  to.visible = to_view(call, "mask.visible", from.visible);
+  return to;
+}
+
+Options to_options(const char* call, const polyhead_options* options) {
+  Options to;
+  if (options == nullptr) return to;
+  const polyhead_options from = read_struct(call, "options", options);
+  to.isa = to_isa(call, from.isa);
+  to.threads = from.threads;
+  if (from.executor != nullptr) to.executor = &from.executor->get();
+  return to;
+}
+
+RowStatistics to_statistics(const char* call, const polyhead_view* entropy,
+                            const polyhead_view* max_weight, const polyhead_view* max_key) {
+  return {to_view(call, "entropy", entropy), to_view(call, "max_weight", max_weight),
+          to_view(call, "max_key", max_key)};
+}
+
+void CallbackModifier::apply(const ScoreTile& tile) const {
+  polyhead_score_tile to{};
+  to.struct_bytes = sizeof to;
+  to.scores = tile.scores;
+  to.key_count = tile.key_count;
+  to.lane_count = tile.lane_count;
+  to.batch = tile.batch;
+  to.first_kv_pos = tile.first_kv_pos;
+  to.head = tile.head;
+  to.query = tile.query;
+  to.q_pos = tile.q_pos;
+  const int code = callback.apply(callback.context, &to);
+  if (code != 0) throw CallbackFailed("a score modifier", code);
+}
+
+ModifierSet::ModifierSet(const char* call, const polyhead_modifiers* modifiers) {
+  if (modifiers == nullptr) return;
+  Modifiers& to = modifiers_;
+  const polyhead_modifiers from = read_struct(call, "modifiers", modifiers);
+  if (to_bool(call, "modifiers.scale_given", from.scale_given)) to.scale = from.scale;
+  to.soft_cap = from.soft_cap;
+  to.bias = to_view(call, "modifiers.bias", from.bias);
+  to.alibi.use_default_slopes = to_bool(call, "modifiers.alibi", from.alibi);
+  to.alibi.slopes = to_view(call, "modifiers.alibi_slopes", from.alibi_slopes);
+  for (std::size_t i = 0; i < callbacks_.size(); ++i) {
+    if (from.custom[i] == nullptr) continue;
+    callbacks_[i].callback = read_struct(call, "modifiers.custom", from.custom[i]);
+    need(call, "modifiers.custom.apply", callbacks_[i].callback.apply);
+    to.custom[i] = &callbacks_[i];
+  }
+  to.sink = to_view(call, "modifiers.sink", from.sink);
+  if (from.reserved != 0) refuse("%s: modifiers.reserved (%d) is not 0", call, from.reserved);
+  to.dropout.probability = from.dropout;
+  to.dropout.seed = from.dropout_seed;
+  to.dropout.sequence_ids = to_view(call, "modifiers.sequence_ids", from.sequence_ids);
+}
+
+AttentionCall::AttentionCall(const char* call, const polyhead_attention_arguments* arguments)
+    : AttentionCall(call, read_struct(call, "arguments", arguments)) {}
+
+AttentionCall::AttentionCall(const char* call, const polyhead_attention_arguments& from)
+    : modifiers_(call, from.modifiers) {
+  arguments_.q = to_view(call, "q", from.q);
+  arguments_.k = to_view(call, "k", from.k);
+  arguments_.v = to_view(call, "v", from.v);
+  arguments_.out = to_view(call, "out", from.out);
+  arguments_.mask = to_mask(call, from.mask);
+  arguments_.modifiers = modifiers_.modifiers();
+  arguments_.q_offsets = to_view(call, "q_offsets", from.q_offsets);
+  arguments_.kv_offsets = to_view(call, "kv_offsets", from.kv_offsets);
+  arguments_.q_start = to_view(call, "q_start", from.q_start);
+  arguments_.lse = to_view(call, "lse", from.lse);
+  arguments_.statistics = to_statistics(call, from.entropy, from.max_weight, from.max_key);
+}
+
+void copy_text(const char* call, const std::string& whole, char* text, std::size_t text_bytes,
+               std::size_t* needed) {
+  if (text_bytes > 0) {
+    need(call, "text", text);
+    const std::size_t length = whole.size() < text_bytes ? whole.size() : text_bytes - 1;
+    std::memcpy(text, whole.data(), length);
+    text[length] = '\0';
+  }
+  if (needed != nullptr) *needed = whole.size() + 1;
+}
+
+}  // namespace polyhead::inline v0::capi

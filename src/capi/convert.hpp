@@ -1,0 +1,89 @@
+// From the structs of polyhead_c.h to those of the C++ door. Nothing here allocates unless it
+// throws.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "capi/status.hpp"
+#include "polyhead/attention.h"
+#include "polyhead/inspect.h"
+
+struct polyhead_executor;
+
+namespace polyhead::inline v0::capi {
+
+/// Refuses a null pointer: "polyhead_attention: arguments is null".
+template <class T>
+T* need(const char* call, const char* name, T* pointer) {
+  if (pointer == nullptr) refuse("%s: %s is null, expected a pointer", call, name);
+  return pointer;
+}
+
+/// Checks struct_bytes against [least, largest sensible] and that nothing past `known` is set.
+void check_struct(const char* call, const char* name, const void* from, std::size_t bytes,
+                  std::size_t least, std::size_t known);
+
+/// A copy of a caller's struct, which may be older (shorter: the rest is zero) or newer (longer:
+/// what this library does not know must be zero) than this library's.
+template <class S>
+S read_struct(const char* call, const char* name, const S* from, std::size_t least = sizeof(S)) {
+  need(call, name, from);
+  const std::size_t bytes = from->struct_bytes;
+  check_struct(call, name, from, bytes, least, sizeof(S));
+  S copy{};
+  std::memcpy(&copy, from, bytes < sizeof(S) ? bytes : sizeof(S));
+  return copy;
+}
+
+ElementType to_element(const char* call, const char* name, std::int32_t element_type);
+Isa to_isa(const char* call, std::int32_t isa);
+bool to_bool(const char* call, const char* name, std::int32_t value);
+
+/// A null pointer is a view that is not given.
+View to_view(const char* call, const char* name, const polyhead_view* view);
+
+RowStatistics to_statistics(const char* call, const polyhead_view* entropy,
+                            const polyhead_view* max_weight, const polyhead_view* max_key);
+Mask to_mask(const char* call, const polyhead_mask* mask);
+Options to_options(const char* call, const polyhead_options* options);
+
+/// A caller's tile function as the library's TileModifier.
+class CallbackModifier final : public TileModifier {
+ public:
+  void apply(const ScoreTile& tile) const override;
+  polyhead_tile_modifier callback{};
+};
+
+/// A caller's modifiers with the callbacks they point to: stays where it was made.
+class ModifierSet {
+ public:
+  ModifierSet(const char* call, const polyhead_modifiers* modifiers);
+  ModifierSet(const ModifierSet&) = delete;
+  ModifierSet& operator=(const ModifierSet&) = delete;
+  const Modifiers& modifiers() const { return modifiers_; }
+
+ private:
+  Modifiers modifiers_;
+  std::array<CallbackModifier, kMaxCustomModifiers> callbacks_;
+};
+
+/// One call's arguments and what they point to, on the stack of the exported function.
+class AttentionCall {
+ public:
+  AttentionCall(const char* call, const polyhead_attention_arguments* arguments);
+  const AttentionArguments& arguments() const { return arguments_; }
+
+ private:
+  AttentionCall(const char* call, const polyhead_attention_arguments& from);
+  ModifierSet modifiers_;
+  AttentionArguments arguments_;
+};
+
+/// The text functions' contract: as much of `whole` as fits, terminated, and the bytes all of it
+/// takes.
+void copy_text(const char* call, const std::string& whole, char* text, std::size_t text_bytes,
+               std::size_t* needed);
+
+}  // namespace polyhead::inline v0::capi

@@ -1,0 +1,57 @@
+#include "capi/convert_layer.hpp"
+
+namespace polyhead::inline v0::capi {
+
+RopeConfig to_rope(const char* call, const polyhead_rope_config* config) {
+  const polyhead_rope_config from = read_struct(call, "rope", config);
+  RopeConfig to;
+  if (from.pairing < 0 || from.pairing > POLYHEAD_ROPE_INTERLEAVED) {
+    refuse(
+        "%s: rope.pairing (%d) is no pairing, expected POLYHEAD_ROPE_HALF_SPLIT (1) or "
+        "POLYHEAD_ROPE_INTERLEAVED"
+        " (2)",
+        call, from.pairing);
+  }
+  to.pairing = static_cast<RopePairing>(from.pairing);
+  if (from.scaling < 0 || from.scaling > POLYHEAD_ROPE_SCALING_LLAMA3) {
+    refuse(
+        "%s: rope.scaling (%d) is no scaling, expected POLYHEAD_ROPE_SCALING_NONE (0) .. _LLAMA3 "
+        "(4)",
+        call, from.scaling);
+  }
+  to.scaling = static_cast<RopeScaling>(from.scaling);
+  unless_zero(to.base, from.base);
+  to.rotary_dims = from.rotary_dims;
+  unless_zero(to.factor, from.factor);
+  to.original_length = from.original_length;
+  unless_zero(to.beta_fast, from.beta_fast);
+  unless_zero(to.beta_slow, from.beta_slow);
+  to.truncate = !to_bool(call, "rope.no_truncate", from.no_truncate);
+  if (to_bool(call, "rope.attention_factor_given", from.attention_factor_given)) {
+    to.attention_factor = from.attention_factor;
+  }
+  to.mscale = from.mscale;
+  to.mscale_all_dim = from.mscale_all_dim;
+  unless_zero(to.low_freq_factor, from.low_freq_factor);
+  unless_zero(to.high_freq_factor, from.high_freq_factor);
+  return to;
+}
+
+void check_written_view(const char* call, const char* name, const polyhead_view* view) {
+  if (view != nullptr && view->struct_bytes != sizeof(polyhead_view)) {
+    refuse("%s: %s.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)", call,
+           name, view->struct_bytes, sizeof(polyhead_view));
+  }
+}
+
+void fill_view(polyhead_view* view, const ConstView& from) {
+  static_assert(static_cast<int>(ElementType::float32) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT32 &&
+                    static_cast<int>(ElementType::bit) + POLYHEAD_FLOAT32 == POLYHEAD_BIT,
+                "the two lists of element types run in parallel");
+  if (view == nullptr) return;
+  *view =
+      polyhead_make_view(from.data, static_cast<int32_t>(from.type) + POLYHEAD_FLOAT32,
+                         from.layout.axes, from.layout.extents.data(), from.layout.strides.data());
+}
+
+}  // namespace polyhead::inline v0::capi

@@ -1,0 +1,41 @@
+// What the opaque handles of polyhead_c.h are.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "capi/convert.hpp"
+#include "polyhead/attention.h"
+#include "polyhead/kv_cache.h"
+#include "polyhead/layer.h"
+#include "polyhead/polyhead_layer_c.h"
+
+struct polyhead_executor {
+  explicit polyhead_executor(std::unique_ptr<polyhead::Executor> of) : owned(std::move(of)) {}
+  polyhead::Executor& get() const { return *owned; }
+  std::unique_ptr<polyhead::Executor> owned;
+};
+
+struct polyhead_plan {
+  polyhead::Plan plan;
+};
+
+struct polyhead_workspace {
+  polyhead::Workspace workspace;
+};
+
+struct polyhead_kv_cache {
+  polyhead::KvCache cache;
+};
+
+struct polyhead_layer_workspace {
+  polyhead::LayerWorkspace workspace;
+};
+
+/// The layer points to its modifiers' callbacks, so they live beside it.
+struct polyhead_layer {
+  polyhead_layer(const char* call, const polyhead_modifiers* from) : modifiers(call, from) {}
+  polyhead::capi::ModifierSet modifiers;
+  std::optional<polyhead::MultiHeadAttention> layer;
+};
