@@ -1,0 +1,250 @@
+// One query row in double, every intermediate number kept.
+#include "polyhead/explain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+
+#include "attention/validate.hpp"
+#include "base/element.hpp"
+#include "base/refuse.hpp"
+#include "kernels/contract.hpp"
+#include "kernels/dropout.hpp"
+#include "kernels/reference/attend.hpp"
+
+namespace polyhead::inline v0 {
+namespace {
+
+using kernels::AttendCall;
+using kernels::Operand;
+using kernels::ScoreSpec;
+using kernels::Sequence;
+
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+constexpr const char* kCall = "explain";
+
+std::vector<double> row_of(const std::byte* sequence, const Operand& of, std::int64_t token,
+                           std::int64_t head, std::int64_t dim) {
+  const std::byte* const at = sequence + token * of.token + head * of.head;
+  std::vector<double> row(static_cast<std::size_t>(dim));
+  for (std::int64_t d = 0; d < dim; ++d) {
+    row[static_cast<std::size_t>(d)] = base::load_float32(at + d * of.dim, of.type);
+  }
+  return row;
+}
+
+/// One query of one sequence: what all heads share.
+struct Row {
+  const AttendCall& call;
+  Sequence sequence;
+  std::int64_t query;
+  std::int64_t q_pos() const { return sequence.q_pos0 + query; }
+};
+
+/// What follows the scaled product: soft-cap, bias, ALiBi and custom modifiers, in that order.
+double modified(const Row& row, std::int64_t head, std::int64_t key, double score) {
+  const ScoreSpec& spec = row.call.score;
+  if (spec.soft_cap != 0.0f) {
+    const double cap = spec.soft_cap;
+    score = cap * std::tanh(score / cap);
+  }
+  if (spec.bias.data != nullptr) {
+    const kernels::PairTable& bias = spec.bias;
+    score += base::load_float32(bias.data + row.sequence.batch * bias.batch + head * bias.head +
+                                    row.query * bias.query + key * bias.key,
+                                bias.type);
+  }
+  if (spec.alibi) {
+    const double slope = spec.alibi_slopes != nullptr ? spec.alibi_slopes[head * spec.alibi_stride]
+                                                      : alibi_slope(head, row.call.q_heads);
+    score -= slope * std::abs(static_cast<double>(row.q_pos() - key));
+  }
+  for (int i = 0; i < spec.custom_count; ++i) {
+    float one = static_cast<float>(score);
+    const std::int64_t q_pos = row.q_pos();
+    spec.custom[i]->apply({&one, 1, 1, row.sequence.batch, key, &head, &row.query, &q_pos});
+    score = one;
+  }
+  return score;
+}
+
+/// Weights and LSE from the masked scores.
+void softmax(const ScoreSpec& spec, HeadTrace& trace) {
+  trace.weights.assign(trace.masked.size(), 0.0);
+  trace.lse = kMinusInfinity;
+  if (std::none_of(trace.visible.begin(), trace.visible.end(), [](bool seen) { return seen; })) {
+    return;
+  }
+  double largest = kMinusInfinity;
+  for (const double score : trace.masked) largest = score > largest ? score : largest;
+  if (spec.sink != nullptr) {
+    trace.has_sink = true;
+    trace.sink = spec.sink[trace.head * spec.sink_stride];
+    largest = std::max(largest, trace.sink);
+  }
+  double total = trace.has_sink ? std::exp(trace.sink - largest) : 0.0;
+  for (const double score : trace.masked) total += std::exp(score - largest);
+  for (std::size_t key = 0; key < trace.masked.size(); ++key) {
+    trace.weights[key] = std::exp(trace.masked[key] - largest) / total;
+  }
+  trace.lse = largest + std::log(total);
+}
+
+std::vector<double> drop_out(const Row& row, const HeadTrace& trace) {
+  const ScoreSpec& spec = row.call.score;
+  std::vector<double> dropped = trace.weights;
+  if (spec.dropout == 0.0f) return dropped;
+  const std::int64_t batch = row.sequence.batch;
+  const std::int64_t id = spec.sequence_ids.given() ? spec.sequence_ids[batch] : batch;
+  for (std::size_t key = 0; key < dropped.size(); ++key) {
+    const bool keep = kernels::dropout_keeps_pair(spec.seed, id, trace.head, row.q_pos(),
+                                                  static_cast<std::int64_t>(key), spec.dropout);
+    dropped[key] = keep ? dropped[key] / (1.0 - static_cast<double>(spec.dropout)) : 0.0;
+  }
+  return dropped;
+}
+
+std::vector<double> weighted_values(const AttendCall& call, const HeadTrace& trace) {
+  std::vector<double> output(static_cast<std::size_t>(call.value_dim), 0.0);
+  for (std::size_t key = 0; key < trace.v.size(); ++key) {
+    if (!trace.visible[key]) continue;
+    for (std::size_t d = 0; d < output.size(); ++d) {
+      output[d] += trace.dropped[key] * trace.v[key][d];
+    }
+  }
+  return output;
+}
+
+HeadTrace trace_head(const Row& row, std::int64_t head) {
+  const AttendCall& call = row.call;
+  const Sequence& sequence = row.sequence;
+  HeadTrace trace;
+  trace.head = head;
+  trace.kv_head = head / call.group();
+  trace.q = row_of(sequence.q, call.q, row.query, head, call.head_dim);
+  for (std::int64_t key = 0; key < sequence.kv_len; ++key) {
+    trace.k.push_back(row_of(sequence.k, call.k, key, trace.kv_head, call.head_dim));
+    trace.v.push_back(row_of(sequence.v, call.v, key, trace.kv_head, call.value_dim));
+    double product = 0.0;
+    for (std::size_t d = 0; d < trace.q.size(); ++d) product += trace.q[d] * trace.k.back()[d];
+    const double scaled = static_cast<double>(call.score.scale) * product;
+    const double score = modified(row, head, key, scaled);
+    const bool seen = kernels::reference::visible(call, sequence, head, row.query, key) &&
+                      score != kMinusInfinity;
+    trace.products.push_back(product);
+    trace.scaled.push_back(scaled);
+    trace.modified.push_back(score);
+    trace.visible.push_back(seen);
+    trace.masked.push_back(seen ? score : kMinusInfinity);
+  }
+  softmax(call.score, trace);
+  trace.dropped = drop_out(row, trace);
+  trace.output = weighted_values(call, trace);
+  return trace;
+}
+
+std::vector<double> projected(const std::vector<double>& row, const ConstView& w,
+                              const ConstView& b) {
+  const std::int64_t out_stride = door::kernel_stride(w, 0), in_stride = door::kernel_stride(w, 1);
+  std::vector<double> result(static_cast<std::size_t>(w.layout.extents[0]), 0.0);
+  for (std::size_t o = 0; o < result.size(); ++o) {
+    const std::byte* at =
+        static_cast<const std::byte*>(w.data) + static_cast<std::int64_t>(o) * out_stride;
+    for (std::size_t i = 0; i < row.size(); ++i, at += in_stride) {
+      result[o] += row[i] * static_cast<double>(base::load_float32(at, w.type));
+    }
+    if (b.given()) {
+      result[o] += base::load_float32(static_cast<const std::byte*>(b.data) +
+                                          static_cast<std::int64_t>(o) * door::kernel_stride(b, 0),
+                                      b.type);
+    }
+  }
+  return result;
+}
+
+/// The call as the kernels take it, v included, which a second pass leaves out.
+AttendCall resolve(const AttentionArguments& arguments) {
+  AttentionArguments inputs = arguments;
+  inputs.out = {};
+  inputs.lse = {};
+  inputs.statistics = {};
+  AttendCall call = door::resolve(inputs, kCall, door::Purpose::second_pass);
+  const ConstView& v = arguments.v;
+  const bool ragged = call.kv_offsets.given();
+  const int token = ragged ? 0 : 1;
+  const door::Axis tokens{"kv_len", arguments.k.layout.extents[static_cast<std::size_t>(token)]};
+  const door::Axis heads{"kv_heads",
+                         arguments.k.layout.extents[static_cast<std::size_t>(token + 1)]};
+  const door::Axis dim{"value_dim", 0, door::Axis::at_least};
+  if (ragged)
+    door::check_axes(kCall, "v", v, {tokens, heads, dim});
+  else
+    door::check_axes(kCall, "v", v, {{"batch", call.batch}, tokens, heads, dim});
+  door::check_floating(kCall, "v", v);
+  door::footprint_of(kCall, "v", v);
+  call.value_dim = v.layout.extents[static_cast<std::size_t>(token + 2)];
+  call.v = {const_cast<std::byte*>(static_cast<const std::byte*>(v.data)),  // never written
+            v.type,
+            ragged ? 0 : door::kernel_stride(v, 0),
+            door::kernel_stride(v, token),
+            door::kernel_stride(v, token + 1),
+            door::kernel_stride(v, token + 2)};
+  return call;
+}
+
+void check_projection(const AttendCall& call, const ConstView& w_o, const ConstView& b_o) {
+  if (!w_o.given()) {
+    if (b_o.given()) base::refuse(kCall, "b_o is given without w_o");
+    return;
+  }
+  door::check_axes(
+      kCall, "w_o", w_o,
+      {{"out", 0, door::Axis::at_least}, {"q_heads * value_dim", call.q_heads * call.value_dim}});
+  door::check_floating(kCall, "w_o", w_o);
+  door::footprint_of(kCall, "w_o", w_o);
+  if (!b_o.given()) return;
+  door::check_axes(kCall, "b_o", b_o, {{"out", w_o.layout.extents[0]}});
+  door::check_floating(kCall, "b_o", b_o);
+  door::footprint_of(kCall, "b_o", b_o);
+}
+
+void check_row(const AttendCall& call, const ExplainRow& row) {
+  if (row.batch < 0 || row.batch >= call.batch) {
+    base::refuse(kCall, "row.batch (", row.batch, ") is not below batch (", call.batch, ")");
+  }
+  const std::int64_t rows = kernels::sequence_of(call, row.batch).q_rows;
+  if (row.query < 0 || row.query >= rows) {
+    base::refuse(kCall, "row.query (", row.query, ") is not below q_len (", rows, ")");
+  }
+  if (row.head < -1 || row.head >= call.q_heads) {
+    base::refuse(kCall, "row.head (", row.head, ") is neither -1 nor below q_heads (", call.q_heads,
+                 ")");
+  }
+}
+
+}  // namespace
+
+RowTrace explain(const AttentionArguments& arguments, const ExplainRow& row, ConstView w_o,
+                 ConstView b_o) {
+  const AttendCall call = resolve(arguments);
+  check_projection(call, w_o, b_o);
+  check_row(call, row);
+  const Row at{call, kernels::sequence_of(call, row.batch), row.query};
+
+  RowTrace trace;
+  trace.batch = row.batch;
+  trace.query = row.query;
+  trace.q_pos = at.q_pos();
+  trace.kv_len = at.sequence.kv_len;
+  trace.scale = static_cast<double>(call.score.scale);
+  for (std::int64_t head = 0; head < call.q_heads; ++head) {
+    HeadTrace one = trace_head(at, head);
+    trace.concatenated.insert(trace.concatenated.end(), one.output.begin(), one.output.end());
+    if (row.head == -1 || row.head == head) trace.heads.push_back(std::move(one));
+  }
+  if (w_o.given()) trace.projected = projected(trace.concatenated, w_o, b_o);
+  return trace;
+}
+
+}  // namespace polyhead::inline v0

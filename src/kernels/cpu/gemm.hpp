@@ -1,0 +1,331 @@
+// Projections over packed panels, on the one microkernel's pattern: rows of x are broadcast,
+// weights are the lanes. Included inside an ISA namespace after rows.hpp and outer_product.hpp.
+
+// A row tile's inputs and a group of panels' weights over this many steps stay in L2 together:
+// 8 panels of 48 float32 lanes are 576 KiB.
+inline constexpr std::int64_t kGemmSteps = 384;
+inline constexpr std::int64_t kGemmGroup = 8;  // panels that share a pass over the rows
+inline constexpr std::int64_t kGemmRows =
+    128;  // rows whose partial sums fit in scratch beside them
+inline constexpr std::int64_t kGemmLead =
+    2048;  // bytes fetched ahead when weights are only streamed
+
+/// How weights lie and multiply: `kInputs` inputs a step, `kBytes` bytes a lane.
+struct Float32Weights {
+  using Dot = DotFloat32;
+  static constexpr int kInputs = 1, kBytes = 4;
+  POLYHEAD_INLINE static Simd::V load(const std::byte* p) {
+    return Simd::load(reinterpret_cast<const float*>(p));
+  }
+};
+struct Float16Weights {
+  using Dot = DotFloat32;
+  static constexpr int kInputs = 1, kBytes = 2;
+  POLYHEAD_INLINE static Simd::V load(const std::byte* p) {
+    return Simd::load_float16(reinterpret_cast<const std::uint16_t*>(p));
+  }
+};
+struct Bfloat16Weights {
+  using Dot = DotFloat32;
+  static constexpr int kInputs = 1, kBytes = 2;
+  POLYHEAD_INLINE static Simd::V load(const std::byte* p) {
+    return Simd::load_bfloat16(reinterpret_cast<const std::uint16_t*>(p));
+  }
+};
+
+#if defined(POLYHEAD_SIMD_BF16)
+struct Bfloat16Pairs {
+  using Dot = DotBf16;
+  static constexpr int kInputs = 2, kBytes = 4;
+  POLYHEAD_INLINE static Simd::V load(const std::byte* p) {
+    return Simd::load(reinterpret_cast<const float*>(p));
+  }
+};
+using GemmBfloat16 = Bfloat16Pairs;
+#else
+using GemmBfloat16 = Bfloat16Weights;
+#endif
+
+/// Steps of one panel.
+template <class Weights>
+POLYHEAD_INLINE std::int64_t gemm_steps(std::int64_t in) {
+  return (in + Weights::kInputs - 1) / Weights::kInputs;
+}
+
+/// One tile of kR rows and one panel, over `steps` steps.
+struct GemmTile {
+  const std::byte* x;
+  std::int64_t x_row;
+  const std::byte* weights;
+  std::int64_t steps;
+  float* sums;  ///< partial sums in, where not `first`, and out, where not `last`
+  std::int64_t sums_row;
+  std::int64_t columns;  ///< of the panel that exist
+  const float* bias;
+  bool first, last;
+};
+
+template <int kR>
+POLYHEAD_INLINE void load_sums(Simd::V (&acc)[kR][kVectors], const GemmTile& tile) {
+  for (int r = 0; r < kR; ++r) {
+    const float* row = tile.sums + r * tile.sums_row;
+    for (int v = 0; v < kVectors; ++v) {
+      const std::int64_t left = tile.columns - v * kLanes;
+      if (tile.first)
+        acc[r][v] = Simd::zero();
+      else if (left >= kLanes)
+        acc[r][v] = Simd::load(row + v * kLanes);
+      else
+        acc[r][v] =
+            left > 0 ? Simd::load_first(row + v * kLanes, static_cast<int>(left)) : Simd::zero();
+    }
+  }
+}
+
+template <int kR>
+POLYHEAD_INLINE void store_sums(const Simd::V (&acc)[kR][kVectors], float* to, std::int64_t to_row,
+                                std::int64_t columns) {
+  for (int r = 0; r < kR; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      const std::int64_t left = columns - v * kLanes;
+      float* const at = to + r * to_row + v * kLanes;
+      if (left >= kLanes)
+        Simd::store(at, acc[r][v]);
+      else if (left > 0)
+        Simd::store_first(at, acc[r][v], static_cast<int>(left));
+    }
+  }
+}
+
+template <int kR>
+POLYHEAD_INLINE void add_bias(Simd::V (&acc)[kR][kVectors], const float* bias,
+                              std::int64_t columns) {
+  for (int v = 0; v < kVectors; ++v) {
+    const std::int64_t left = std::min<std::int64_t>(columns - v * kLanes, kLanes);
+    if (left <= 0) return;
+    const Simd::V b = Simd::load_first(bias + v * kLanes, static_cast<int>(left));
+    for (int r = 0; r < kR; ++r) acc[r][v] = Simd::add(acc[r][v], b);
+  }
+}
+
+/// acc[row][vector] += x(row, step) * weights[step][vector]. kStream: the weights come from memory.
+template <class Weights, int kR, bool kStream>
+POLYHEAD_INLINE void gemm_chain(Simd::V (&acc)[kR][kVectors], const GemmTile& tile) {
+  const std::byte* low = tile.x;
+  const std::byte* high = tile.x + 4 * tile.x_row;  // two bases suit x86's addressing modes
+  const std::byte* w = tile.weights;
+  constexpr int kStepBytes = kTile * Weights::kBytes;
+  for (std::int64_t s = 0; s < tile.steps; ++s) {
+    Simd::V lane[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) lane[v] = Weights::load(w + v * kLanes * Weights::kBytes);
+    if constexpr (kStream) {
+#pragma GCC unroll 4
+      for (int line = 0; line < kStepBytes; line += 64)
+        __builtin_prefetch(w + kGemmLead + line, 0, 3);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+      const Simd::V x =
+          Simd::broadcast_at(r < 4 ? low + r * tile.x_row : high + (r - 4) * tile.x_row);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = Weights::Dot::dot(x, lane[v], acc[r][v]);
+    }
+    low += 4;
+    high += 4;
+    w += kStepBytes;
+  }
+}
+
+/// Where a finished tile goes.
+struct GemmOutput {
+  std::byte* y;
+  ElementType type;
+  std::int64_t row, column;  // bytes
+  bool plain() const { return type == ElementType::float32 && column == 4; }
+};
+
+template <class Weights, int kR>
+inline void gemm_tile(const GemmTile& tile, const GemmOutput& out) {
+  Simd::V acc[kR][kVectors];
+  load_sums<kR>(acc, tile);
+  gemm_chain<Weights, kR, (kR < Simd::kRows)>(acc, tile);
+  if (!tile.last) return store_sums<kR>(acc, tile.sums, tile.sums_row, tile.columns);
+  if (tile.bias != nullptr) add_bias<kR>(acc, tile.bias, tile.columns);
+  if (out.plain()) {
+    return store_sums<kR>(acc, reinterpret_cast<float*>(out.y), out.row / 4, tile.columns);
+  }
+  alignas(64) float rows[kR][kTile];
+  store_sums<kR>(acc, rows[0], kTile, kTile);
+  for (int r = 0; r < kR; ++r)
+    narrow_row(out.y + r * out.row, rows[r], out.type, out.column, tile.columns);
+}
+
+template <class Weights>
+POLYHEAD_INLINE std::int64_t gemm_rows_tile(std::int64_t rows, const GemmTile& tile,
+                                            const GemmOutput& out) {
+  if (rows >= Simd::kRows) return gemm_tile<Weights, Simd::kRows>(tile, out), Simd::kRows;
+  if constexpr (Simd::kRows > 4) {
+    if (rows >= 4) return gemm_tile<Weights, 4>(tile, out), 4;
+  }
+  if (rows >= 2) return gemm_tile<Weights, 2>(tile, out), 2;
+  return gemm_tile<Weights, 1>(tile, out), 1;
+}
+
+/// A run of rows against a group of panels, all steps: the weights of one step block stay in L2
+/// while the rows pass by.
+template <class Weights>
+inline void gemm_block(const GemmCall& call, const GemmRange& block, float* scratch) {
+  const std::int64_t rows = block.end_row - block.first_row;
+  const std::int64_t steps = gemm_steps<Weights>(call.weights.in);
+  const std::int64_t passes =
+      rows <= Simd::kRows ? 1 : std::max<std::int64_t>((steps + kGemmSteps - 1) / kGemmSteps, 1);
+  const std::int64_t pass_steps = (steps + passes - 1) / passes;
+  constexpr std::int64_t kStepBytes = kTile * Weights::kBytes;
+  const GemmOutput y{call.y, call.y_type, call.y_row, call.y_column};
+  for (std::int64_t pass = 0; pass < passes; ++pass) {
+    const std::int64_t step = pass * pass_steps;
+    GemmTile tile{};
+    tile.x_row = call.x_row;
+    tile.steps = std::min(pass_steps, steps - step);
+    tile.first = pass == 0;
+    tile.last = pass == passes - 1;
+    std::int64_t done = 0;
+    for (std::int64_t row = block.first_row; row < block.end_row; row += done) {
+      tile.x = call.x + row * call.x_row + step * 4;
+      for (std::int64_t panel = block.first_panel; panel < block.end_panel; ++panel) {
+        const std::int64_t column = panel * kTile;
+        tile.weights = call.weights.panels + (panel * steps + step) * kStepBytes;
+        tile.columns = std::min<std::int64_t>(kTile, call.weights.out - column);
+        tile.bias = call.bias != nullptr ? call.bias + column : nullptr;
+        GemmOutput out = y;
+        out.y += row * y.row + column * y.column;
+        if (y.plain()) {
+          tile.sums = reinterpret_cast<float*>(out.y);
+          tile.sums_row = y.row / 4;
+        } else {
+          tile.sums_row = kGemmGroup * kTile;
+          tile.sums = scratch + (row - block.first_row) * tile.sums_row +
+                      (panel - block.first_panel) * kTile;
+        }
+        done = gemm_rows_tile<Weights>(block.end_row - row, tile, out);
+      }
+    }
+  }
+}
+
+template <class Weights>
+inline void gemm_range(const GemmCall& call, const GemmRange& range, std::byte* scratch) {
+  const bool plain = call.y_type == ElementType::float32 && call.y_column == 4;
+  // Without float32 rows of y to keep partial sums in, scratch bounds the rows that pass at once.
+  const bool one_pass = gemm_steps<Weights>(call.weights.in) <= kGemmSteps;
+  const std::int64_t run = plain || one_pass ? range.end_row - range.first_row : kGemmRows;
+  if (run == 0) return;
+  for (std::int64_t panel = range.first_panel; panel < range.end_panel; panel += kGemmGroup) {
+    for (std::int64_t row = range.first_row; row < range.end_row; row += run) {
+      const GemmRange block{row, std::min(row + run, range.end_row), panel,
+                            std::min(panel + kGemmGroup, range.end_panel)};
+      gemm_block<Weights>(call, block, reinterpret_cast<float*>(scratch));
+    }
+  }
+}
+
+inline void gemm_multiply(const GemmCall& call, const GemmRange& range, std::byte* scratch) {
+  switch (call.weights.type) {
+    case ElementType::float16:
+      return gemm_range<Float16Weights>(call, range, scratch);
+    case ElementType::bfloat16:
+      return gemm_range<GemmBfloat16>(call, range, scratch);
+    default:
+      return gemm_range<Float32Weights>(call, range, scratch);
+  }
+}
+
+/// Bytes from one lane to the next, inputs a step, steps and panels of a packed matrix.
+struct GemmShape {
+  std::int64_t bytes, inputs, steps, panels;
+};
+
+inline GemmShape gemm_shape(const GemmWeights& w) {
+  const std::int64_t panels = (w.out + kTile - 1) / kTile;
+  if (w.type == ElementType::bfloat16) {
+    return {GemmBfloat16::kBytes, GemmBfloat16::kInputs, gemm_steps<GemmBfloat16>(w.in), panels};
+  }
+  return {element_bytes(w.type), 1, w.in, panels};
+}
+
+inline std::int64_t gemm_packed_bytes(ElementType type, std::int64_t in, std::int64_t out) {
+  const GemmShape shape = gemm_shape({nullptr, type, in, out});
+  return shape.panels * shape.steps * kTile * shape.bytes;
+}
+
+/// Where element (o, i) lies in the panels.
+POLYHEAD_INLINE std::int64_t gemm_place(const GemmWeights& w, const GemmShape& shape,
+                                        std::int64_t o, std::int64_t i) {
+  const std::int64_t lane = (o / kTile * shape.steps + i / shape.inputs) * kTile + o % kTile;
+  return lane * shape.bytes + i % shape.inputs * element_bytes(w.type);
+}
+
+inline void gemm_pack(std::byte* to, const GemmWeights& w, const std::byte* from,
+                      ElementType from_type, std::int64_t out_stride, std::int64_t in_stride) {
+  const GemmShape shape = gemm_shape(w);
+  std::memset(to, 0, static_cast<std::size_t>(gemm_packed_bytes(w.type, w.in, w.out)));
+  for (std::int64_t o = 0; o < w.out; ++o) {
+    for (std::int64_t i = 0; i < w.in; ++i) {
+      const float value = load_scalar(from + o * out_stride + i * in_stride, from_type);
+      std::byte* const at = to + gemm_place(w, shape, o, i);
+      if (w.type == ElementType::float32) {
+        std::memcpy(at, &value, 4);
+        continue;
+      }
+      const std::uint16_t bits =
+          w.type == ElementType::float16 ? to_float16(value).bits : to_bfloat16(value).bits;
+      std::memcpy(at, &bits, 2);
+    }
+  }
+}
+
+inline float gemm_weight(const GemmWeights& w, std::int64_t o, std::int64_t i) {
+  return load_scalar(w.panels + gemm_place(w, gemm_shape(w), o, i), w.type);
+}
+
+inline bool gemm_direct(const GemmWeights& w, ElementType type) {
+  if (w.type != ElementType::bfloat16) return type == ElementType::float32;
+  return GemmBfloat16::kInputs == 2 && type == ElementType::bfloat16 && w.in % 2 == 0;
+}
+
+inline std::int64_t gemm_prepared_bytes(const GemmWeights& w) {
+  return (gemm_shape(w).steps * 4 + 63) / 64 * 64;
+}
+
+/// For bfloat16 weights x is rounded to bfloat16, also where it is multiplied as float32.
+inline void gemm_prepare(std::byte* to, const GemmWeights& w, const std::byte* row,
+                         ElementType type, std::int64_t stride) {
+  if (w.type != ElementType::bfloat16)
+    return widen_row(reinterpret_cast<float*>(to), row, type, stride, w.in);
+  constexpr std::int64_t kPiece = 256;
+  alignas(64) float wide[kPiece];
+  alignas(64) std::byte narrow[kPiece * 2];
+  for (std::int64_t i = 0; i < w.in; i += kPiece) {
+    const std::int64_t n = std::min(kPiece, w.in - i);
+    widen_row(wide, row + i * stride, type, stride, n);
+    if constexpr (GemmBfloat16::kInputs == 2) {
+      narrow_row(to + i * 2, wide, ElementType::bfloat16, 2, n);
+    } else {
+      narrow_row(narrow, wide, ElementType::bfloat16, 2, n);
+      widen_row(reinterpret_cast<float*>(to) + i, narrow, ElementType::bfloat16, 2, n);
+    }
+  }
+  if (GemmBfloat16::kInputs == 2 && w.in % 2 != 0) std::memset(to + w.in * 2, 0, 2);
+}
+
+inline constexpr GemmTable kGemmTable{kTile,
+                                      kGemmRows* kGemmGroup* kTile * 4,
+                                      gemm_packed_bytes,
+                                      gemm_pack,
+                                      gemm_weight,
+                                      gemm_direct,
+                                      gemm_prepared_bytes,
+                                      gemm_prepare,
+                                      gemm_multiply,
+                                      narrow_row};

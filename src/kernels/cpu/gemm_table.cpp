@@ -1,0 +1,36 @@
+// Which instruction set multiplies.
+#include "kernels/cpu/gemm_table.hpp"
+
+namespace polyhead::inline v0::kernels::cpu {
+
+namespace portable {
+const GemmTable& gemm_table();
+}
+#if defined(__x86_64__)
+namespace avx2 {
+const GemmTable& gemm_table();
+}
+namespace avx512 {
+const GemmTable& gemm_table();
+}
+namespace avx512_bf16 {
+const GemmTable& gemm_table();
+}
+#endif
+
+const GemmTable& gemm(Isa isa) {
+  switch (isa) {
+#if defined(__x86_64__)
+    case Isa::avx2:
+      return avx2::gemm_table();
+    case Isa::avx512:
+      return avx512::gemm_table();
+    case Isa::avx512_bf16:
+      return avx512_bf16::gemm_table();
+#endif
+    default:
+      return portable::gemm_table();
+  }
+}
+
+}  // namespace polyhead::inline v0::kernels::cpu

@@ -1,0 +1,74 @@
+// Projections y = x W^T + bias with weights packed once: what an instruction set offers for them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "polyhead/isa.h"
+#include "polyhead/types.h"
+
+namespace polyhead::inline v0::kernels::cpu {
+
+/// A packed matrix: panels of GemmTable::panel outputs, each with its inputs one after the other
+/// ([panel][step][lane]; a step is one input, or a pair of them for the bf16 dot). The last panel
+/// and step are filled up with zeros.
+struct GemmWeights {
+  const std::byte* panels = nullptr;
+  ElementType type = ElementType::float32;
+  std::int64_t in = 0, out = 0;
+};
+
+/// Rows of x are as GemmTable::prepare writes them, or such as GemmTable::direct accepts.
+struct GemmCall {
+  const std::byte* x = nullptr;
+  std::int64_t x_row = 0;  ///< bytes
+  GemmWeights weights;
+  const float* bias = nullptr;  ///< [out], or none
+  std::byte* y = nullptr;
+  ElementType y_type = ElementType::float32;
+  std::int64_t y_row = 0, y_column = 0;  ///< bytes
+};
+
+/// The part of a call one worker does. Cutting a call changes no bit of it.
+struct GemmRange {
+  std::int64_t first_row = 0, end_row = 0;
+  std::int64_t first_panel = 0, end_panel = 0;
+};
+
+/// Each output element is one chain of fused multiply-adds over the inputs in order (pairs of them
+/// for the bf16 dot), however many rows there are; the bias is added last.
+struct GemmTable {
+  int panel;                   ///< outputs of one panel
+  std::int64_t scratch_bytes;  ///< a worker's
+
+  std::int64_t (*packed_bytes)(ElementType type, std::int64_t in, std::int64_t out);
+
+  /// Packs w, whose element (o, i) of `from` type lies at w + o * out_stride + i * in_stride bytes.
+  void (*pack)(std::byte* to, const GemmWeights& shape, const std::byte* w, ElementType from,
+               std::int64_t out_stride, std::int64_t in_stride);
+
+  /// Element (o, i) of what was packed, widened.
+  float (*weight)(const GemmWeights& weights, std::int64_t o, std::int64_t i);
+
+  /// Whether rows of `type`, dense, can be multiplied as they lie.
+  bool (*direct)(const GemmWeights& weights, ElementType type);
+
+  /// Bytes of a prepared row, a whole number of cache lines.
+  std::int64_t (*prepared_bytes)(const GemmWeights& weights);
+
+  /// One row of x (elements of `type`, `stride` bytes apart) in the form the product reads:
+  /// float32, or for bfloat16 weights rounded to bfloat16.
+  void (*prepare)(std::byte* to, const GemmWeights& weights, const std::byte* row, ElementType type,
+                  std::int64_t stride);
+
+  void (*multiply)(const GemmCall& call, const GemmRange& range, std::byte* scratch);
+
+  /// to[i * stride] = from[i], rounded to nearest even.
+  void (*narrow_row)(std::byte* to, const float* from, ElementType type, std::int64_t stride,
+                     std::int64_t n);
+};
+
+/// The table of an instruction set that resolve_isa() has allowed.
+const GemmTable& gemm(Isa isa);
+
+}  // namespace polyhead::inline v0::kernels::cpu
