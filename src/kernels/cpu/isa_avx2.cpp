@@ -13,8 +13,8 @@
 
 namespace polyhead::inline v0::kernels::cpu::avx2 {
 // clang-format off: the kernels are written over the Simd type before them
-#include "kernels/cpu/simd_avx2.hpp"
 #include "kernels/cpu/kernels_float32.inc"
+#include "kernels/cpu/simd_avx2.hpp"
 // clang-format on
 }  // namespace polyhead::inline v0::kernels::cpu::avx2
 

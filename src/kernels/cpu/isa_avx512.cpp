@@ -21,8 +21,8 @@
 
 namespace polyhead::inline v0::kernels::cpu::avx512 {
 // clang-format off: the kernels are written over the Simd type before them
-#include "kernels/cpu/simd_avx512.hpp"
 #include "kernels/cpu/kernels_float32.inc"
+#include "kernels/cpu/simd_avx512.hpp"
 // clang-format on
 }  // namespace polyhead::inline v0::kernels::cpu::avx512
 

@@ -7,7 +7,7 @@
 
 namespace polyhead::inline v0::kernels::cpu::portable {
 // clang-format off: the kernels are written over the Simd type before them
-#include "kernels/cpu/simd_portable.hpp"
 #include "kernels/cpu/kernels_float32.inc"
+#include "kernels/cpu/simd_portable.hpp"
 // clang-format on
 }  // namespace polyhead::inline v0::kernels::cpu::portable

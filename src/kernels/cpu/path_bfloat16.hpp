@@ -134,4 +134,73 @@ struct Bfloat16Path {
       even += 2 * kVectors;
     }
   }
+
+  // --- decoding ---
+
+  struct Elements {
+    static constexpr std::int64_t kStepBytes = 4;
+    POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int) {
+      return Simd::load(reinterpret_cast<const float*>(row) + at);
+    }
+  };
+
+  /// Whether the kLanes pairs from `at` lie within a row: not so for the last one of an odd dim.
+  static bool whole(std::int64_t dim, std::int64_t at) { return 2 * (at + kLanes) <= dim; }
+
+  template <class>
+  POLYHEAD_INLINE static Simd::V load_steps(const std::byte* row, std::int64_t at, int n,
+                                            std::int64_t dim) {
+    const std::int64_t values = std::min<std::int64_t>(2 * n, dim - 2 * at);
+    const __mmask32 lanes =
+        values >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << values) - 1);
+    return Simd::from_bits(
+        _mm512_maskz_loadu_epi16(lanes, reinterpret_cast<const std::uint16_t*>(row) + 2 * at));
+  }
+
+  /// Pairs of keys 2 * step and 2 * step + 1, dims [d, d + n).
+  template <class>
+  POLYHEAD_INLINE static Simd::V load_values(const std::byte* rows, std::int64_t row_bytes,
+                                             int step, int keys, std::int64_t d, int n,
+                                             std::int64_t ahead) {
+    const std::byte* even = rows + 2 * step * row_bytes + d * 2;
+    const std::byte* odd = even + row_bytes;
+    if (ahead != 0) {
+      __builtin_prefetch(even + ahead, 0, 3);
+      __builtin_prefetch(odd + ahead, 0, 3);
+    }
+    const __mmask16 lanes =
+        n >= kLanes ? static_cast<__mmask16>(~0u) : static_cast<__mmask16>((1u << n) - 1u);
+    const __m256i low = _mm256_maskz_loadu_epi16(lanes, even);
+    const __m256i high =
+        2 * step + 1 < keys ? _mm256_maskz_loadu_epi16(lanes, odd) : _mm256_setzero_si256();
+    return Simd::from_bits(_mm512_or_si512(_mm512_cvtepu16_epi32(low),
+                                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16)));
+  }
+
+  static bool step_visible(std::uint64_t word, int step) { return word >> (2 * step) & 3; }
+  POLYHEAD_INLINE static Simd::V visible_part(Simd::V value, std::uint64_t word, int step) {
+    const std::uint64_t pair = word >> (2 * step) & 3;
+    const std::uint32_t halves = (pair & 1 ? 0x0000ffffu : 0u) | (pair & 2 ? 0xffff0000u : 0u);
+    return Simd::from_bits(
+        Simd::and_int(Simd::bits(value), Simd::broadcast_int(static_cast<std::int32_t>(halves))));
+  }
+
+  /// Adds a block's weights in key order and rounds them to pairs in place.
+  static void sum_weights(float* p, int keys, float& total, float& exact, bool exact_wanted) {
+    if (exact_wanted) {
+      for (int key = 0; key < keys; ++key) exact += p[key];
+    }
+    for (int key = keys; key < ((keys + 31) & ~31); ++key) p[key] = 0.0f;
+    for (int key = 0; key < keys; key += 32) {
+      const __m512bh pairs = _mm512_cvtne2ps_pbh(Simd::load(p + key + kLanes), Simd::load(p + key));
+      Simd::store(p + key / 2,
+                  reinterpret_cast<Simd::V>(pairs));  // at or before the weights just read
+    }
+    const Simd::V ones = Simd::from_bits(Simd::broadcast_int(0x3f803f80));
+    Simd::V sum = Simd::broadcast(total);
+    for (int step = 0; step < static_cast<int>(steps(keys)); ++step) {
+      sum = DotBf16::dot(ones, Simd::broadcast(p[step]), sum);
+    }
+    total = _mm512_cvtss_f32(sum);
+  }
 };

@@ -60,4 +60,32 @@ struct Float32Path {
                                            int key_begin, std::int64_t steps, bool) {
     outer_product_masked<Dot, kR, kV>(acc, v, p, kTile, masks + key_begin * kVectors, steps);
   }
+
+  // --- decoding ---
+
+  static bool whole(std::int64_t, std::int64_t) { return true; }
+
+  template <class Elements>
+  POLYHEAD_INLINE static Simd::V load_steps(const std::byte* row, std::int64_t at, int n,
+                                            std::int64_t) {
+    return Elements::load(row, at, n);
+  }
+
+  template <class Elements>
+  POLYHEAD_INLINE static Simd::V load_values(const std::byte* rows, std::int64_t row_bytes, int key,
+                                             int, std::int64_t d, int n, std::int64_t ahead) {
+    const std::byte* row = rows + key * row_bytes;
+    if (ahead != 0) __builtin_prefetch(row + ahead + d * Elements::kStepBytes, 0, 3);
+    return Elements::load(row, d, n);
+  }
+
+  static bool step_visible(std::uint64_t word, int key) { return word >> key & 1; }
+  POLYHEAD_INLINE static Simd::V visible_part(Simd::V value, std::uint64_t, int) { return value; }
+
+  /// Adds a block's weights in key order.
+  static void sum_weights(float* p, int keys, float& total, float& exact, bool) {
+    float sum = total;
+    for (int key = 0; key < keys; ++key) sum += p[key];
+    total = exact = sum;
+  }
 };

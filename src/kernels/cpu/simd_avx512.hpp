@@ -41,9 +41,11 @@ struct Simd {
   POLYHEAD_INLINE static V select(M m, V a, V b) { return _mm512_mask_blend_ps(m, b, a); }
   POLYHEAD_INLINE static I select(M m, I a, I b) { return _mm512_mask_blend_epi32(m, b, a); }
   POLYHEAD_INLINE static bool any(M m) { return m != 0; }
-  POLYHEAD_INLINE static M mask_and(M a, M b) { return static_cast<M>(a & b); }
-  POLYHEAD_INLINE static M mask_or(M a, M b) { return static_cast<M>(a | b); }
-  POLYHEAD_INLINE static M mask_and_not(M a, M b) { return static_cast<M>(a & ~b); }
+  // Mask registers by intrinsics: g++ 12 vectorises |, & and ~ on several masks at once and loses
+  // their upper halves.
+  POLYHEAD_INLINE static M mask_and(M a, M b) { return _mm512_kand(a, b); }
+  POLYHEAD_INLINE static M mask_or(M a, M b) { return _mm512_kor(a, b); }
+  POLYHEAD_INLINE static M mask_and_not(M a, M b) { return _mm512_kandn(b, a); }
   POLYHEAD_INLINE static StoredMask store_mask(M m) { return m; }
   POLYHEAD_INLINE static M load_mask(StoredMask m) { return m; }
 

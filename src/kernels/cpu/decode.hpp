@@ -1,0 +1,530 @@
+// Decoding: few rows against many keys, bound by the bytes of K and V. Keys are lanes for the
+// scores (groups of keys transposed in registers), dims are lanes for the weighted sum; every byte
+// is read once for all rows of a KV head. Each operation is the one that prefill does for the same
+// score, weight or sum, in the same order: the bits agree. Included inside an ISA namespace after
+// attend.hpp.
+
+/// How K and V elements become 32-bit steps. `load` gives lanes [at, at + n) of a row, zero past n,
+/// touching no more.
+struct Float32Elements {
+  static constexpr std::int64_t kStepBytes = 4;
+  POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
+    const float* p = reinterpret_cast<const float*>(row) + at;
+    return n >= kLanes ? Simd::load(p) : Simd::load_first(p, n);
+  }
+};
+
+template <bool kHalf>
+struct WidenedElements {
+  static constexpr std::int64_t kStepBytes = 2;
+  POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
+    const std::uint16_t* p = reinterpret_cast<const std::uint16_t*>(row) + at;
+    std::uint16_t tail[kLanes];
+    if (n < kLanes) {
+      std::memset(tail, 0, sizeof tail);
+      std::memcpy(tail, p, static_cast<std::size_t>(n) * 2);
+      p = tail;
+    }
+    return kHalf ? Simd::load_float16(p) : Simd::load_bfloat16(p);
+  }
+};
+
+template <class Path>
+struct Decode {
+  static constexpr int kRowsMost = 16;  // above that prefill's lanes are full
+  static constexpr std::int64_t kPhase =
+      256;  // keys scored before their values are read: long runs for prefetching
+  static constexpr int kBlocks = kPhase / kKeyBlock;
+  static constexpr std::int64_t kAhead = 8192;  // bytes fetched ahead
+
+  struct RowState {
+    float max[kRowsMost], total[kRowsMost], exact_total[kRowsMost];
+    void reset() {
+      for (int r = 0; r < kRowsMost; ++r) max[r] = -kInfinity, total[r] = exact_total[r] = 0.0f;
+    }
+  };
+
+  struct Memory {
+    float *q, *scores, *added,
+        *running;  // q [row][steps], scores [row][kPhase], accumulators [row][value_dim]
+    RowState *split, *whole;
+  };
+
+  static std::int64_t align(std::int64_t bytes) { return (bytes + 63) & ~std::int64_t{63}; }
+  static std::int64_t pad(std::int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+
+  static std::int64_t lay_out(const AttendCall& call, std::byte* base, Memory* memory) {
+    std::int64_t at = 0;
+    const auto take = [&](auto*& pointer, std::int64_t bytes) {
+      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + at);
+      at += align(bytes);
+    };
+    Memory unused;
+    Memory& m = memory ? *memory : unused;
+    take(m.q, kRowsMost * pad(Path::steps(call.head_dim)) * 4);
+    take(m.scores, kRowsMost * kPhase * 4);
+    take(m.added, kRowsMost * pad(call.value_dim) * 4);
+    take(m.running, kRowsMost * pad(call.value_dim) * 4);
+    take(m.split, static_cast<std::int64_t>(sizeof(RowState)));
+    take(m.whole, static_cast<std::int64_t>(sizeof(RowState)));
+    return at;
+  }
+
+  static std::int64_t rows(const AttendCall& call) {
+    const bool dense = call.k.dim == element_bytes(call.k.type) &&
+                       call.v.dim == element_bytes(call.v.type) && call.k.type == call.v.type;
+    return dense ? kRowsMost : 0;
+  }
+  static std::int64_t scratch_bytes(const AttendCall& call) {
+    return lay_out(call, nullptr, nullptr);
+  }
+  static std::int64_t partial_bytes(const AttendCall& call) {
+    return align(static_cast<std::int64_t>(sizeof(RowState))) + kRowsMost * pad(call.value_dim) * 4;
+  }
+
+  const AttendCall& call;
+  const WorkItem& item;
+  const Rules rules;
+  const Sequence sequence;
+  Memory memory;
+  const int row_count;
+  const std::byte *k, *v;
+  std::int64_t query[kRowsMost], head[kRowsMost], begin[kRowsMost], end[kRowsMost];
+  float slope[kRowsMost];
+  std::uint64_t words[kBlocks][kRowsMost];  // what each row sees of each block of a phase
+  float factor[kBlocks][kRowsMost];         // what each block does to the sums before it
+  bool rescaled[kBlocks], seen[kBlocks], full[kBlocks];
+
+  Decode(const AttendCall& c, const WorkItem& i, std::byte* base)
+      : call(c),
+        item(i),
+        rules(c, Path::kBfloat16),
+        sequence(sequence_of(c, i.batch)),
+        row_count(static_cast<int>(i.rows)),
+        k(sequence.k + i.kv_head * c.k.head),
+        v(sequence.v + i.kv_head * c.v.head) {
+    lay_out(call, base, &memory);
+    const std::int64_t group = call.group();
+    for (int r = 0; r < row_count; ++r) {
+      const std::int64_t row = item.first_row + r;
+      query[r] = row / group;
+      head[r] = item.kv_head * group + row % group;
+      const KeyRange range = structural_range(call.mask, sequence, sequence.q_pos0 + query[r]);
+      begin[r] = range.begin;
+      end[r] = range.end;
+      slope[r] = !call.score.alibi ? 0.0f
+                 : call.score.alibi_slopes
+                     ? call.score.alibi_slopes[head[r] * call.score.alibi_stride]
+                     : alibi_slope(head[r], call.q_heads);
+    }
+  }
+
+  static void attend(const AttendCall& call, const WorkItem& item, std::byte* scratch,
+                     std::byte* partial) {
+    Decode self(call, item, scratch);
+    self.pack_q();
+    if constexpr (Path::kBfloat16) {
+      self.template run<typename Path::Elements>();
+    } else {
+      switch (call.k.type) {
+        case ElementType::float16:
+          self.template run<WidenedElements<true>>();
+          break;
+        case ElementType::bfloat16:
+          self.template run<WidenedElements<false>>();
+          break;
+        default:
+          self.template run<Float32Elements>();
+          break;
+      }
+    }
+    if (partial)
+      self.save(partial);
+    else
+      self.finish_rows(*self.memory.whole, self.memory.running);
+  }
+
+  void pack_q() {
+    const std::int64_t row_floats = pad(Path::steps(call.head_dim));
+    for (int r = 0; r < row_count; ++r) {
+      const std::byte* from = sequence.q + query[r] * call.q.token + head[r] * call.q.head;
+      Path::q_row(memory.q + r * row_floats, from, call.q, call.head_dim, rules.q_factor);
+    }
+  }
+
+  template <class Elements>
+  void run() {
+    memory.whole->reset();
+    std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
+    for (int r = 0; r < row_count; ++r)
+      first = std::min(first, begin[r]), last = std::max(last, end[r]);
+    first = std::max(first, item.first_split * kSplitKeys);
+    last = std::min(last, item.end_split * kSplitKeys);
+    for (std::int64_t split = first / kSplitKeys; split * kSplitKeys < last; ++split) {
+      bool touched = false;
+      const std::int64_t stop = std::min(last, (split + 1) * kSplitKeys);
+      std::int64_t at = std::max(first / kKeyBlock * kKeyBlock, split * kSplitKeys);
+      for (; at < stop; at += kPhase) phase<Elements>(at, std::min(stop, at + kPhase), touched);
+      if (touched)
+        fold_rows(call, rules, row_count, *memory.whole, memory.running, *memory.split,
+                  memory.added);
+    }
+  }
+
+  int keys_of(std::int64_t block) const {
+    return static_cast<int>(std::min<std::int64_t>(kKeyBlock, sequence.kv_len - block));
+  }
+
+  template <class Elements>
+  void phase(std::int64_t from, std::int64_t to, bool& touched) {
+    int blocks = 0;
+    for (std::int64_t block = from; block < to; block += kKeyBlock, ++blocks) {
+      seen[blocks] = look_block(block, blocks);
+      if (!seen[blocks]) continue;
+      if (!touched) {
+        memory.split->reset();
+        std::memset(memory.added, 0, static_cast<std::size_t>(row_count * pad(call.value_dim)) * 4);
+        touched = true;
+      }
+      score_block<Elements>(block, blocks);
+      weigh_scores(block, blocks);
+    }
+    for (int b = 0; b < blocks; ++b) {
+      if (seen[b]) sum_block<Elements>(from + b * kKeyBlock, b);
+    }
+  }
+
+  bool look_block(std::int64_t block, int b) {
+    const int keys = keys_of(block);
+    const std::uint64_t whole = ~std::uint64_t{0} >> (kKeyBlock - keys);
+    std::uint64_t any = 0;
+    full[b] = true;
+    for (int r = 0; r < row_count; ++r) {
+      words[b][r] =
+          row_word(call, sequence, head[r], query[r], begin[r], end[r], block, keys) & whole;
+      any |= words[b][r];
+      full[b] = full[b] && words[b][r] == whole;
+    }
+    return any != 0;
+  }
+
+  // --- scores: lanes are keys ---
+
+  template <class Elements>
+  void score_block(std::int64_t block, int b) {
+    const int keys = keys_of(block);
+    for (int group = 0; group < keys; group += kLanes) {
+      score_group<Elements>(block + group, std::min(kLanes, keys - group),
+                            memory.scores + b * kKeyBlock + group);
+    }
+  }
+
+  /// scores[row][0 .. kLanes) for `keys` keys from `first`; one chain over dims a score.
+  template <class Elements>
+  void score_group(std::int64_t first, int keys, float* scores) {
+    const std::int64_t steps = Path::steps(call.head_dim), row_floats = pad(steps);
+    const std::byte* rows = k + first * call.k.token;
+    const std::int64_t row_bytes =
+        std::max<std::int64_t>(1, call.head_dim * element_bytes(call.k.type));
+    const std::int64_t ahead = std::max<std::int64_t>(kLanes, kAhead / row_bytes) * call.k.token;
+    for (int r = 0; r < row_count; ++r) Simd::store(scores + r * kPhase, Simd::zero());
+    for (std::int64_t s = 0; s < steps; s += kLanes) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
+      Simd::V lane[kLanes];
+      if (keys == kLanes && n == kLanes && Path::whole(call.head_dim, s)) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) {
+          const std::byte* row = rows + i * call.k.token;
+          lane[i] = Elements::load(row, s, kLanes);
+          __builtin_prefetch(row + ahead + s * Elements::kStepBytes, 0, 3);
+        }
+      } else {
+        for (int i = 0; i < kLanes; ++i) {
+          lane[i] = i < keys ? Path::template load_steps<Elements>(rows + i * call.k.token, s, n,
+                                                                   call.head_dim)
+                             : Simd::zero();
+        }
+      }
+      Simd::transpose(lane);
+      for (int r = 0; r < row_count; ++r) {
+        const float* q = memory.q + r * row_floats + s;
+        Simd::V sum = Simd::load(scores + r * kPhase);
+        if (n == kLanes) {
+#pragma GCC unroll 16
+          for (int i = 0; i < kLanes; ++i)
+            sum = Path::Dot::dot(lane[i], Simd::broadcast(q[i]), sum);
+        } else {
+          for (int i = 0; i < n; ++i) sum = Path::Dot::dot(lane[i], Simd::broadcast(q[i]), sum);
+        }
+        Simd::store(scores + r * kPhase, sum);
+      }
+    }
+  }
+
+  Simd::M visible(std::uint64_t word, int key) const {
+    alignas(64) std::int32_t bit[kLanes];
+    for (int i = 0; i < kLanes; ++i) bit[i] = static_cast<std::int32_t>(word >> (key + i) & 1);
+    return Simd::test(Simd::load_int(bit), Simd::broadcast_int(1));
+  }
+
+  /// Modifiers, the row's new reference, and the weights in place of the scores.
+  void weigh_scores(std::int64_t block, int b) {
+    const int keys = keys_of(block);
+    rescaled[b] = false;
+    for (int r = 0; r < row_count; ++r) {
+      float* s = memory.scores + r * kPhase + b * kKeyBlock;
+      if (rules.modified) modify(s, r, b, block, keys);
+      const bool all =
+          words[b][r] == (~std::uint64_t{0} >> (kKeyBlock - keys)) && keys % kLanes == 0;
+      Simd::V most = Simd::broadcast(-kInfinity);
+      for (int key = 0; key < keys; key += kLanes) {
+        Simd::V x = Simd::load(s + key);
+        if (!all) x = Simd::select(visible(words[b][r], key), x, Simd::broadcast(-kInfinity));
+        most = Simd::max(most, x);
+      }
+      alignas(64) float lanes[kLanes];
+      Simd::store(lanes, most);
+      float block_max = -kInfinity;
+      for (float x : lanes) block_max = x > block_max ? x : block_max;
+      RowState& state = *memory.split;
+      const Rescale step =
+          rescale(Simd::broadcast(state.max[r]), Simd::broadcast(block_max), rules);
+      factor[b][r] = 1.0f;
+      if (step.needed) {
+        Simd::store(lanes, step.factor);
+        factor[b][r] = lanes[0];
+        Simd::store(lanes, step.max);
+        state.max[r] = lanes[0];
+        state.total[r] *= factor[b][r];
+        state.exact_total[r] *= factor[b][r];
+        rescaled[b] = true;
+      }
+      switch (rules.exponent) {
+        case Exponent::folded:
+          exponentiate<Exponent::folded>(s, r, b, keys, all);
+          break;
+        case Exponent::fused:
+          exponentiate<Exponent::fused>(s, r, b, keys, all);
+          break;
+        case Exponent::natural:
+          exponentiate<Exponent::natural>(s, r, b, keys, all);
+          break;
+      }
+    }
+  }
+
+  void modify(float* s, int r, int b, std::int64_t block, int keys) {
+    const ScoreSpec& spec = call.score;
+    const SoftCap cap{spec.soft_cap, spec.soft_cap != 0.0f ? 1.0f / spec.soft_cap : 0.0f};
+    alignas(64) float bias[kKeyBlock + kLanes] = {};
+    if (spec.bias.data) {
+      widen_row(bias,
+                spec.bias.data + sequence.batch * spec.bias.batch + head[r] * spec.bias.head +
+                    query[r] * spec.bias.query + block * spec.bias.key,
+                spec.bias.type, spec.bias.key, keys);
+    }
+    const Simd::V from = Simd::broadcast(static_cast<float>(sequence.q_pos0 + query[r] - block));
+    for (int key = 0; key < keys; key += kLanes) {
+      Simd::V x = Simd::load(s + key);
+      if (rules.score_factor != 1.0f || spec.soft_cap != 0.0f)
+        x = Simd::mul(x, Simd::broadcast(rules.score_factor));
+      if (spec.soft_cap != 0.0f) x = cap(x);
+      if (spec.bias.data) x = Simd::add(x, Simd::load(bias + key));
+      if (spec.alibi) {
+        alignas(64) float at[kLanes];
+        for (int i = 0; i < kLanes; ++i) at[i] = static_cast<float>(key + i);
+        x = alibi(x, Simd::broadcast(slope[r]), from, Simd::load(at));
+      }
+      Simd::store(s + key, x);
+    }
+    // A score of -inf hides its pair.
+    for (int key = 0; key < keys; ++key) {
+      if (s[key] == -kInfinity) words[b][r] &= ~(std::uint64_t{1} << key), full[b] = false;
+    }
+  }
+
+  template <Exponent kForm>
+  void exponentiate(float* s, int r, int b, int keys, bool all) {
+    const Simd::V unit = Simd::broadcast(rules.unit);
+    const Simd::V base = exponent_base<kForm>(Simd::broadcast(memory.split->max[r]), unit);
+    for (int key = 0; key < keys; key += kLanes) {
+      Simd::V p = Simd::exp2(exponent_of<kForm>(Simd::load(s + key), base, unit));
+      if (!all) p = Simd::select(visible(words[b][r], key), p, Simd::zero());
+      Simd::store(s + key, p);
+    }
+    Path::sum_weights(s, keys, memory.split->total[r], memory.split->exact_total[r],
+                      call.lse.data != nullptr);
+  }
+
+  // --- weighted sum: lanes are dims ---
+
+  template <class Elements>
+  void sum_block(std::int64_t block, int b) {
+    const int keys = keys_of(block);
+    const std::int64_t row_floats = pad(call.value_dim);
+    if (rescaled[b]) {
+      for (int r = 0; r < row_count; ++r) {
+        const Simd::V f = Simd::broadcast(factor[b][r]);
+        float* o = memory.added + r * row_floats;
+        for (std::int64_t d = 0; d < row_floats; d += kLanes)
+          Simd::store(o + d, Simd::mul(Simd::load(o + d), f));
+      }
+    }
+    const std::byte* rows = v + block * call.v.token;
+    if (!full[b]) {
+      for (int r = 0; r < row_count; ++r) sum_row_masked<Elements>(rows, keys, r, b);
+      return;
+    }
+    constexpr int kC = kLanes == 16 ? 4 : 2;  // accumulators of four rows stay in registers
+    std::int64_t d = 0;
+    for (; d + kC * kLanes <= call.value_dim; d += kC * kLanes)
+      sum_dims<Elements, kC>(rows, keys, d, kLanes, b);
+    for (; d < call.value_dim; d += kLanes) {
+      sum_dims<Elements, 1>(
+          rows, keys, d, static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d)), b);
+    }
+  }
+
+  template <class Elements, int kC>
+  void sum_dims(const std::byte* rows, int keys, std::int64_t d, int n, int b) {
+    int r = 0;
+    for (; r + 4 <= row_count; r += 4) sum_rows<Elements, 4, kC>(rows, keys, d, n, r, b, r == 0);
+    for (; r + 2 <= row_count; r += 2) sum_rows<Elements, 2, kC>(rows, keys, d, n, r, b, r == 0);
+    for (; r < row_count; ++r) sum_rows<Elements, 1, kC>(rows, keys, d, n, r, b, r == 0);
+  }
+
+  template <class Elements, int kR, int kC>
+  void sum_rows(const std::byte* rows, int keys, std::int64_t d, int n, int first_row, int b,
+                bool fetch) {
+    const std::int64_t row_floats = pad(call.value_dim);
+    float* o = memory.added + first_row * row_floats + d;
+    Simd::V acc[kR][kC];
+#pragma GCC unroll 4
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kC; ++c) acc[r][c] = Simd::load(o + r * row_floats + c * kLanes);
+    }
+    const std::int64_t row_bytes =
+        std::max<std::int64_t>(1, call.value_dim * element_bytes(call.v.type));
+    const std::int64_t ahead =
+        fetch ? std::max<std::int64_t>(kLanes, kAhead / row_bytes) * call.v.token : 0;
+    const float* p = memory.scores + first_row * kPhase + b * kKeyBlock;
+    const int steps = static_cast<int>(Path::steps(keys));
+    for (int s = 0; s < steps; ++s) {
+      Simd::V value[kC];
+#pragma GCC unroll 4
+      for (int c = 0; c < kC; ++c) {
+        value[c] = Path::template load_values<Elements>(rows, call.v.token, s, keys, d + c * kLanes,
+                                                        n, ahead);
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < kR; ++r) {
+        const Simd::V x = Simd::broadcast(p[r * kPhase + s]);
+#pragma GCC unroll 4
+        for (int c = 0; c < kC; ++c) acc[r][c] = Path::Dot::dot(value[c], x, acc[r][c]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kC; ++c) Simd::store(o + r * row_floats + c * kLanes, acc[r][c]);
+    }
+  }
+
+  /// One row of a block that it sees in part: what it does not see is not read into the sum.
+  template <class Elements>
+  void sum_row_masked(const std::byte* rows, int keys, int r, int b) {
+    float* o = memory.added + r * pad(call.value_dim);
+    const float* p = memory.scores + r * kPhase + b * kKeyBlock;
+    for (std::int64_t d = 0; d < call.value_dim; d += kLanes) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d));
+      Simd::V sum = Simd::load(o + d);
+      for (int s = 0; s < static_cast<int>(Path::steps(keys)); ++s) {
+        if (!Path::step_visible(words[b][r], s)) continue;
+        const Simd::V value =
+            Path::template load_values<Elements>(rows, call.v.token, s, keys, d, n, 0);
+        sum = Path::Dot::dot(Path::visible_part(value, words[b][r], s), Simd::broadcast(p[s]), sum);
+      }
+      Simd::store(o + d, sum);
+    }
+  }
+
+  // --- splits and the end ---
+
+  static void fold_rows(const AttendCall& call, const Rules& rules, int rows, RowState& whole,
+                        float* running, const RowState& split, const float* added) {
+    alignas(64) float keep[kRowsMost], take[kRowsMost];
+    float total[kRowsMost];
+    for (int r = 0; r < kRowsMost; ++r) total[r] = whole.total[r];
+    for (int r = 0; r < kRowsMost; r += kLanes) {
+      const Fold f = fold(Simd::load(whole.max + r), Simd::load(split.max + r), rules);
+      Simd::store(keep + r, f.running);
+      Simd::store(take + r, f.added);
+      const auto join = [&](float* to, const float* from) {
+        Simd::store(to + r, Simd::fma(Simd::load(to + r), f.running,
+                                      Simd::mul(Simd::load(from + r), f.added)));
+      };
+      join(whole.total, split.total);
+      join(whole.exact_total, split.exact_total);
+      Simd::store(whole.max + r, f.max);
+    }
+    const std::int64_t row_floats = pad(call.value_dim);
+    for (int r = 0; r < rows; ++r) {
+      if (split.total[r] == 0.0f) {  // nothing seen: as prefill, leave what there is
+        if (total[r] == 0.0f)
+          std::memset(running + r * row_floats, 0, static_cast<std::size_t>(row_floats) * 4);
+        continue;
+      }
+      const Simd::V a = Simd::broadcast(keep[r]), b = Simd::broadcast(take[r]);
+      for (std::int64_t d = 0; d < row_floats; d += kLanes) {
+        float* to = running + r * row_floats + d;
+        const Simd::V more = Simd::mul(Simd::load(added + r * row_floats + d), b);
+        Simd::store(to, total[r] == 0.0f ? more : Simd::fma(Simd::load(to), a, more));
+      }
+    }
+  }
+
+  void finish_rows(const RowState& state, float* o) {
+    const std::int64_t row_floats = pad(call.value_dim);
+    for (int r = 0; r < row_count; ++r) {
+      const RowEnd row = end_row(call, rules, head[r], state.max[r], state.total[r],
+                                 state.exact_total[r], 0.0f, 0.0f);
+      write_row_values(call, sequence, query[r], head[r], row, -1);
+      float* values = o + r * row_floats;
+      const Simd::V f = Simd::broadcast(row.factor);
+      for (std::int64_t d = 0; d < row_floats; d += kLanes) {
+        Simd::store(values + d, Simd::add(Simd::mul(Simd::load(values + d), f), Simd::zero()));
+      }
+      if (state.total[r] == 0.0f) std::memset(values, 0, static_cast<std::size_t>(row_floats) * 4);
+      std::byte* to = sequence.out + query[r] * call.out.token + head[r] * call.out.head;
+      narrow_row(to, values, call.out.type, call.out.dim, call.value_dim);
+    }
+  }
+
+  static RowState& partial_state(std::byte* partial) {
+    return *reinterpret_cast<RowState*>(partial);
+  }
+  static float* partial_sums(std::byte* partial) {
+    return reinterpret_cast<float*>(partial + align(static_cast<std::int64_t>(sizeof(RowState))));
+  }
+
+  void save(std::byte* partial) {
+    partial_state(partial) = *memory.whole;
+    std::memcpy(partial_sums(partial), memory.running,
+                static_cast<std::size_t>(row_count * pad(call.value_dim)) * 4);
+  }
+
+  static void merge(const AttendCall& call, const WorkItem& item, std::byte* running,
+                    const std::byte* added) {
+    const Rules rules(call, Path::kBfloat16);
+    std::byte* from = const_cast<std::byte*>(added);
+    fold_rows(call, rules, static_cast<int>(item.rows), partial_state(running),
+              partial_sums(running), partial_state(from), partial_sums(from));
+  }
+
+  static void finish(const AttendCall& call, const WorkItem& item, std::byte* running,
+                     std::byte* scratch) {
+    Decode self(call, item, scratch);
+    self.finish_rows(partial_state(running), partial_sums(running));
+  }
+};
