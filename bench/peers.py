@@ -83,7 +83,9 @@ def largest_difference(ours, theirs):
     import numpy as np
 
     a, b = ours().astype(np.float64), theirs().astype(np.float64)
-    return float("inf") if a.shape != b.shape else float(np.max(np.abs(a - b), initial=0))
+    if a.shape != b.shape:
+        return float("inf")
+    return float(np.max(np.abs(a - b) / np.maximum(1, np.abs(a)), initial=0))  # NaN stays, and agrees with nothing
 
 
 def run_case(case, threads, ceilings, options):
@@ -140,8 +142,8 @@ def main():
             print(", ".join(f"{key} {value}" for key, value in session.versions().items()))
             print(f"\n{'case':<38} {'t':>2} {'polyhead ms':>10} share  {'peer':<24} {'peer ms':>10} share   ratio")
         for name, make in wanted:
-            if not options.json or sys.stderr.isatty():
-                print(f"peers.py: {name}, {threads} threads", end="\r", file=sys.stderr)
+            if sys.stderr.isatty():
+                print(f"\r\033[K{name}, {threads} threads\r", end="", file=sys.stderr, flush=True)
             for row in run_case(make(session, name), threads, ceilings, options):
                 rows.append(row)
                 if not options.json:
