@@ -12,9 +12,10 @@
 #endif
 
 namespace polyhead::inline v0::kernels::cpu::avx2 {
-// clang-format off: the kernels are written over the Simd type before them
-#include "kernels/cpu/kernels_float32.inc"
+// The kernels are written over the Simd type before them: the order counts.
+// clang-format off
 #include "kernels/cpu/simd_avx2.hpp"
+#include "kernels/cpu/kernels_float32.inc"
 // clang-format on
 }  // namespace polyhead::inline v0::kernels::cpu::avx2
 

@@ -20,9 +20,10 @@
 #endif
 
 namespace polyhead::inline v0::kernels::cpu::avx512_bf16 {
-// clang-format off: the kernels are written over the Simd type before them
-#include "kernels/cpu/kernels_bfloat16.inc"
+// The kernels are written over the Simd type before them: the order counts.
+// clang-format off
 #include "kernels/cpu/simd_avx512.hpp"
+#include "kernels/cpu/kernels_bfloat16.inc"
 // clang-format on
 }  // namespace polyhead::inline v0::kernels::cpu::avx512_bf16
 

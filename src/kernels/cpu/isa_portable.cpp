@@ -6,8 +6,9 @@
 #endif
 
 namespace polyhead::inline v0::kernels::cpu::portable {
-// clang-format off: the kernels are written over the Simd type before them
-#include "kernels/cpu/kernels_float32.inc"
+// The kernels are written over the Simd type before them: the order counts.
+// clang-format off
 #include "kernels/cpu/simd_portable.hpp"
+#include "kernels/cpu/kernels_float32.inc"
 // clang-format on
 }  // namespace polyhead::inline v0::kernels::cpu::portable
