@@ -172,7 +172,7 @@ struct Prefill {
     std::int64_t at = 0;
     const int n = tiles(call);
     const auto take = [&](auto*& pointer, std::int64_t bytes) {
-      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + at);
+      if (base) pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + at);
       at += align(bytes);
     };
     Scratch unused;

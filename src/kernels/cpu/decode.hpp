@@ -56,7 +56,7 @@ struct Decode {
   static std::int64_t lay_out(const AttendCall& call, std::byte* base, Memory* memory) {
     std::int64_t at = 0;
     const auto take = [&](auto*& pointer, std::int64_t bytes) {
-      pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + at);
+      if (base) pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + at);
       at += align(bytes);
     };
     Memory unused;
