@@ -1,0 +1,28 @@
+/* A user's program in C: one call and one refused call. */
+#include <polyhead/polyhead_c.h>
+#include <stdio.h>
+#include <string.h>
+
+static polyhead_view view(float* data, int64_t tokens) {
+  const int64_t extents[4] = {1, tokens, 1, 1};
+  return polyhead_make_view(data, POLYHEAD_FLOAT32, 4, extents, NULL);
+}
+
+int main(void) {
+  float q[1] = {0.0f}, k[2] = {1.0f, 1.0f}, v[2] = {0.0f, 4.0f}, out[1] = {-1.0f};
+  const polyhead_view q_view = view(q, 1), k_view = view(k, 2), v_view = view(v, 2);
+  const polyhead_view out_view = view(out, 1), wrong_out = view(out, 0);
+  polyhead_attention_arguments call = {sizeof call};
+  call.q = &q_view;
+  call.k = &k_view;
+  call.v = &v_view;
+  call.out = &out_view;
+  if (polyhead_attention(&call, NULL) != POLYHEAD_OK) return 1;
+  if (out[0] < 2.0f - 1e-6f || out[0] > 2.0f + 1e-6f) return 2;
+
+  call.out = &wrong_out;
+  if (polyhead_attention(&call, NULL) != POLYHEAD_INVALID_ARGUMENT) return 3;
+  if (strlen(polyhead_last_error()) == 0) return 4;
+  printf("polyhead %s, as it should: %s\n", polyhead_version(), polyhead_last_error());
+  return 0;
+}
