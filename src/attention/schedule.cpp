@@ -31,9 +31,11 @@ bool all_bfloat16(const AttendCall& call) {
 /// Kernels made for few rows leave user code and per-pair randomness to prefill, which gives the
 /// same bits.
 bool decodes(const AttendCall& call, const AttendKernel& kernel) {
-  return kernel.attend != nullptr && call.q_len * call.group() <= kernel.rows(call) &&
-         call.score.custom_count == 0 && call.score.dropout == 0.0f && !call.entropy.data &&
-         !call.max_weight.data && !call.max_key.data;
+  if (kernel.attend == nullptr) return false;
+  const std::int64_t most = kernel.rows(call);  // 0: not this layout
+  return most > 0 && call.q_len * call.group() <= most && call.score.custom_count == 0 &&
+         call.score.dropout == 0.0f && !call.entropy.data && !call.max_weight.data &&
+         !call.max_key.data;
 }
 
 const AttendKernel& kernel_of(const AttendCall& call, const Backend& backend) {

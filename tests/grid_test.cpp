@@ -1,0 +1,255 @@
+// Every combination of two levels of all factors, against the definition, with each instruction set
+// forced.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "attention/validate.hpp"
+#include "kernels/reference/attend.hpp"
+#include "polyhead/attention.h"
+#include "support/effort.h"
+#include "support/pairwise.h"
+#include "support/problem.h"
+#include "support/yardstick.h"
+
+namespace polyhead::test {
+namespace {
+
+namespace reference = kernels::reference;
+
+constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+
+/// The largest error over a tensor; infinity where one side is NaN or infinite and the other
+/// differs.
+class Error {
+ public:
+  void add(double found, double expected) {
+    if (found == expected) return;
+    const double error = std::abs(found - expected);
+    largest_ =
+        std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(largest_, error);
+  }
+  double largest() const { return largest_; }
+
+ private:
+  double largest_ = 0.0;
+};
+
+struct Errors {
+  Error out, lse, entropy, max_weight;
+  void merge(const Errors& o) {
+    out.add(o.out.largest(), 0), lse.add(o.lse.largest(), 0), entropy.add(o.entropy.largest(), 0),
+        max_weight.add(o.max_weight.largest(), 0);
+  }
+};
+
+std::size_t row_index(const Case& c, const Index& at) {
+  return static_cast<std::size_t>((at[0] * c.q_len + at[1]) * c.q_heads + at[2]);
+}
+
+Errors errors_of_yardstick(const TwoPass& plain, const reference::Result& exact) {
+  Errors errors;
+  for (std::size_t i = 0; i < exact.out.size(); ++i) errors.out.add(plain.out[i], exact.out[i]);
+  for (std::size_t i = 0; i < exact.lse.size(); ++i) {
+    errors.lse.add(plain.lse[i], exact.lse[i]);
+    errors.entropy.add(plain.entropy[i], exact.entropy[i]);
+  }
+  return errors;
+}
+
+Errors errors_of_problem(const Problem& p, const reference::Result& exact) {
+  const Case& c = p.description();
+  Errors errors;
+  for_each_index(p.out.extents(), [&](const Index& at) {
+    const std::size_t i =
+        row_index(c, at) * static_cast<std::size_t>(c.value_dim) + static_cast<std::size_t>(at[3]);
+    errors.out.add(p.out.get(at), exact.out[i]);
+  });
+  for_each_index(p.lse.extents(), [&](const Index& at) {
+    const std::size_t i = row_index(c, at);
+    errors.lse.add(p.lse.get(at), exact.lse[i]);
+    if (!c.statistics) return;
+    errors.entropy.add(p.entropy.get(at), exact.entropy[i]);
+    errors.max_weight.add(p.max_weight.get(at), exact.max_weight[i]);
+  });
+  return errors;
+}
+
+double largest(const std::vector<double>& values) {
+  double most = 0.0;
+  for (double value : values) {
+    if (std::isfinite(value)) most = std::max(most, std::abs(value));
+  }
+  return most;
+}
+
+double largest_of(const Tensor& tensor) {
+  double most = 0.0;
+  for_each_index(tensor.extents(),
+                 [&](const Index& at) { most = std::max(most, std::abs(tensor.get(at))); });
+  return most;
+}
+
+/// Runs one case with one instruction set for a few seeds; the worst errors are compared, since a
+/// single small tensor may come out exact by luck.
+///   out:  twice the yardstick's error and 4 eps max|v|: the kernel may add its sums in another
+///   order. lse:  the same with 4 eps of the largest |lse|. entropy: the same with 16 eps of
+///   ln(kv_len) + 1: it is the difference ln(sum) - E[score - max], and both terms
+///         carry the kernel's exp2 (2 ulp) and its sums.
+///   largest weight: 4 eps and what twice the LSE's error makes of a weight of at most 1.
+void expect_close(Case c, Isa isa, int seeds) {
+  Errors found, plain;
+  double v_scale = 0.0, lse_scale = 1.0;
+  std::string worst;
+  for (int seed = 0; seed < seeds; ++seed) {
+    Problem p(c);
+    const kernels::AttendCall call = door::resolve(p.arguments());
+    const reference::Result exact = reference::attend(call);
+    plain.merge(errors_of_yardstick(two_pass(call, rounding_of(call, isa)), exact));
+    p.run(isa);
+    found.merge(errors_of_problem(p, exact));
+    v_scale = std::max(v_scale, largest_of(p.v));
+    lse_scale = std::max(lse_scale, largest(exact.lse));
+    ++c.seed;
+  }
+  const std::string what = std::string(isa_name(isa)) + ": " + describe(c);
+  EXPECT_LE(found.out.largest(), 2 * plain.out.largest() + 4 * kEpsilon * v_scale) << what;
+  EXPECT_LE(found.lse.largest(), 2 * plain.lse.largest() + 4 * kEpsilon * lse_scale) << what;
+  if (!c.statistics) return;
+  EXPECT_LE(found.entropy.largest(),
+            2 * plain.entropy.largest() +
+                16 * kEpsilon * (std::log(static_cast<double>(c.kv_len) + 1) + 1))
+      << what;
+  EXPECT_LE(found.max_weight.largest(),
+            4 * kEpsilon + 2 * (2 * plain.lse.largest() + 4 * kEpsilon * lse_scale))
+      << what;
+}
+
+struct Heads {
+  std::int64_t q, kv;
+};
+constexpr std::array<std::int64_t, 17> kDims = {1,  2,  3,  8,   16,  17,  31,  32, 59,
+                                                64, 80, 96, 111, 128, 192, 255, 256};
+constexpr std::array<std::int64_t, 15> kLengths = {0,  1,  2,  7,  15,  16,  17, 48,
+                                                   63, 64, 65, 97, 128, 129, 200};
+constexpr std::array<Heads, 8> kHeads = {
+    {{1, 1}, {3, 3}, {9, 3}, {8, 1}, {32, 8}, {6, 1}, {12, 1}, {5, 5}}};
+
+/// Shrinks batch and heads, keeping the group, until the reference takes a moment.
+void limit_work(Case& c, double most) {
+  const auto work = [&] {
+    return static_cast<double>(c.batch * c.q_heads * std::max<std::int64_t>(c.q_len, 1)) *
+           static_cast<double>(std::max<std::int64_t>(c.kv_len, 1) * (c.head_dim + c.value_dim));
+  };
+  while (work() > most && c.kv_heads > 1) c.q_heads -= c.q_heads / c.kv_heads, --c.kv_heads;
+  if (work() > most) c.batch = 1;
+  while (work() > most && c.q_len > 3) c.q_len -= std::max<std::int64_t>(1, c.q_len / 7);
+  while (work() > most && c.q_heads > 1 && c.q_len <= 3) --c.q_heads;
+}
+
+TEST(Grid, PairwiseAgainstTheReference) {
+  // Factors: head_dim, value_dim (the same or another), q_len, kv_len, heads, mask, modifier,
+  // types, layout, batch.
+  const std::vector<int> levels = {static_cast<int>(kDims.size()),
+                                   static_cast<int>(kDims.size()) + 1,
+                                   static_cast<int>(kLengths.size()),
+                                   static_cast<int>(kLengths.size()),
+                                   static_cast<int>(kHeads.size()),
+                                   kMaskKinds,
+                                   kModifierKinds,
+                                   static_cast<int>(kTypes.size()),
+                                   kLayoutKinds,
+                                   2};
+  const std::vector<std::vector<int>> rows = pairwise_rows(levels, 7);
+  const std::size_t step = effort() == Effort::smoke ? 12 : 1;
+  const int seeds = case_count(1, 2, 20);
+  for (std::size_t i = 0; i < rows.size(); i += step) {
+    const std::vector<int>& row = rows[i];
+    const auto at = [&](int factor) {
+      return static_cast<std::size_t>(row[static_cast<std::size_t>(factor)]);
+    };
+    Case c;
+    c.head_dim = kDims[at(0)];
+    c.value_dim = at(1) == kDims.size() ? c.head_dim : kDims[at(1)];
+    c.q_len = kLengths[at(2)];
+    c.kv_len = kLengths[at(3)];
+    c.q_heads = kHeads[at(4)].q;
+    c.kv_heads = kHeads[at(4)].kv;
+    c.mask = static_cast<MaskKind>(at(5));
+    c.modifier = static_cast<ModifierKind>(at(6));
+    c.types = kTypes[at(7)];
+    c.layout = static_cast<LayoutKind>(at(8));
+    c.batch = 1 + static_cast<std::int64_t>(at(9));
+    c.seed = 1000 * (i + 1);
+    c.statistics = i % 3 == 0;
+    limit_work(c, effort() == Effort::full ? 2e7 : 1.5e6);
+    for (Isa isa : isas()) expect_close(c, isa, seeds);
+  }
+}
+
+// Lengths around the split of 1,024 keys and long rows, a few of each kind.
+TEST(Grid, LongKeys) {
+  Random random(5);
+  const int count = case_count(2, 12, 60);
+  for (int i = 0; i < count; ++i) {
+    Case c;
+    constexpr std::array<std::int64_t, 7> kLong = {1023, 1024, 1025, 1500, 2048, 2049, 3100};
+    c.kv_len = kLong[static_cast<std::size_t>(i) % kLong.size()];
+    c.q_len = i % 2 == 0 ? 1 + random.below(4) : 20 + random.below(40);
+    c.q_heads = i % 3 == 0 ? 4 : 2;
+    c.kv_heads = i % 3 == 1 ? 2 : 1;
+    c.head_dim = 8 + 8 * random.below(10);
+    c.value_dim = 8 + 8 * random.below(10);
+    c.mask = static_cast<MaskKind>(random.below(kMaskKinds));
+    c.modifier = static_cast<ModifierKind>(random.below(kModifierKinds));
+    c.types =
+        kTypes[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(kTypes.size())))];
+    c.seed = 77 + static_cast<std::uint64_t>(i);
+    for (Isa isa : isas()) expect_close(c, isa, 1);
+  }
+}
+
+// Latent attention's dims, and others above 256.
+TEST(Grid, LargeDims) {
+  for (const auto& [head_dim, value_dim] :
+       {std::pair{576, 512}, {320, 257}, {768, 768}, {1, 600}}) {
+    for (std::int64_t q_len : {1, 40}) {
+      for (const Types& types : {kTypes[0], kTypes[1], kTypes[2]}) {
+        Case c;
+        c.head_dim = head_dim;
+        c.value_dim = value_dim;
+        c.q_len = q_len;
+        c.kv_len = 70;
+        c.q_heads = 4;
+        c.types = types;
+        c.mask = MaskKind::causal_end;
+        for (Isa isa : isas()) expect_close(c, isa, 1);
+      }
+    }
+  }
+}
+
+// Adversarial inputs: large norms (one key dominates or the softmax is sharp) and constant rows.
+TEST(Grid, LargeNormsAndConstantRows) {
+  for (double deviation : {0.0, 1e-3, 8.0, 40.0}) {
+    for (const Types& types : {kTypes[0], kTypes[1], kTypes[2]}) {
+      Case c;
+      c.q_len = 33;
+      c.kv_len = 300;
+      c.q_heads = c.kv_heads = 2;
+      c.head_dim = c.value_dim = 64;
+      c.types = types;
+      c.q_deviation = deviation;
+      for (Isa isa : isas()) expect_close(c, isa, 3);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace polyhead::test
