@@ -23,11 +23,6 @@ constexpr int kPartialsPerWorker = 2;        // one being computed, one waiting 
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-bool all_bfloat16(const AttendCall& call) {
-  return call.q.type == ElementType::bfloat16 && call.k.type == ElementType::bfloat16 &&
-         call.v.type == ElementType::bfloat16;
-}
-
 /// Kernels made for few rows leave user code and per-pair randomness to prefill, which gives the
 /// same bits.
 bool decodes(const AttendCall& call, const AttendKernel& kernel) {
@@ -39,7 +34,7 @@ bool decodes(const AttendCall& call, const AttendKernel& kernel) {
 }
 
 const AttendKernel& kernel_of(const AttendCall& call, const Backend& backend) {
-  const bool pairs = all_bfloat16(call) && backend.prefill_bfloat16.attend != nullptr;
+  const bool pairs = uses_bfloat16_dot(call, backend);
   const AttendKernel& decode = pairs ? backend.decode_bfloat16 : backend.decode_float32;
   if (decodes(call, decode)) return decode;
   return pairs ? backend.prefill_bfloat16 : backend.prefill_float32;
@@ -231,6 +226,12 @@ Executor& pool_of(int threads) {
 }
 
 }  // namespace
+
+bool uses_bfloat16_dot(const AttendCall& call, const Backend& backend) {
+  const auto bfloat16 = [](const kernels::Operand& x) { return x.type == ElementType::bfloat16; };
+  return backend.prefill_bfloat16.attend != nullptr && bfloat16(call.q) && bfloat16(call.k) &&
+         (call.v.data == nullptr || bfloat16(call.v));
+}
 
 Schedule make_schedule(const AttendCall& call, const Backend& backend, int workers) {
   Schedule schedule;

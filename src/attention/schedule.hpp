@@ -23,6 +23,9 @@ struct Schedule {
   int workers = 1;
 };
 
+/// Whether q and k (and v, where given) are bfloat16 and the backend multiplies pairs of them.
+bool uses_bfloat16_dot(const kernels::AttendCall& call, const kernels::cpu::Backend& backend);
+
 Schedule make_schedule(const kernels::AttendCall& call, const kernels::cpu::Backend& backend,
                        int workers);
 

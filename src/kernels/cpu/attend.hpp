@@ -225,7 +225,7 @@ struct Prefill {
                      std::byte* partial) {
     Prefill self(call, item, scratch);
     self.place_tiles();
-    self.run_splits(partial != nullptr);
+    self.run_splits();
     if (partial)
       self.save(partial);
     else
@@ -237,7 +237,7 @@ struct Prefill {
       const int rows =
           static_cast<int>(std::min<std::int64_t>(kTile, item.rows - std::int64_t{t} * kTile));
       Lanes& lanes = memory.lanes[t];
-      lanes.place(call, sequence, item.kv_head, item.first_row + std::int64_t{t} * kTile, rows);
+      lanes.place(call, sequence, item.kv_head * call.group(), call.group(), item.first_row + std::int64_t{t} * kTile, rows);
       split_state(t).o = memory.o + (2 * t) * call.value_dim * kTile;
       running_state(t).o = memory.o + (2 * t + 1) * call.value_dim * kTile;
       running_state(t).reset();
@@ -260,7 +260,7 @@ struct Prefill {
     }
   }
 
-  void run_splits(bool keep_running) {
+  void run_splits() {
     std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
     for (int t = 0; t < tile_count; ++t) {
       first = std::min(first, memory.lanes[t].min_begin);
@@ -277,7 +277,6 @@ struct Prefill {
         if (touched[t]) fold_tile(running_state(t), split_state(t));
       }
     }
-    (void)keep_running;
   }
 
   void run_block(std::int64_t block, bool* touched) {
@@ -287,7 +286,11 @@ struct Prefill {
       Sight& sight = *memory.sight;
       look(sight, call, sequence, memory.lanes[t], block, keys);
       if (sight.kind == Sight::nothing) continue;
-      if (!rows.ready) Path::load(rows, call, sequence, item.kv_head, block, keys, memory);
+      if (!rows.ready) {
+        Path::load_keys(rows, call, sequence, item.kv_head, block, keys, memory);
+        Path::load_values(rows, call, sequence, item.kv_head, block, keys, memory);
+        rows.ready = true;
+      }
       if (!touched[t]) split_state(t).reset();
       attend_block(t, sight, rows, block, keys, !touched[t]);
       touched[t] = true;
@@ -299,37 +302,43 @@ struct Prefill {
                     bool first) {
     const Lanes& lanes = memory.lanes[t];
     State& state = split_state(t);
-    if (sight.kind == Sight::everything) {
-      sight.segments = 1;
-      sight.segment[0] = {0, keys, 0, lanes.vectors, true};
-    }
     alignas(64) float block_max[kTile];
     for (int i = 0; i < kTile; ++i) block_max[i] = -kInfinity;
-    const float* q = memory.q + t * Path::steps(call.head_dim) * kTile;
-    const bool plain = !rules.modified;
-    for (int i = 0; i < sight.segments; ++i) {
-      const Segment& part = sight.segment[i];
-      scores(part, rows.k, q, plain && part.full ? block_max : nullptr);
-    }
-    if (!plain) {
-      if (call.score.bias.data)
-        bias_tile(memory.bias, call.score.bias, sequence.batch, lanes, block, keys);
-      const Modifier modifier{call, sequence, rules.score_factor};
-      for (int i = 0; i < sight.segments; ++i) {
-        modifier.apply(memory.scores, memory.bias, lanes, sight.segment[i], block, keys);
-      }
-    }
+    prepare_scores(t, sight, rows, block, keys, rules.modified ? nullptr : block_max);
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
       if (!part.full)
         masked_max(sight, part, block_max);
-      else if (!plain)
+      else if (rules.modified)
         plain_max(part, block_max);
     }
-    const bool rescaled = move_reference(state, block_max, lanes.vectors, first);
+    move_reference(state, block_max, lanes.vectors, first);
     exponentiate(sight, state, block);
     if (call.score.dropout > 0.0f) drop(sight, lanes, block);
-    weigh(sight, state, rows, lanes.vectors, first, rescaled);
+    weigh(sight, state, rows, lanes.vectors, first);
+  }
+
+  /// The final scores of what the tile sees, before masking; the maxima of full segments where wanted.
+  void prepare_scores(int t, Sight& sight, const KeyBlock& rows, std::int64_t block, int keys,
+                      float* block_max) {
+    const Lanes& lanes = memory.lanes[t];
+    if (sight.kind == Sight::everything) {
+      sight.segments = 1;
+      sight.segment[0] = {0, keys, 0, lanes.vectors, true};
+    }
+    const float* q = memory.q + t * Path::steps(call.head_dim) * kTile;
+    for (int i = 0; i < sight.segments; ++i) {
+      const Segment& part = sight.segment[i];
+      scores(part, rows.k, q, part.full ? block_max : nullptr);
+    }
+    if (!rules.modified) return;
+    if (call.score.bias.data) {
+      bias_tile(memory.bias, call.score.bias, sequence.batch, lanes, block, keys);
+    }
+    const Modifier modifier{call, sequence, rules.score_factor};
+    for (int i = 0; i < sight.segments; ++i) {
+      modifier.apply(memory.scores, memory.bias, lanes, sight.segment[i], block, keys);
+    }
   }
 
   // --- scores ---
@@ -418,10 +427,8 @@ struct Prefill {
     }
   }
 
-  /// Moves each row's reference maximum where the block asks for it; whether accumulators must be
-  /// rescaled.
-  bool move_reference(State& state, const float* block_max, int vectors, bool first) {
-    bool rescaled = false;
+  /// Moves each row's reference maximum where the block asks for it, and rescales its sums.
+  void move_reference(State& state, const float* block_max, int vectors, bool first) {
     for (int v = 0; v < vectors; ++v) {
       const int at = v * kLanes;
       const Simd::V old = Simd::load(state.max + at);
@@ -429,7 +436,6 @@ struct Prefill {
       if (!step.needed) continue;
       Simd::store(state.max + at, step.max);
       if (first) continue;
-      rescaled = true;
       const Simd::V total = Simd::load(state.exact_total + at);
       if (statistics) {
         // With nothing summed yet, the old reference is -inf and its change must not become a NaN.
@@ -446,7 +452,6 @@ struct Prefill {
         Simd::store(o, Simd::mul(Simd::load(o), step.factor));
       }
     }
-    return rescaled;
   }
 
   void exponentiate(const Sight& sight, State& state, std::int64_t block) {
@@ -546,9 +551,7 @@ struct Prefill {
 
   // --- weighted sum ---
 
-  void weigh(const Sight& sight, State& state, const KeyBlock& rows, int vectors, bool first,
-             bool rescaled) {
-    (void)rescaled;
+  void weigh(const Sight& sight, State& state, const KeyBlock& rows, int vectors, bool first) {
     const bool whole =
         sight.segments == 1 && sight.segment[0].first == 0 && sight.segment[0].last == vectors;
     if (first && !whole)
@@ -719,8 +722,7 @@ struct Prefill {
     for (int t = 0; t < self.tile_count; ++t) {
       const int rows =
           static_cast<int>(std::min<std::int64_t>(kTile, item.rows - std::int64_t{t} * kTile));
-      self.memory.lanes[t].place(call, self.sequence, item.kv_head,
-                                 item.first_row + std::int64_t{t} * kTile, rows);
+      self.memory.lanes[t].place(call, self.sequence, item.kv_head * call.group(), call.group(), item.first_row + std::int64_t{t} * kTile, rows);
       self.finish_tile(self.memory.lanes[t], partial_state(call, running, t));
     }
   }

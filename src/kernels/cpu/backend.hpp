@@ -41,10 +41,23 @@ struct AttendKernel {
                  std::byte* scratch);
 };
 
+/// The second pass of one element path, a head at a time; `rows` queries a tile.
+struct InspectKernel {
+  std::int64_t rows;
+  std::int64_t (*scratch_bytes)(const InspectCall& call);
+  /// Weights of queries [first, first + rows) of the head_index-th wanted head.
+  void (*store_weights)(const InspectCall& call, std::int64_t batch, std::int64_t head_index,
+                        std::int64_t first, int rows, std::byte* scratch);
+  /// Received mass and pooled map of one query head.
+  void (*sum_head)(const InspectCall& call, std::int64_t batch, std::int64_t q_head,
+                   std::byte* scratch);
+};
+
 struct Backend {
   Isa isa;
   AttendKernel prefill_float32, decode_float32;
   AttendKernel prefill_bfloat16, decode_bfloat16;  ///< null functions where the set has no bf16 dot
+  InspectKernel inspect_float32, inspect_bfloat16;
 };
 
 /// The table of an instruction set that resolve_isa() has allowed.

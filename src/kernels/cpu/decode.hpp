@@ -414,7 +414,7 @@ struct Decode {
       Simd::V value[kC];
 #pragma GCC unroll 4
       for (int c = 0; c < kC; ++c) {
-        value[c] = Path::template load_values<Elements>(rows, call.v.token, s, keys, d + c * kLanes,
+        value[c] = Path::template value_lanes<Elements>(rows, call.v.token, s, keys, d + c * kLanes,
                                                         n, ahead);
       }
 #pragma GCC unroll 4
@@ -442,7 +442,7 @@ struct Decode {
       for (int s = 0; s < static_cast<int>(Path::steps(keys)); ++s) {
         if (!Path::step_visible(words[b][r], s)) continue;
         const Simd::V value =
-            Path::template load_values<Elements>(rows, call.v.token, s, keys, d, n, 0);
+            Path::template value_lanes<Elements>(rows, call.v.token, s, keys, d, n, 0);
         sum = Path::Dot::dot(Path::visible_part(value, words[b][r], s), Simd::broadcast(p[s]), sum);
       }
       Simd::store(o + d, sum);

@@ -46,8 +46,8 @@ struct Bfloat16Path {
   }
 
   template <class Scratch, class Block>
-  static void load(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
-                   std::int64_t block, int keys, Scratch& memory) {
+  static void load_keys(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
+                        std::int64_t block, int keys, Scratch& memory) {
     const std::byte* k = s.k + kv_head * call.k.head + block * call.k.token;
     if (call.k.dim == 2 && call.head_dim % 2 == 0 &&
         (call.k.token % 1024 != 0 || call.k.token == 0)) {
@@ -59,6 +59,11 @@ struct Bfloat16Path {
       }
       to.k = {reinterpret_cast<const std::byte*>(memory.k), row * 4, 4};
     }
+  }
+
+  template <class Scratch, class Block>
+  static void load_values(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
+                          std::int64_t block, int keys, Scratch& memory) {
     const std::byte* v = s.v + kv_head * call.v.head + block * call.v.token;
     const std::int64_t row = packed_row_floats(call.value_dim);
     std::uint16_t* gathered = reinterpret_cast<std::uint16_t*>(memory.rows);
@@ -78,7 +83,6 @@ struct Bfloat16Path {
           interleave(memory.v + key / 2 * row, pair[0], pair[1], call.value_dim) && to.finite;
     }
     to.v = {reinterpret_cast<const std::byte*>(memory.v), 4, row * 4};
-    to.ready = true;
   }
 
   /// Weights are rounded two keys at a time. The output is divided by the sum of the rounded ones
@@ -159,7 +163,7 @@ struct Bfloat16Path {
 
   /// Pairs of keys 2 * step and 2 * step + 1, dims [d, d + n).
   template <class>
-  POLYHEAD_INLINE static Simd::V load_values(const std::byte* rows, std::int64_t row_bytes,
+  POLYHEAD_INLINE static Simd::V value_lanes(const std::byte* rows, std::int64_t row_bytes,
                                              int step, int keys, std::int64_t d, int n,
                                              std::int64_t ahead) {
     const std::byte* even = rows + 2 * step * row_bytes + d * 2;

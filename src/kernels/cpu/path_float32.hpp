@@ -31,14 +31,17 @@ struct Float32Path {
   }
 
   template <class Scratch, class Block>
-  static void load(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
-                   std::int64_t block, int keys, Scratch& memory) {
-    to.k = rows(call.k, s.k + kv_head * call.k.head + block * call.k.token, memory.k, call.head_dim,
-                keys);
-    const BroadcastOperand v = rows(call.v, s.v + kv_head * call.v.head + block * call.v.token,
-                                    memory.v, call.value_dim, keys);
+  static void load_keys(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
+                        std::int64_t block, int keys, Scratch& memory) {
+    to.k = rows(call.k, s.k + kv_head * call.k.head + block * call.k.token, memory.k, call.head_dim, keys);
+  }
+
+  template <class Scratch, class Block>
+  static void load_values(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
+                          std::int64_t block, int keys, Scratch& memory) {
+    const std::byte* from = s.v + kv_head * call.v.head + block * call.v.token;
+    const BroadcastOperand v = rows(call.v, from, memory.v, call.value_dim, keys);
     to.v = {v.data, 4, v.row_bytes};
-    to.ready = true;
   }
 
   template <class Weight>
@@ -72,7 +75,7 @@ struct Float32Path {
   }
 
   template <class Elements>
-  POLYHEAD_INLINE static Simd::V load_values(const std::byte* rows, std::int64_t row_bytes, int key,
+  POLYHEAD_INLINE static Simd::V value_lanes(const std::byte* rows, std::int64_t row_bytes, int key,
                                              int, std::int64_t d, int n, std::int64_t ahead) {
     const std::byte* row = rows + key * row_bytes;
     if (ahead != 0) __builtin_prefetch(row + ahead + d * Elements::kStepBytes, 0, 3);

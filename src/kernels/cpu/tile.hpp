@@ -35,11 +35,10 @@ struct Lanes {
   std::int64_t min_begin, max_begin, min_end, max_end;
   float slope[kTile];
 
-  /// Rows first_row .. of a KV head. Lanes past the last row repeat it; their results are
-  /// discarded.
-  void place(const AttendCall& call, const Sequence& s, std::int64_t kv_head,
+  /// Rows first_row .. of `group` heads from first_head on: row r is query r / group of head first_head + r % group.
+  /// Lanes past the last row repeat it; their results are discarded.
+  void place(const AttendCall& call, const Sequence& s, std::int64_t first_head, std::int64_t group,
              std::int64_t first_row, int rows) {
-    const std::int64_t group = call.group();
     count = rows;
     vectors = (rows + kLanes - 1) / kLanes;
     min_begin = min_end = std::numeric_limits<std::int64_t>::max();
@@ -53,7 +52,7 @@ struct Lanes {
         continue;
       }
       query[i] = token;
-      head[i] = kv_head * group + member;
+      head[i] = first_head + member;
       q_pos[i] = s.q_pos0 + token;
       const KeyRange range = structural_range(call.mask, s, q_pos[i]);
       begin[i] = range.begin;

@@ -1,0 +1,234 @@
+// The second pass: weights rebuilt from q, k and the LSE, stored, summed by key or pooled. One head at a time, lanes are
+// queries; scores, modifiers and masks are prefill's own.
+// Included inside an ISA namespace after attend.hpp.
+
+template <class Path>
+struct Inspect {
+  using Engine = Prefill<Path>;
+  static constexpr std::int64_t kStretch = 1024;  // keys summed at a time: their lane sums stay in L2
+
+  static std::int64_t sums_bytes() { return kStretch * kLanes * 4; }
+  static std::int64_t scratch_bytes(const InspectCall& call) {
+    return sums_bytes() + Engine::scratch_bytes(call.attend);
+  }
+
+  const InspectCall& call;
+  const WorkItem item;
+  Engine engine;
+  float* sums;  // [key of the stretch][lane]
+  const std::int64_t head;
+  alignas(64) float base[kTile];
+
+  Inspect(const InspectCall& c, std::int64_t batch, std::int64_t q_head, std::byte* scratch)
+      : call(c), item{batch, q_head / c.attend.group(), 0, kTile, 0, 0}, engine(c.attend, item, scratch + sums_bytes()),
+        sums(reinterpret_cast<float*>(scratch)), head(q_head) {}
+
+  /// Queries first .. first + rows become the engine's tile 0.
+  void place(std::int64_t first, int rows) {
+    Lanes& lanes = engine.memory.lanes[0];
+    lanes.place(call.attend, engine.sequence, head, 1, first, rows);
+    engine.pack_q(0);
+    for (int i = 0; i < kTile; ++i) {
+      float lse;
+      std::memcpy(&lse, row_address(call.attend.lse, engine.sequence, lanes.query[i], head), 4);
+      const float finite = lse == -kInfinity ? 0.0f : lse;
+      base[i] = static_cast<float>(static_cast<double>(finite) / engine.rules.natural);
+    }
+  }
+
+  /// The weights of the tile for one block, [key][lane] in the engine's scores; false where nothing is visible.
+  bool weigh(std::int64_t block, int keys) {
+    Lanes& lanes = engine.memory.lanes[0];
+    Sight& sight = *engine.memory.sight;
+    look(sight, call.attend, engine.sequence, lanes, block, keys);
+    if (sight.kind == Sight::nothing) return false;
+    KeyBlock rows;
+    Path::load_keys(rows, call.attend, engine.sequence, item.kv_head, block, keys, engine.memory);
+    engine.prepare_scores(0, sight, rows, block, keys);
+    float* scores = engine.memory.scores;
+    if (sight.kind == Sight::some) {
+      alignas(64) float ignored[kTile];
+      for (float& x : ignored) x = -kInfinity;
+      for (int i = 0; i < sight.segments; ++i) {
+        if (!sight.segment[i].full) engine.masked_max(sight, sight.segment[i], ignored);
+      }
+      clear_unseen(sight, keys);
+    }
+    for (int i = 0; i < sight.segments; ++i) {
+      switch (engine.rules.exponent) {
+        case Exponent::folded: exponentiate<Exponent::folded>(sight, sight.segment[i]); break;
+        case Exponent::fused: exponentiate<Exponent::fused>(sight, sight.segment[i]); break;
+        case Exponent::natural: exponentiate<Exponent::natural>(sight, sight.segment[i]); break;
+      }
+    }
+    if (call.attend.score.dropout > 0.0f) drop(scores, block, keys);
+    return true;
+  }
+
+  /// Zeroes the weights that no segment covers.
+  void clear_unseen(const Sight& sight, int keys) {
+    for (int key = 0, i = 0; key < keys; ++key) {
+      while (i < sight.segments && key >= sight.segment[i].key_end) ++i;
+      const bool within = i < sight.segments && key >= sight.segment[i].key_begin;
+      for (int v = 0; v < kVectors; ++v) {
+        if (within && v >= sight.segment[i].first && v < sight.segment[i].last) continue;
+        Simd::store(engine.memory.scores + key * kTile + v * kLanes, Simd::zero());
+      }
+    }
+  }
+
+  template <Exponent kForm>
+  void exponentiate(const Sight& sight, const Segment& part) {
+    const Simd::V unit = Simd::broadcast(engine.rules.unit);
+    for (int v = part.first; v < part.last; ++v) {
+      const Simd::V from = exponent_base<kForm>(Simd::load(base + v * kLanes), unit);
+      for (int key = part.key_begin; key < part.key_end; ++key) {
+        float* at = engine.memory.scores + key * kTile + v * kLanes;
+        Simd::V p = Simd::exp2(exponent_of<kForm>(Simd::load(at), from, unit));
+        if (!part.full) p = Simd::select(Simd::load_mask(sight.masks[key * kVectors + v]), p, Simd::zero());
+        Simd::store(at, p);
+      }
+    }
+  }
+
+  void drop(float* weights, std::int64_t block, int keys) {
+    const ScoreSpec& spec = call.attend.score;
+    const Lanes& lanes = engine.memory.lanes[0];
+    const std::int64_t id = spec.sequence_ids.given() ? spec.sequence_ids[item.batch] : item.batch;
+    const float kept = static_cast<float>(1.0 / (1.0 - static_cast<double>(spec.dropout)));
+    for (int key = 0; key < keys; ++key) {
+      for (int i = 0; i < lanes.vectors * kLanes; ++i) {
+        const bool keeps = dropout_keeps_pair(spec.seed, id, head, lanes.q_pos[i], block + key, spec.dropout);
+        weights[key * kTile + i] *= keeps ? kept : 0.0f;
+      }
+    }
+  }
+
+  // --- weights as they are ---
+
+  static void store_weights(const InspectCall& call, std::int64_t batch, std::int64_t head_index, std::int64_t first,
+                            int rows, std::byte* scratch) {
+    const std::int64_t q_head = call.heads.given() ? call.heads[head_index] : head_index;
+    Inspect self(call, batch, q_head, scratch);
+    std::byte* to = call.weights.data + batch * call.weights.batch + head_index * call.weights.head +
+                    (first - call.first_query) * call.weights.row;
+    const std::int64_t valid = std::clamp<std::int64_t>(self.engine.sequence.q_len - first, 0, rows);
+    if (valid > 0) self.place(first, static_cast<int>(valid));
+    for (std::int64_t block = 0; block < call.attend.kv_len; block += kKeyBlock) {
+      const std::int64_t width = std::min(kKeyBlock, call.attend.kv_len - block);
+      const int keys = static_cast<int>(std::clamp<std::int64_t>(self.engine.sequence.kv_len - block, 0, width));
+      const bool seen = valid > 0 && keys > 0 && self.weigh(block, keys);
+      self.store_block(to + block * call.weights.key, rows, static_cast<int>(valid), static_cast<int>(width),
+                       seen ? keys : 0);
+    }
+  }
+
+  /// `rows` rows of `width` weights: the first `valid` rows and `keys` keys from the tile, zeros elsewhere.
+  void store_block(std::byte* to, int rows, int valid, int width, int keys) {
+    alignas(64) float factor[kLanes];
+    alignas(64) float block[kLanes * kKeyBlock];
+    for (float& x : factor) x = 1.0f;
+    for (int v = 0; v * kLanes < rows; ++v) {
+      std::memset(block, 0, sizeof block);
+      if (keys > 0 && v * kLanes < valid) {
+        transpose_out(block, kKeyBlock, engine.memory.scores + v * kLanes, factor, keys);
+      }
+      for (int i = 0; i < kLanes && v * kLanes + i < rows; ++i) {
+        float* row = block + i * kKeyBlock;
+        if (v * kLanes + i >= valid) std::memset(row, 0, kKeyBlock * sizeof(float));
+        narrow_row(to + (v * kLanes + i) * call.weights.row, row, ElementType::float32, call.weights.key, width);
+      }
+    }
+  }
+
+  // --- sums over queries ---
+
+  static void sum_head(const InspectCall& call, std::int64_t batch, std::int64_t q_head, std::byte* scratch) {
+    Inspect self(call, batch, q_head, scratch);
+    self.clear_sums();
+    const std::int64_t q_len = self.engine.sequence.q_len, kv_len = self.engine.sequence.kv_len;
+    for (std::int64_t from = 0; from < kv_len; from += kStretch) {
+      const std::int64_t to = std::min(kv_len, from + kStretch);
+      std::memset(self.sums, 0, static_cast<std::size_t>(sums_bytes()));
+      for (std::int64_t first = 0; first < q_len; first += kTile) {
+        const int rows = static_cast<int>(std::min<std::int64_t>(kTile, q_len - first));
+        self.place(first, rows);
+        for (std::int64_t block = from; block < to; block += kKeyBlock) {
+          const int keys = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv_len - block));
+          if (!self.weigh(block, keys)) continue;
+          self.clear_spare_lanes(rows, keys);
+          if (call.received.data) self.add_received(block - from, keys);
+          if (call.pooled.data) self.add_pooled(block, keys, rows);
+        }
+      }
+      if (call.received.data) self.store_received(from, to);
+    }
+  }
+
+  std::byte* received_at(std::int64_t key) const {
+    return call.received.data + item.batch * call.received.batch + head * call.received.head + key * call.received.key;
+  }
+  std::byte* pooled_at(std::int64_t row, std::int64_t column) const {
+    return call.pooled.data + item.batch * call.pooled.batch + head * call.pooled.head + row * call.pooled.row +
+           column * call.pooled.key;
+  }
+
+  void clear_sums() {
+    const float zero = 0.0f;
+    for (std::int64_t key = 0; call.received.data && key < call.attend.kv_len; ++key) {
+      std::memcpy(received_at(key), &zero, 4);
+    }
+    for (std::int64_t r = 0; call.pooled.data && r < call.q_bins; ++r) {
+      for (std::int64_t c = 0; c < call.kv_bins; ++c) std::memcpy(pooled_at(r, c), &zero, 4);
+    }
+  }
+
+  /// Lanes past the last row repeat it and must not count.
+  void clear_spare_lanes(int rows, int keys) {
+    for (int key = 0; key < keys && rows < kTile; ++key) {
+      for (int i = rows; i < kTile; ++i) engine.memory.scores[key * kTile + i] = 0.0f;
+    }
+  }
+
+  void add_received(std::int64_t offset, int keys) {
+    for (int key = 0; key < keys; ++key) {
+      float* to = sums + (offset + key) * kLanes;
+      const float* from = engine.memory.scores + key * kTile;
+      Simd::V sum = Simd::load(to);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum = Simd::add(sum, Simd::load(from + v * kLanes));
+      Simd::store(to, sum);
+    }
+  }
+
+  void store_received(std::int64_t from, std::int64_t to) {
+    for (std::int64_t key = from; key < to; ++key) {
+      float total = 0.0f;
+      for (int i = 0; i < kLanes; ++i) total += sums[(key - from) * kLanes + i];
+      std::memcpy(received_at(key), &total, 4);
+    }
+  }
+
+  void add_pooled(std::int64_t block, int keys, int rows) {
+    const Lanes& lanes = engine.memory.lanes[0];
+    for (int key = 0; key < keys;) {
+      // The bin that holds a key: the last one whose first key is at or before it.
+      const std::int64_t column = ((block + key + 1) * call.kv_bins - 1) / call.attend.kv_len;
+      const std::int64_t end = (column + 1) * call.attend.kv_len / call.kv_bins;
+      alignas(64) float part[kTile] = {};
+      for (; key < keys && block + key < end; ++key) {
+        for (int v = 0; v < kVectors; ++v) {
+          float* to = part + v * kLanes;
+          Simd::store(to, Simd::add(Simd::load(to), Simd::load(engine.memory.scores + key * kTile + v * kLanes)));
+        }
+      }
+      for (int i = 0; i < rows; ++i) {
+        const std::int64_t row = ((lanes.query[i] + 1) * call.q_bins - 1) / call.attend.q_len;
+        float total;
+        std::memcpy(&total, pooled_at(row, column), 4);
+        total += part[i];
+        std::memcpy(pooled_at(row, column), &total, 4);
+      }
+    }
+  }
+};
