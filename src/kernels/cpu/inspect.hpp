@@ -44,7 +44,7 @@ struct Inspect {
     if (sight.kind == Sight::nothing) return false;
     KeyBlock rows;
     Path::load_keys(rows, call.attend, engine.sequence, item.kv_head, block, keys, engine.memory);
-    engine.prepare_scores(0, sight, rows, block, keys);
+    engine.prepare_scores(0, sight, rows, block, keys, nullptr);
     float* scores = engine.memory.scores;
     if (sight.kind == Sight::some) {
       alignas(64) float ignored[kTile];
