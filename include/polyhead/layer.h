@@ -32,12 +32,12 @@ struct LayerConfig {
   bool qk_norm = false;  ///< RMS normalisation of each head of q and k, before RoPE: x /
                          ///< sqrt(mean(x^2) + eps) * weight
   float norm_eps = 1e-6f;
-  std::optional<RopeConfig> rope;
+  std::optional<RopeConfig> rope{};
 
-  Mask mask;  ///< of every call; a call's own mask is joined to it by &. What it points to outlives
-              ///< the layer
-  Modifiers modifiers;  ///< of every call; what they point to outlives the layer. `bias` may also
-                        ///< come with a call
+  Mask mask{};  ///< of every call; a call's own mask is joined to it by &. What it points to
+                ///< outlives the layer
+  Modifiers modifiers{};  ///< of every call; what they point to outlives the layer. `bias` may also
+                          ///< come with a call
 
   /// What weights are stored and multiplied as; all of them accumulate in float32.
   ///   float32   x is widened to float32; q, k, v and the concatenated heads are float32
@@ -51,14 +51,14 @@ struct LayerConfig {
 /// [out, in] is y = x W^T; weights kept as [in, out] are the same view with its extents and strides
 /// swapped.
 struct LayerWeights {
-  ConstView w_q;    ///< [q_heads * head_dim, model_dim]
-  ConstView w_k;    ///< [kv_heads * head_dim, context_dim]
-  ConstView w_v;    ///< [kv_heads * value_dim, context_dim]
-  ConstView w_qkv;  ///< instead of the three: their rows in the order q, k, v; context_dim must be
-                    ///< model_dim
-  ConstView w_o;    ///< [model_dim, q_heads * value_dim]; not given: y is the concatenated heads
-  ConstView b_q, b_k, b_v, b_qkv, b_o;  ///< optional, [out]
-  ConstView q_norm, k_norm;             ///< [head_dim], with qk_norm
+  ConstView w_q{};    ///< [q_heads * head_dim, model_dim]
+  ConstView w_k{};    ///< [kv_heads * head_dim, context_dim]
+  ConstView w_v{};    ///< [kv_heads * value_dim, context_dim]
+  ConstView w_qkv{};  ///< instead of the three: their rows in the order q, k, v; context_dim must
+                      ///< be model_dim
+  ConstView w_o{};    ///< [model_dim, q_heads * value_dim]; not given: y is the concatenated heads
+  ConstView b_q{}, b_k{}, b_v{}, b_qkv{}, b_o{};  ///< optional, [out]
+  ConstView q_norm{}, k_norm{};                   ///< [head_dim], with qk_norm
 };
 
 /// Scratch of a layer's calls: grows to the largest call it serves and is kept. Movable; used by
@@ -79,17 +79,17 @@ class LayerWorkspace {
 
 /// What one call may add.
 struct LayerCall {
-  Mask mask;       ///< joined to the layer's by &
-  ConstView bias;  ///< as Modifiers::bias, where the layer has none of its own
+  Mask mask{};       ///< joined to the layer's by &
+  ConstView bias{};  ///< as Modifiers::bias, where the layer has none of its own
   ConstView
-      lengths;  ///< int32/int64 [batch]: valid tokens of x; the rest are padding (y is b_o there)
-  ConstView context_lengths;  ///< int32/int64 [batch]: valid tokens of the context
-  ConstView offsets;    ///< int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one
-                        ///< after the other; self only
-  ConstView positions;  ///< int32/int64 [batch, tokens] ([tokens] for two axes): RoPE's; the mask
-                        ///< keeps its own
-  View lse;             ///< as AttentionArguments::lse
-  RowStatistics statistics;             ///< as AttentionArguments::statistics
+      lengths{};  ///< int32/int64 [batch]: valid tokens of x; the rest are padding (y is b_o there)
+  ConstView context_lengths{};  ///< int32/int64 [batch]: valid tokens of the context
+  ConstView offsets{};    ///< int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one
+                          ///< after the other; self only
+  ConstView positions{};  ///< int32/int64 [batch, tokens] ([tokens] for two axes): RoPE's; the mask
+                          ///< keeps its own
+  View lse{};             ///< as AttentionArguments::lse
+  RowStatistics statistics{};           ///< as AttentionArguments::statistics
   LayerWorkspace* workspace = nullptr;  ///< null: one is made for the call
 };
 

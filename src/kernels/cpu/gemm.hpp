@@ -328,4 +328,5 @@ inline constexpr GemmTable kGemmTable{kTile,
                                       gemm_prepared_bytes,
                                       gemm_prepare,
                                       gemm_multiply,
+                                      widen_row,
                                       narrow_row};

@@ -63,6 +63,10 @@ struct GemmTable {
 
   void (*multiply)(const GemmCall& call, const GemmRange& range, std::byte* scratch);
 
+  /// to[i] = from[i * stride], widened to float32.
+  void (*widen_row)(float* to, const std::byte* from, ElementType type, std::int64_t stride,
+                    std::int64_t n);
+
   /// to[i * stride] = from[i], rounded to nearest even.
   void (*narrow_row)(std::byte* to, const float* from, ElementType type, std::int64_t stride,
                      std::int64_t n);

@@ -1,0 +1,61 @@
+#include "layers/heads.hpp"
+
+#include <cmath>
+
+namespace polyhead::inline v0::layers {
+namespace {
+
+/// x / sqrt(mean(x^2) + eps) * weight. The squares are summed in double, in four chains.
+void rms_normalise(float* x, std::int64_t dim, const float* weight, float eps) {
+  double sums[4] = {};
+  for (std::int64_t d = 0; d < dim; ++d) {
+    const double value = x[d];
+    sums[d % 4] += value * value;
+  }
+  const double mean = ((sums[0] + sums[1]) + (sums[2] + sums[3])) / static_cast<double>(dim);
+  const auto factor = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(eps)));
+  for (std::int64_t d = 0; d < dim; ++d) x[d] = x[d] * factor * weight[d];
+}
+
+/// One worker's cosines and sines.
+struct Turn {
+  position::Rotation::Cursor cursor;
+  float *cos, *sin;
+};
+
+void dress_row(const Dressing& d, float* row, std::int64_t index, Turn& turn) {
+  if (d.rotation != nullptr) d.rotation->at(d.positions[index], turn.cursor, turn.cos, turn.sin);
+  for (const HeadColumns& part : d.parts) {
+    for (std::int64_t head = 0; head < part.heads; ++head) {
+      float* const x = row + part.first + head * part.dim;
+      if (part.norm != nullptr) rms_normalise(x, part.dim, part.norm, d.norm_eps);
+      if (d.rotation != nullptr) position::rotate(x, *d.rotation, turn.cos, turn.sin);
+    }
+  }
+}
+
+}  // namespace
+
+void dress(const Engine& engine, const Dressing& d, Buffer& scratch) {
+  const std::int64_t pairs = d.rotation != nullptr ? d.rotation->pairs() : 0;
+  const std::int64_t doubles = (2 * pairs * 8 + 63) / 64 * 64;
+  const std::int64_t worker_bytes = doubles + (2 * pairs * 4 + 63) / 64 * 64;
+  std::byte* const memory = scratch.need(worker_bytes * engine.crew.workers);
+  share_out(
+      engine.crew, (d.count + kRowsPerItem - 1) / kRowsPerItem, [&](std::int64_t item, int worker) {
+        std::byte* const mine = memory + worker * worker_bytes;
+        auto* const floats = reinterpret_cast<float*>(mine + doubles);
+        Turn turn{{reinterpret_cast<double*>(mine)}, floats, floats + pairs};
+        const std::int64_t end = std::min(d.count, (item + 1) * kRowsPerItem);
+        for (std::int64_t index = item * kRowsPerItem; index < end; ++index) {
+          auto* const row =
+              reinterpret_cast<float*>(reinterpret_cast<std::byte*>(d.rows) + index * d.pitch);
+          dress_row(d, row, index, turn);
+          if (d.narrow == nullptr) continue;
+          engine.gemm->narrow_row(d.narrow + index * d.narrow_pitch, row, ElementType::bfloat16, 2,
+                                  d.columns);
+        }
+      });
+}
+
+}  // namespace polyhead::inline v0::layers

@@ -1,0 +1,149 @@
+// MultiHeadAttention: made once, and its steps one at a time.
+#include "polyhead/layer.h"
+
+#include <sstream>
+#include <utility>
+
+#include "attention/validate.hpp"
+#include "base/element.hpp"
+#include "base/refuse.hpp"
+#include "kernels/cpu/backend.hpp"
+#include "layers/layer_state.hpp"
+
+namespace polyhead::inline v0 {
+namespace {
+
+/// Rows [first, first + count) of a [out, in] or [out] view.
+ConstView slice(const ConstView& view, std::int64_t first, std::int64_t count) {
+  if (!view.given()) return view;
+  ConstView part = view;
+  part.data = static_cast<const std::byte*>(view.data) + first * door::kernel_stride(view, 0);
+  part.layout.extents[0] = count;
+  return part;
+}
+
+std::vector<float> floats_of(const ConstView& view) {
+  std::vector<float> values(static_cast<std::size_t>(view.layout.extents[0]));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = base::load_float32(static_cast<const std::byte*>(view.data) +
+                                       static_cast<std::int64_t>(i) * door::kernel_stride(view, 0),
+                                   view.type);
+  }
+  return values;
+}
+
+void pack(layers::Layer& layer, const LayerWeights& w) {
+  const kernels::cpu::GemmTable& table = *layer.engine.gemm;
+  const ElementType type = layer.config.weight_type;
+  const std::int64_t q = layer.q_columns(), k = layer.k_columns(), v = layer.v_columns();
+  if (w.w_qkv.given()) {
+    layer.q = layers::Linear(table, type, {slice(w.w_qkv, 0, q)}, {slice(w.b_qkv, 0, q)});
+    layer.kv = layers::Linear(table, type, {slice(w.w_qkv, q, k + v)}, {slice(w.b_qkv, q, k + v)});
+  } else if (layer.config.use_projections) {
+    layer.q = layers::Linear(table, type, {w.w_q}, {w.b_q});
+    layer.kv = layers::Linear(table, type, {w.w_k, w.w_v}, {w.b_k, w.b_v});
+  }
+  if (w.w_o.given()) layer.o = layers::Linear(table, type, {w.w_o}, {w.b_o});
+}
+
+}  // namespace
+
+LayerWorkspace::LayerWorkspace() : state_(std::make_unique<State>()) {}
+LayerWorkspace::LayerWorkspace(LayerWorkspace&&) noexcept = default;
+LayerWorkspace& LayerWorkspace::operator=(LayerWorkspace&&) noexcept = default;
+LayerWorkspace::~LayerWorkspace() = default;
+std::size_t LayerWorkspace::bytes() const { return state_ ? state_->bytes() : 0; }
+
+MultiHeadAttention::MultiHeadAttention(const LayerConfig& config, const LayerWeights& weights,
+                                       const Options& options)
+    : state_(std::make_unique<State>()) {
+  State& layer = *state_;
+  layer.config = layers::check_layer(config, weights);
+  if (options.threads < 0) {
+    base::refuse("MultiHeadAttention", "threads (", options.threads, ") is negative");
+  }
+  layer.activation = layer.config.weight_type == ElementType::bfloat16 ? ElementType::bfloat16
+                                                                       : ElementType::float32;
+  layer.engine.isa = resolve_isa(options.isa);
+  layer.engine.gemm = &kernels::cpu::gemm(layer.engine.isa);
+  layer.engine.backend = &kernels::cpu::backend(layer.engine.isa);
+  layer.engine.crew = crew_of(options);
+  pack(layer, weights);
+  if (layer.config.qk_norm) {
+    layer.q_norm = floats_of(weights.q_norm);
+    layer.k_norm = floats_of(weights.k_norm);
+  }
+  if (layer.config.rope) layer.rotation.emplace(*layer.config.rope, layer.config.head_dim, true);
+}
+
+MultiHeadAttention::MultiHeadAttention(MultiHeadAttention&&) noexcept = default;
+MultiHeadAttention& MultiHeadAttention::operator=(MultiHeadAttention&&) noexcept = default;
+MultiHeadAttention::~MultiHeadAttention() = default;
+
+const LayerConfig& MultiHeadAttention::config() const { return state_->config; }
+ElementType MultiHeadAttention::activation_type() const { return state_->activation; }
+std::int64_t MultiHeadAttention::packed_dim() const { return state_->packed_columns(); }
+
+std::size_t MultiHeadAttention::weight_bytes() const {
+  return state_->q.bytes() + state_->kv.bytes() + state_->o.bytes();
+}
+
+std::string MultiHeadAttention::describe() const {
+  const layers::Layer& layer = *state_;
+  const LayerConfig& c = layer.config;
+  std::ostringstream text;
+  text << "multi-head attention on " << isa_name(layer.engine.isa) << ": model_dim " << c.model_dim
+       << ", " << c.q_heads << " query heads and " << c.kv_heads << " KV heads of " << c.head_dim;
+  if (c.value_dim != c.head_dim) text << " (values of " << c.value_dim << ")";
+  if (c.context_dim != c.model_dim) text << ", context_dim " << c.context_dim;
+  if (c.qk_norm) text << ", q and k normalised";
+  if (c.rope) text << ", RoPE";
+  text << "; " << (c.use_projections ? "projections of " : "no input projections, ")
+       << element_name(c.weight_type) << " weights (" << weight_bytes() << " bytes), "
+       << element_name(layer.activation) << " activations, " << layer.engine.crew.workers
+       << (layer.engine.crew.workers == 1 ? " worker" : " workers");
+  return text.str();
+}
+
+KvCacheConfig MultiHeadAttention::cache_config(std::int64_t batch, std::int64_t capacity,
+                                               bool growing) const {
+  const LayerConfig& c = state_->config;
+  return {batch, c.kv_heads, c.head_dim, c.value_dim, state_->activation, capacity, growing};
+}
+
+LayerHeads MultiHeadAttention::split(View packed) const {
+  const LayerConfig& c = state_->config;
+  const layers::Rows rows =
+      layers::rows_of("MultiHeadAttention::split", "packed", packed, packed_dim());
+  const std::int64_t bytes = element_bytes(rows.type), step = rows.column_stride / bytes;
+  const auto part = [&](std::int64_t first, std::int64_t heads, std::int64_t dim) {
+    std::byte* const data = rows.data == nullptr ? nullptr : rows.data + first * step * bytes;
+    return View(data, rows.type,
+                {{rows.batch, rows.tokens, heads, dim},
+                 {rows.batch_stride / bytes, rows.token_stride / bytes, dim * step, step}});
+  };
+  return {part(0, c.q_heads, c.head_dim), part(state_->q_columns(), c.kv_heads, c.head_dim),
+          part(state_->q_columns() + state_->k_columns(), c.kv_heads, c.value_dim)};
+}
+
+ConstView MultiHeadAttention::concat(ConstView heads) const {
+  constexpr const char* kCall = "MultiHeadAttention::concat";
+  const LayerConfig& c = state_->config;
+  door::check_axes(kCall, "heads", heads,
+                   {{"batch", 0, door::Axis::at_least},
+                    {"tokens", 0, door::Axis::at_least},
+                    {"q_heads", c.q_heads},
+                    {"value_dim", c.value_dim}});
+  const auto& strides = heads.layout.strides;
+  const std::int64_t step = c.value_dim > 1 ? strides[3] : (c.q_heads > 1 ? strides[2] : 1);
+  if (c.q_heads > 1 && strides[2] != c.value_dim * step) {
+    base::refuse(kCall, "heads lie ", strides[2], " elements apart, expected ", c.value_dim * step,
+                 ", side by side");
+  }
+  return {heads.data,
+          heads.type,
+          {{heads.layout.extents[0], heads.layout.extents[1], c.q_heads * c.value_dim},
+           {strides[0], strides[1], step}}};
+}
+
+}  // namespace polyhead::inline v0

@@ -1,0 +1,103 @@
+// Rows of a layer's arrays and the work shared out over them.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/schedule.hpp"
+#include "base/memory.hpp"
+#include "kernels/cpu/gemm_table.hpp"
+#include "polyhead/types.h"
+
+namespace polyhead::inline v0::layers {
+
+/// What every call of a layer runs on.
+struct Engine {
+  Isa isa = Isa::portable;
+  const kernels::cpu::GemmTable* gemm = nullptr;
+  const kernels::cpu::Backend* backend = nullptr;
+  Crew crew{};
+};
+
+/// A checked [batch, tokens, columns] array; strides in bytes, 0 on axes of one element.
+struct Rows {
+  std::byte* data = nullptr;  ///< inputs are never written
+  ElementType type = ElementType::float32;
+  std::int64_t batch = 1, tokens = 0, columns = 0;
+  std::int64_t batch_stride = 0, token_stride = 0, column_stride = 0;
+
+  std::int64_t count() const { return batch * tokens; }
+  std::byte* row(std::int64_t index) const {
+    return data + index / tokens * batch_stride + index % tokens * token_stride;
+  }
+  /// Whether all rows lie the same distance apart, and that distance.
+  bool even() const { return batch <= 1 || tokens <= 1 || batch_stride == tokens * token_stride; }
+  std::int64_t step() const { return tokens > 1 ? token_stride : batch_stride; }
+  bool dense() const { return columns <= 1 || column_stride == element_bytes(type); }
+};
+
+/// Memory that grows to the largest size it was asked for.
+class Buffer {
+ public:
+  std::byte* need(std::int64_t bytes) {
+    if (static_cast<std::size_t>(bytes) > memory_.size()) {
+      memory_ = base::AlignedBuffer<std::byte>();  // freed first: never both at once
+      memory_ = base::AlignedBuffer<std::byte>(static_cast<std::size_t>(bytes));
+    }
+    return memory_.data();
+  }
+  std::size_t bytes() const { return memory_.size(); }
+
+ private:
+  base::AlignedBuffer<std::byte> memory_;
+};
+
+/// Bytes between rows of `bytes`: whole cache lines, and not a large power of two, whose rows would
+/// share a few sets of the L1 cache.
+inline std::int64_t row_pitch(std::int64_t bytes) {
+  const std::int64_t lines = (bytes + 63) / 64;
+  return (lines % 16 == 0 ? lines + 1 : lines) * 64;
+}
+
+/// Runs body(item, worker) for items 0 .. items - 1; workers claim them in order. The body does not
+/// throw.
+template <class Body>
+void share_out(const Crew& crew, std::int64_t items, const Body& body) {
+  const int tasks = static_cast<int>(std::min<std::int64_t>(crew.workers, items));
+  if (tasks <= 1) {
+    for (std::int64_t item = 0; item < items; ++item) body(item, 0);
+    return;
+  }
+  struct Shared {
+    std::atomic<std::int64_t> next{0};
+    std::int64_t items;
+    const Body* body;
+  } shared;
+  shared.items = items;
+  shared.body = &body;
+  const auto work = [](void* context, int worker) {
+    Shared& all = *static_cast<Shared*>(context);
+    while (true) {
+      const std::int64_t item = all.next.fetch_add(1, std::memory_order_relaxed);
+      if (item >= all.items) return;
+      (*all.body)(item, worker);
+    }
+  };
+  crew.executor->run(tasks, {work, &shared});
+}
+
+/// Rows that one item of an elementwise stage takes.
+inline constexpr std::int64_t kRowsPerItem = 16;
+
+/// Runs body(row, worker) for every row, in runs of kRowsPerItem.
+template <class Body>
+void share_out_rows(const Crew& crew, std::int64_t rows, const Body& body) {
+  share_out(crew, (rows + kRowsPerItem - 1) / kRowsPerItem, [&](std::int64_t item, int worker) {
+    const std::int64_t end = std::min(rows, (item + 1) * kRowsPerItem);
+    for (std::int64_t row = item * kRowsPerItem; row < end; ++row) body(row, worker);
+  });
+}
+
+}  // namespace polyhead::inline v0::layers
