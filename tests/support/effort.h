@@ -6,7 +6,8 @@
 
 namespace polyhead::test {
 
-/// POLYHEAD_TEST_EFFORT: "smoke" under sanitizers and emulators, "full" in `scripts/test --long`, else normal.
+/// POLYHEAD_TEST_EFFORT: "smoke" under sanitizers and emulators, "full" in `scripts/test --long`,
+/// else normal.
 enum class Effort { smoke, normal, full };
 
 inline Effort effort() {
@@ -19,9 +20,12 @@ inline Effort effort() {
 /// The count of cases for the effort asked for.
 inline int case_count(int smoke, int normal, int full) {
   switch (effort()) {
-    case Effort::smoke: return smoke;
-    case Effort::normal: return normal;
-    case Effort::full: return full;
+    case Effort::smoke:
+      return smoke;
+    case Effort::normal:
+      return normal;
+    case Effort::full:
+      return full;
   }
   return normal;
 }

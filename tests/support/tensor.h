@@ -155,6 +155,7 @@ class Tensor {
 
 /// How many elements differ in a bit; the layouts may.
 inline std::int64_t differing_bits(const Tensor& a, const Tensor& b) {
+  if (!a.given()) return 0;
   std::int64_t count = 0;
   const std::size_t bytes = static_cast<std::size_t>(element_bytes(a.type()));
   for_each_index(a.extents(), [&](const Index& at) {
