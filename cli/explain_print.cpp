@@ -70,7 +70,7 @@ std::string scale_text(const Case& shown) {
   return "1/√" + std::to_string(shown.head_dim) + " = " + value;
 }
 
-std::string head_title(const HeadNumbers& head, const Case& shown, const ExplainInput& input) {
+std::string head_title(const HeadNumbers& head, const ExplainInput& input) {
   std::string title = "Head " + std::to_string(head.head);
   const auto h = static_cast<std::size_t>(head.head);
   if (h < input.columns.size()) {
@@ -82,13 +82,10 @@ std::string head_title(const HeadNumbers& head, const Case& shown, const Explain
   } else if (head.kv_head != head.head) {
     title += "   reads key/value head " + std::to_string(head.kv_head);
   }
-  (void)shown;
   return title;
 }
 
-void print_head_title(const Console& console, const HeadNumbers& head, const Case& shown,
-                      const ExplainInput& input) {
-  const std::string title = head_title(head, shown, input);
+void print_line_under(const Console& console, const std::string& title) {
   std::string line;
   for (std::size_t i = 0; i < std::max<std::size_t>(display_width(title), 40); ++i) line += "─";
   console.out << '\n'
@@ -206,13 +203,10 @@ void print_plain_matrix(const Console& console, const Matrix& matrix) {
   table.print(console);
 }
 
-/// What follows the heads: concatenation, projection, means, pruning and the library's own answer.
-void print_all_heads(const Console& console, const Case& shown, const ExplainInput& input,
-                     const std::vector<Pruned>& pruned) {
+void print_result(const Console& console, const Case& shown, const ExplainInput& input,
+                  const std::vector<Pruned>& pruned) {
   int number = 0;
-  console.out << '\n'
-              << console.styled(Style::key, shown.q_heads == 1 ? "Result" : "All heads") << '\n'
-              << console.styled(Style::faint, "────────────────────────────────────────") << '\n';
+  print_line_under(console, shown.q_heads == 1 ? "Result" : "All heads");
   if (shown.q_heads > 1) {
     step(console, number, "Mean of the heads' weights");
     print_pairs(console, shown.mean_weights, shown, input);
@@ -230,6 +224,15 @@ void print_all_heads(const Console& console, const Case& shown, const ExplainInp
          "moves by " + fixed(one.norm) + " (L2 norm of the difference)");
     print_rows(console, one.output, shown, input);
   }
+}
+
+/// What follows the heads: means, concatenation, projection, pruning; and the library's own answer.
+void print_all_heads(const Console& console, const Case& shown, const ExplainInput& input,
+                     const std::vector<Pruned>& pruned) {
+  // A single head's output stands above already.
+  if (shown.q_heads > 1 || !shown.w_o.empty() || !pruned.empty()) {
+    print_result(console, shown, input, pruned);
+  }
   char difference[32];
   std::snprintf(difference, sizeof difference, "%.1e", shown.difference);
   console.out << '\n'
@@ -246,7 +249,7 @@ void print_matrices(const Console& console, const Case& shown, const ExplainInpu
   print_title(console, shown, input);
   for (const HeadNumbers& head : shown.heads) {
     int number = 0;
-    print_head_title(console, head, shown, input);
+    print_line_under(console, head_title(head, input));
     step(console, number, "Queries, keys and values");
     print_vectors(console, head, shown, input);
     step(console, number, "Scores", "q · k, a line a query, a column a key");
@@ -377,7 +380,7 @@ void print_row(const Console& console, const Case& shown, const ExplainInput& in
                                                     token(input.q_tokens, query))
               << '\n';
   for (const HeadNumbers& head : shown.heads) {
-    print_head_title(console, head, shown, input);
+    print_line_under(console, head_title(head, input));
     print_head_row(console, head, shown, input);
   }
   print_all_heads(console, shown, input, pruned);
