@@ -1,5 +1,6 @@
-// The cases of `polyhead bench` under Google Benchmark, for its filters, repetitions and counters. Arrays stay in
-// the caches here between runs; shares of the ceilings are what `polyhead bench` gives.
+// The cases of `polyhead bench` under Google Benchmark, for its filters, repetitions and counters.
+// Arrays stay in the caches here between runs; shares of the ceilings are what `polyhead bench`
+// gives.
 #include <benchmark/benchmark.h>
 
 #include <map>
@@ -31,15 +32,17 @@ void run(benchmark::State& state, const Case& of) {
   }
   for (auto _ : state) workload->run();
   const bool bytes = of.against == polyhead::bench::Against::dram;
-  state.counters[bytes ? "B/s" : "FLOP/s"] =
-      benchmark::Counter(workload->work() * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+  state.counters[bytes ? "B/s" : "FLOP/s"] = benchmark::Counter(
+      workload->work() * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   for (const Case& of : polyhead::bench::cases()) {
-    benchmark::RegisterBenchmark(of.name.c_str(), run, of)->UseRealTime()->Unit(benchmark::kMillisecond);
+    benchmark::RegisterBenchmark(of.name.c_str(), run, of)
+        ->UseRealTime()
+        ->Unit(benchmark::kMillisecond);
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

@@ -16,11 +16,14 @@ using bench::Against;
 using bench::Case;
 using nlohmann::ordered_json;
 
-constexpr double kCaseSeconds = 1.0;  // a case; with some sixty of them a run stays under two minutes
+constexpr double kCaseSeconds =
+    1.0;  // a case; with some sixty of them a run stays under two minutes
 
 constexpr const char* kExample =
-    "Work counts only what is useful: a multiply and an add are two operations, hidden pairs are none. A share is of\n"
-    "the ceiling measured just before and after, arrays in no cache; medians. Close other programs.\n\n"
+    "Work counts only what is useful: a multiply and an add are two operations, hidden pairs are "
+    "none. A share is of\n"
+    "the ceiling measured just before and after, arrays in no cache; medians. Close other "
+    "programs.\n\n"
     "Examples:\n"
     "  polyhead bench --filter 'causal float32'\n"
     "  polyhead bench --filter decode --threads 2 --json\n"
@@ -29,13 +32,16 @@ constexpr const char* kExample =
 class Bench : public Command {
  public:
   const char* name() const override { return "bench"; }
-  const char* summary() const override { return "This machine's ceilings and the share of them reached"; }
+  const char* summary() const override {
+    return "This machine's ceilings and the share of them reached";
+  }
   void add_options(CLI::App& app) override;
   void run(const Console& console) override;
 
  private:
   std::vector<const Case*> chosen() const;
-  std::vector<Measured> measure(const Console& console, Measurer& measurer, const std::vector<const Case*>& list,
+  std::vector<Measured> measure(const Console& console, Measurer& measurer,
+                                const std::vector<const Case*>& list,
                                 std::vector<std::string>& skipped) const;
 
   std::string filter_, isa_;
@@ -46,10 +52,13 @@ class Bench : public Command {
 
 void Bench::add_options(CLI::App& app) {
   app.add_option("--filter", filter_, "Only the cases whose name matches this regular expression");
-  app.add_option("--isa", isa_, "Instruction set: portable, avx2, avx512, avx512_bf16 (default: the best here)");
-  app.add_option("--threads", threads_, "Threads of the ceilings and of the cases that take all (default: all)")
+  app.add_option("--isa", isa_,
+                 "Instruction set: portable, avx2, avx512, avx512_bf16 (default: the best here)");
+  app.add_option("--threads", threads_,
+                 "Threads of the ceilings and of the cases that take all (default: all)")
       ->check(CLI::Range(1, 4096));
-  app.add_option("--seconds", seconds_, "Time for each case (default 1)")->check(CLI::PositiveNumber);
+  app.add_option("--seconds", seconds_, "Time for each case (default 1)")
+      ->check(CLI::PositiveNumber);
   app.add_flag("--list", list_, "Print the names of the cases and nothing else");
   app.add_flag("--json", json_, "Print JSON");
   app.footer(kExample);
@@ -87,11 +96,15 @@ double rounded(double value) {
 }
 
 ordered_json ceilings_json(const Ceilings& c) {
-  ordered_json one = {{"float32_gflops", rounded(c.one_float32)}, {"bfloat16_gflops", rounded(c.one_bfloat16)},
-                      {"int8_gops", rounded(c.one_int8)},         {"dram_gbps", rounded(c.one_dram)},
-                      {"l1_gbps", rounded(c.l1)},                 {"l2_gbps", rounded(c.l2)},
+  ordered_json one = {{"float32_gflops", rounded(c.one_float32)},
+                      {"bfloat16_gflops", rounded(c.one_bfloat16)},
+                      {"int8_gops", rounded(c.one_int8)},
+                      {"dram_gbps", rounded(c.one_dram)},
+                      {"l1_gbps", rounded(c.l1)},
+                      {"l2_gbps", rounded(c.l2)},
                       {"l3_gbps", rounded(c.l3)}};
-  for (const auto& [isa, rate] : c.float32_by_isa) one["float32_gflops_by_isa"][isa_name(isa)] = rounded(rate);
+  for (const auto& [isa, rate] : c.float32_by_isa)
+    one["float32_gflops_by_isa"][isa_name(isa)] = rounded(rate);
   return {{"float32_gflops", rounded(c.float32)},
           {"bfloat16_gflops", rounded(c.bfloat16)},
           {"int8_gops", rounded(c.int8)},
@@ -100,8 +113,10 @@ ordered_json ceilings_json(const Ceilings& c) {
 }
 
 ordered_json case_json(const Measured& m) {
-  ordered_json one = {{"name", m.of->name},       {"median_seconds", rounded(m.median_seconds)},
-                      {"rate", rounded(m.rate)},  {"unit", unit_of(*m.of)},
+  ordered_json one = {{"name", m.of->name},
+                      {"median_seconds", rounded(m.median_seconds)},
+                      {"rate", rounded(m.rate)},
+                      {"unit", unit_of(*m.of)},
                       {"share", rounded(m.share)}};
   one["goal"] = m.of->goal > 0.0 ? ordered_json(m.of->goal) : ordered_json(nullptr);
   one["samples"] = m.samples;
@@ -109,21 +124,28 @@ ordered_json case_json(const Measured& m) {
   return one;
 }
 
-std::string rate_text(double rate) { return rate <= 0.0 ? "-" : rate >= 100 ? fixed(rate, 0) : fixed(rate, 1); }
+std::string rate_text(double rate) {
+  return rate <= 0.0 ? "-" : rate >= 100 ? fixed(rate, 0) : fixed(rate, 1);
+}
 
 std::string time_text(double seconds) {
-  return seconds >= 1.0 ? fixed(seconds, 3) + "  s" : seconds >= 1e-3 ? fixed(seconds * 1e3, 3) + " ms"
-                                                                      : fixed(seconds * 1e6, 1) + " µs";
+  return seconds >= 1.0    ? fixed(seconds, 3) + "  s"
+         : seconds >= 1e-3 ? fixed(seconds * 1e3, 3) + " ms"
+                           : fixed(seconds * 1e6, 1) + " µs";
 }
 
 std::string percent(double share) { return fixed(share * 100, 1) + " %"; }
 
 std::string share_of(const Case& c) {
   switch (c.against) {
-    case Against::float32: return c.isa == Isa::automatic ? "float32" : std::string(isa_name(c.isa)) + " float32";
-    case Against::bfloat16: return "bfloat16";
-    case Against::dram: return "DRAM read";
-    case Against::base: return c.base;
+    case Against::float32:
+      return c.isa == Isa::automatic ? "float32" : std::string(isa_name(c.isa)) + " float32";
+    case Against::bfloat16:
+      return "bfloat16";
+    case Against::dram:
+      return "DRAM read";
+    case Against::base:
+      return c.base;
   }
   return "";
 }
@@ -131,12 +153,15 @@ std::string share_of(const Case& c) {
 void print_ceilings(const Console& console, const Ceilings& c, int threads) {
   using Align = Table::Align;
   Table table({Align::left, Align::right, Align::right, Align::left});
-  table.header({"ceiling", "one thread", threads == 1 ? "" : "  " + std::to_string(threads) + " threads", ""});
+  table.header({"ceiling", "one thread",
+                threads == 1 ? "" : "  " + std::to_string(threads) + " threads", ""});
   const auto row = [&](const std::string& name, double one, double all, const char* unit) {
-    if (one > 0.0) table.row({name, rate_text(one), threads == 1 || all <= 0.0 ? "" : rate_text(all), unit});
+    if (one > 0.0)
+      table.row({name, rate_text(one), threads == 1 || all <= 0.0 ? "" : rate_text(all), unit});
   };
   row("float32 multiply-add", c.one_float32, c.float32, "GFLOP/s");
-  for (const auto& [isa, rate] : c.float32_by_isa) row(std::string("  ") + isa_name(isa), rate, 0.0, "GFLOP/s");
+  for (const auto& [isa, rate] : c.float32_by_isa)
+    row(std::string("  ") + isa_name(isa), rate, 0.0, "GFLOP/s");
   row("bfloat16 dot", c.one_bfloat16, c.bfloat16, "GFLOP/s");
   row("int8 dot", c.one_int8, c.int8, "GOP/s");
   row("L1 read", c.l1, 0.0, "GB/s");
@@ -149,24 +174,28 @@ void print_ceilings(const Console& console, const Ceilings& c, int threads) {
 void print_cases(const Console& console, const std::vector<Measured>& measured) {
   if (measured.empty()) return;
   using Align = Table::Align;
-  Table table({Align::left, Align::right, Align::right, Align::left, Align::right, Align::right, Align::left});
+  Table table({Align::left, Align::right, Align::right, Align::left, Align::right, Align::right,
+               Align::left});
   table.header({"case", "median", "rate", "", "share", "goal", "of"});
   for (const Measured& m : measured) {
     const bool met = m.of->goal <= 0.0 || m.share >= m.of->goal;
     table.row({m.of->name, time_text(m.median_seconds), rate_text(m.rate), unit_of(*m.of),
                console.styled(met ? Style::good : Style::bad, percent(m.share)),
-               m.of->goal > 0.0 ? percent(m.of->goal) : "", console.styled(Style::faint, share_of(*m.of))});
+               m.of->goal > 0.0 ? percent(m.of->goal) : "",
+               console.styled(Style::faint, share_of(*m.of))});
   }
   console.out << '\n';
   table.print(console);
 }
 
-std::vector<Measured> Bench::measure(const Console& console, Measurer& measurer, const std::vector<const Case*>& list,
+std::vector<Measured> Bench::measure(const Console& console, Measurer& measurer,
+                                     const std::vector<const Case*>& list,
                                      std::vector<std::string>& skipped) const {
   std::vector<Measured> measured;
   Progress progress(console);
   for (const Case* c : list) {
-    progress.show(std::to_string(&c - list.data() + 1) + "/" + std::to_string(list.size()) + "  " + c->name);
+    progress.show(std::to_string(&c - list.data() + 1) + "/" + std::to_string(list.size()) + "  " +
+                  c->name);
     try {
       measured.push_back(measurer.measure(*c, seconds_));
     } catch (const InvalidArgument& error) {
@@ -194,8 +223,8 @@ void Bench::run(const Console& console) {
   std::vector<std::string> skipped;
   const std::string cpu = cpu_name();
   if (!json_) {
-    console.out << "  " << console.styled(Style::heading, cpu) << ", " << isa_name(isa) << ", " << threads
-                << (threads == 1 ? " thread" : " threads") << "\n\n";
+    console.out << "  " << console.styled(Style::heading, cpu) << ", " << isa_name(isa) << ", "
+                << threads << (threads == 1 ? " thread" : " threads") << "\n\n";
     print_ceilings(console, ceilings, threads);
     console.out.flush();
   }

@@ -11,8 +11,10 @@ using bench::Arithmetic;
 using bench::Case;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kDramBytes = std::size_t{256} << 20;  // eight times the third level of what is measured on
-constexpr double kCeilingSeconds = 0.003;  // short enough to share the clock speed of the sample beside it
+constexpr std::size_t kDramBytes = std::size_t{256}
+                                   << 20;  // eight times the third level of what is measured on
+constexpr double kCeilingSeconds =
+    0.003;  // short enough to share the clock speed of the sample beside it
 constexpr int kMaxSamples = 25, kMinSamples = 3;
 constexpr double kLongSample = 1.0;  // seconds; longer ones are taken once
 
@@ -71,7 +73,8 @@ Ceilings Measurer::ceilings() {
   c.l2 = cached(caches.l2 / 2);
   c.l3 = cached(std::min(caches.l3 / 4, kDramBytes / 8));  // others use it too
   for (const Isa isa : available_isas()) {
-    if (isa != Isa::avx512_bf16) c.float32_by_isa.emplace_back(isa, arithmetic(Arithmetic::float32, isa, 1));
+    if (isa != Isa::avx512_bf16)
+      c.float32_by_isa.emplace_back(isa, arithmetic(Arithmetic::float32, isa, 1));
   }
   return c;
 }
@@ -83,11 +86,12 @@ double Measurer::reference(const Case& of, bench::Workload* base) {
   }
   if (of.against == Against::dram) return reader_.dram_gbps(executor(of.threads));
   if (of.against == Against::bfloat16) {
-    const double rate =
-        bench::arithmetic_gops(Arithmetic::bfloat16, isa_of(of), executor(of.threads), kCeilingSeconds);
+    const double rate = bench::arithmetic_gops(Arithmetic::bfloat16, isa_of(of),
+                                               executor(of.threads), kCeilingSeconds);
     if (rate > 0.0) return rate;
   }
-  return bench::arithmetic_gops(Arithmetic::float32, isa_of(of), executor(of.threads), kCeilingSeconds);
+  return bench::arithmetic_gops(Arithmetic::float32, isa_of(of), executor(of.threads),
+                                kCeilingSeconds);
 }
 
 Measured Measurer::measure(const Case& of, double seconds) {

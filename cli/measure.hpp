@@ -12,8 +12,8 @@
 
 namespace polyhead::cli {
 
-/// One case's figures: medians over its samples. A sample is the case once, its arrays in no cache, between two
-/// measurements of what it is a share of.
+/// One case's figures: medians over its samples. A sample is the case once, its arrays in no cache,
+/// between two measurements of what it is a share of.
 struct Measured {
   const bench::Case* of = nullptr;
   double median_seconds = 0.0;
@@ -22,7 +22,8 @@ struct Measured {
   int samples = 0;
 };
 
-/// The machine's ceilings, in giga-operations or gigabytes a second; 0 where there is no such instruction.
+/// The machine's ceilings, in giga-operations or gigabytes a second; 0 where there is no such
+/// instruction.
 struct Ceilings {
   double float32 = 0.0, bfloat16 = 0.0, int8 = 0.0, dram = 0.0;  ///< of all threads of the run
   double one_float32 = 0.0, one_bfloat16 = 0.0, one_int8 = 0.0, one_dram = 0.0;
@@ -37,7 +38,8 @@ class Measurer {
 
   Ceilings ceilings();
 
-  /// Takes about `seconds`, at least one sample. Throws InvalidArgument where the case cannot run here.
+  /// Takes about `seconds`, at least one sample. Throws InvalidArgument where the case cannot run
+  /// here.
   Measured measure(const bench::Case& of, double seconds);
 
  private:

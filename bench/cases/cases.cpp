@@ -6,7 +6,8 @@
 namespace polyhead::bench {
 namespace {
 
-constexpr ElementType kTypes[] = {ElementType::float32, ElementType::bfloat16, ElementType::float16};
+constexpr ElementType kTypes[] = {ElementType::float32, ElementType::bfloat16,
+                                  ElementType::float16};
 
 std::string size_name(std::int64_t tokens, std::int64_t dim) {
   return "n=" + std::to_string(tokens) + " d=" + std::to_string(dim);
@@ -42,7 +43,8 @@ void add_full(std::vector<Case>& list) {
     Case forced = square("full float32 avx2 " + size, 1024, dim, avx2);
     forced.isa = Isa::avx2;
     list.push_back(forced);
-    Case half = relative_to(square("full float16 " + size, 1024, dim, 0.95), "full float32 " + size);
+    Case half =
+        relative_to(square("full float16 " + size, 1024, dim, 0.95), "full float32 " + size);
     half.type = ElementType::float16;
     list.push_back(half);
   }
@@ -50,7 +52,8 @@ void add_full(std::vector<Case>& list) {
   strided.order = Order::tokens_first;
   list.push_back(strided);
   list.push_back(square("full float32 n=2048 d=64", 2048, 64, 0.88));
-  Case two = relative_to(square("full float32 n=2048 d=64 two threads", 2048, 64, 1.9), "full float32 n=2048 d=64");
+  Case two = relative_to(square("full float32 n=2048 d=64 two threads", 2048, 64, 1.9),
+                         "full float32 n=2048 d=64");
   two.threads = 2;
   list.push_back(two);
 }
@@ -60,10 +63,12 @@ void add_causal(std::vector<Case>& list) {
     int tokens, dim;
     double float32, bfloat16;
   };
-  for (const Goal& g : {Goal{512, 64, 0.73, 0.66}, Goal{1024, 64, 0.81, 0.70}, Goal{4096, 64, 0.84, 0.76},
-                        Goal{512, 128, 0.73, 0.70}, Goal{1024, 128, 0.83, 0.77}, Goal{4096, 128, 0.87, 0.82}}) {
+  for (const Goal& g :
+       {Goal{512, 64, 0.73, 0.66}, Goal{1024, 64, 0.81, 0.70}, Goal{4096, 64, 0.84, 0.76},
+        Goal{512, 128, 0.73, 0.70}, Goal{1024, 128, 0.83, 0.77}, Goal{4096, 128, 0.87, 0.82}}) {
     for (const bool wide : {true, false}) {
-      const std::string name = std::string("causal ") + (wide ? "float32 " : "bfloat16 ") + size_name(g.tokens, g.dim);
+      const std::string name =
+          std::string("causal ") + (wide ? "float32 " : "bfloat16 ") + size_name(g.tokens, g.dim);
       Case c = square(name, g.tokens, g.dim, wide ? g.float32 : g.bfloat16);
       c.pattern = Pattern::causal;
       list.push_back(wide ? c : in_bfloat16(c));
@@ -117,32 +122,13 @@ void add_patterns(std::vector<Case>& list) {
     list.push_back(c);
   }
   // Half of a forward pass's work in at most 0.55 of its time: 0.5 / 0.55 of its rate.
-  for (const auto& [name, work] : {std::pair("exact weights", Work::weights), std::pair("received mass", Work::received),
-                                   std::pair("pooled maps", Work::pooled)}) {
+  for (const auto& [name, work] :
+       {std::pair("exact weights", Work::weights), std::pair("received mass", Work::received),
+        std::pair("pooled maps", Work::pooled)}) {
     Case c = relative_to(square(std::string(name) + " n=1024 d=64", 1024, 64, 0.909), base);
     c.work = work;
     list.push_back(c);
   }
-}
-
-void add_layers(std::vector<Case>& list) {
-  for (const auto& [rows, dim, goal] :
-       {std::tuple(512, 768, 0.95), std::tuple(512, 4096, 0.91), std::tuple(128, 768, 0.86)}) {
-    Case c;
-    c.name = "projection " + std::to_string(rows) + " x " + std::to_string(dim) + " x " + std::to_string(dim);
-    c.work = Work::projection;
-    c.q_len = rows;
-    c.q_heads = c.kv_heads = dim / 64;
-    c.goal = goal;
-    list.push_back(c);
-  }
-  Case layer = square("layer float32 n=512 model_dim=768", 512, 64, 0.85);
-  layer.work = Work::layer;
-  layer.q_heads = layer.kv_heads = 12;
-  list.push_back(layer);
-  layer.name = "layer bfloat16 n=512 model_dim=768";
-  layer.goal = 0.72;
-  list.push_back(in_bfloat16(layer));
 }
 
 void add_decode(std::vector<Case>& list) {
@@ -151,10 +137,12 @@ void add_decode(std::vector<Case>& list) {
     int group;
     double of[3];
   };
-  for (const Goal& g : {Goal{1, {0.94, 0.92, 0.90}}, Goal{4, {0.90, 0.85, 0.85}}, Goal{8, {0.85, 0.80, 0.70}}}) {
+  for (const Goal& g :
+       {Goal{1, {0.94, 0.92, 0.90}}, Goal{4, {0.90, 0.85, 0.85}}, Goal{8, {0.85, 0.80, 0.70}}}) {
     for (int t = 0; t < 3; ++t) {
       Case c;
-      c.name = "decode " + std::to_string(8 * g.group) + "/8 heads " + element_name(kTypes[t]) + " kv=32768 d=128";
+      c.name = "decode " + std::to_string(8 * g.group) + "/8 heads " + element_name(kTypes[t]) +
+               " kv=32768 d=128";
       c.kv_len = 32768;
       c.q_heads = 8 * g.group;
       c.kv_heads = 8;
@@ -173,7 +161,6 @@ std::vector<Case> make_cases() {
   add_full(list);
   add_causal(list);
   add_patterns(list);
-  add_layers(list);
   add_decode(list);
   return list;
 }
@@ -186,7 +173,8 @@ const std::vector<Case>& cases() {
 }
 
 const Case& case_named(const std::string& name) {
-  const auto found = std::find_if(cases().begin(), cases().end(), [&](const Case& c) { return c.name == name; });
+  const auto found =
+      std::find_if(cases().begin(), cases().end(), [&](const Case& c) { return c.name == name; });
   assert(found != cases().end());
   return *found;
 }

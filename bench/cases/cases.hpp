@@ -17,8 +17,7 @@ enum class Work : std::uint8_t {
   weights,     ///< exact weights of all heads by a second pass
   received,    ///< mass received by each key, by a second pass
   pooled,      ///< a pooled map of 64 x 64 bins a head, by a second pass
-  projection,  ///< the output step of a layer: [q_len, kv_len] times [kv_len, kv_len], weights packed
-  layer,       ///< all five steps, model_dim = q_heads * head_dim
+               ///< packed
 };
 
 enum class Pattern : std::uint8_t { full, causal, window, mask_bytes, mask_bits };
@@ -62,8 +61,8 @@ class Workload {
   virtual ~Workload() = default;
   virtual void run() = 0;
 
-  /// Useful work of one run: floating-point operations, or bytes of K and V for cases against DRAM. Pairs that a
-  /// mask's structure hides are not work; a multiply and an add count as two.
+  /// Useful work of one run: floating-point operations, or bytes of K and V for cases against DRAM.
+  /// Pairs that a mask's structure hides are not work; a multiply and an add count as two.
   double work() const { return work_; }
 
  protected:

@@ -1,69 +1,16 @@
-// Cases made ready to run: arrays of random numbers, plans, layers.
-#include <algorithm>
-#include <cstring>
-
-#include "cases/cases.hpp"
+// Cases of attention and of second passes made ready to run.
+#include "cases/numbers.hpp"
 #include "polyhead/attention.h"
 #include "polyhead/inspect.h"
-#include "polyhead/layer.h"
 
 namespace polyhead::bench {
 namespace {
 
-/// A dense array of numbers between -1 and 1 that repeat after a prime number of elements.
-class Numbers {
- public:
-  Numbers() = default;
-  Numbers(ElementType type, std::int64_t count, std::uint32_t seed)
-      : bytes_(static_cast<std::size_t>(count * element_bytes(type))) {
-    constexpr std::size_t kPeriod = 65521;  // a prime: rows of powers of two all differ
-    const auto size = static_cast<std::size_t>(element_bytes(type));
-    std::vector<std::byte> pattern(kPeriod * size);
-    std::uint32_t state = seed * 2654435761u + 1u;
-    for (std::size_t i = 0; i < kPeriod; ++i) {
-      state = state * 1664525u + 1013904223u;
-      const float value = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31f;
-      const std::uint16_t half = type == ElementType::float16 ? to_float16(value).bits : to_bfloat16(value).bits;
-      std::memcpy(pattern.data() + i * size, type == ElementType::float32 ? static_cast<const void*>(&value) : &half,
-                  size);
-    }
-    for (std::size_t at = 0; at < bytes_.size(); at += pattern.size()) {
-      std::memcpy(bytes_.data() + at, pattern.data(), std::min(pattern.size(), bytes_.size() - at));
-    }
-  }
-
-  void* data() { return bytes_.data(); }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
 /// [batch, tokens, heads, dim] over memory of either order.
-View heads_view(void* data, ElementType type, Order order, std::int64_t batch, std::int64_t tokens, std::int64_t heads,
-                std::int64_t dim) {
+View heads_view(void* data, ElementType type, Order order, std::int64_t batch, std::int64_t tokens,
+                std::int64_t heads, std::int64_t dim) {
   if (order == Order::tokens_first) return {data, type, {batch, tokens, heads, dim}};
   return from_batch_heads_tokens_dim(View(data, type, {batch, heads, tokens, dim}));
-}
-
-double visible_pairs(const Case& c) {
-  const double q = static_cast<double>(c.q_len), kv = static_cast<double>(c.kv_len);
-  if (c.pattern == Pattern::causal) return q * (q + 1) / 2;
-  if (c.pattern == Pattern::window) {
-    const double w = static_cast<double>(std::min<std::int64_t>(512, c.q_len));
-    return w * (w + 1) / 2 + (q - w) * w;
-  }
-  return q * kv;
-}
-
-double attention_work(const Case& c) {
-  return 4.0 * static_cast<double>(c.head_dim * c.batch * c.q_heads) * visible_pairs(c);
-}
-
-Options options_of(Isa isa, Executor& executor) {
-  Options options;
-  options.isa = isa;
-  options.executor = &executor;
-  return options;
 }
 
 Limits limits_of(const Case& c) {
@@ -89,7 +36,8 @@ class Attend : public Workload {
         workspace_(plan_.make_workspace()) {
     work_ = attention_work(c);
     if (c.against == Against::dram) {
-      work_ = 2.0 * static_cast<double>(c.batch * c.kv_len * c.kv_heads * c.head_dim * element_bytes(c.type));
+      work_ = 2.0 * static_cast<double>(c.batch * c.kv_len * c.kv_heads * c.head_dim *
+                                        element_bytes(c.type));
     }
     call_.q = heads_view(q_.data(), c.type, c.order, c.batch, c.q_len, c.q_heads, c.head_dim);
     call_.k = heads_view(k_.data(), c.type, c.order, c.batch, c.kv_len, c.kv_heads, c.head_dim);
@@ -117,7 +65,8 @@ class Attend : public Workload {
     if (c.pattern == Pattern::mask_bits) {
       mask_.resize(static_cast<std::size_t>(c.q_len * c.kv_len / 8));
       std::uint32_t state = 1;
-      for (std::uint8_t& byte : mask_) byte = static_cast<std::uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
+      for (std::uint8_t& byte : mask_)
+        byte = static_cast<std::uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
       call_.mask = boolean(ConstView(static_cast<const void*>(mask_.data()), ElementType::bit,
                                      {std::int64_t{1}, std::int64_t{1}, c.q_len, c.kv_len}));
     }
@@ -129,7 +78,9 @@ class Attend : public Workload {
     if (c.extra == Extra::alibi) m.alibi.use_default_slopes = true;
     if (c.extra == Extra::bias) {
       extra_ = Numbers(ElementType::float32, c.q_len * c.kv_len, 5);
-      m.bias = {extra_.data(), ElementType::float32, {std::int64_t{1}, std::int64_t{1}, c.q_len, c.kv_len}};
+      m.bias = {extra_.data(),
+                ElementType::float32,
+                {std::int64_t{1}, std::int64_t{1}, c.q_len, c.kv_len}};
     }
     if (c.extra == Extra::sink) {
       extra_ = Numbers(ElementType::float32, c.q_heads, 5);
@@ -139,7 +90,8 @@ class Attend : public Workload {
       const std::int64_t rows = c.batch * c.q_len * c.q_heads;
       extra_ = Numbers(ElementType::float32, 4 * rows, 5);
       auto* at = static_cast<float*>(extra_.data());
-      call_.statistics.max_key = {static_cast<void*>(at), ElementType::int64, {c.batch, c.q_len, c.q_heads}};
+      call_.statistics.max_key = {
+          static_cast<void*>(at), ElementType::int64, {c.batch, c.q_len, c.q_heads}};
       call_.statistics.entropy = {at + 2 * rows, {c.batch, c.q_len, c.q_heads}};
       call_.statistics.max_weight = {at + 3 * rows, {c.batch, c.q_len, c.q_heads}};
     }
@@ -161,8 +113,9 @@ class SecondPass : public Attend {
     call_.lse = {static_cast<float*>(lse_.data()), {c.batch, c.q_len, c.q_heads}};
     Attend::run();
     constexpr std::int64_t kBins = 64;
-    const std::int64_t per_head = c.work == Work::weights ? c.q_len * c.kv_len : c.work == Work::received ? c.kv_len
-                                                                                                : kBins * kBins;
+    const std::int64_t per_head = c.work == Work::weights    ? c.q_len * c.kv_len
+                                  : c.work == Work::received ? c.kv_len
+                                                             : kBins * kBins;
     result_ = Numbers(ElementType::float32, c.batch * c.q_heads * per_head, 7);
     auto* to = static_cast<float*>(result_.data());
     if (c.work == Work::weights) wanted_.weights = {to, {c.batch, c.q_heads, c.q_len, c.kv_len}};
@@ -178,67 +131,19 @@ class SecondPass : public Attend {
   InspectArguments wanted_;
 };
 
-class Layer : public Workload {
- public:
-  Layer(const Case& c, Isa isa, Executor& executor)
-      : dim_(c.q_heads * c.head_dim),
-        weights_(ElementType::float32, 4 * dim_ * dim_, 1),
-        x_(c.type, c.q_len * dim_, 2),
-        y_(c.type, c.q_len * dim_, 3),
-        layer_(config_of(c), weights_of(c), options_of(isa, executor)) {
-    const double rows = static_cast<double>(c.q_len), dim = static_cast<double>(dim_);
-    work_ = 2.0 * rows * dim * dim;
-    if (c.work == Work::layer) work_ = 4.0 * work_ + attention_work(c);
-    steps_ = c.work == Work::layer;
-    x_view_ = {x_.data(), c.type, {c.q_len, dim_}};
-    y_view_ = {y_.data(), c.type, {c.q_len, dim_}};
-    call_.workspace = &workspace_;
-  }
-
-  void run() override {
-    if (steps_) layer_.forward(x_view_, y_view_, call_);
-    else layer_.output(x_view_, y_view_);
-  }
-
- private:
-  LayerConfig config_of(const Case& c) const {
-    LayerConfig config;
-    config.model_dim = dim_;
-    config.q_heads = c.q_heads;
-    config.use_projections = c.work == Work::layer;
-    config.weight_type = c.type;
-    return config;
-  }
-
-  LayerWeights weights_of(const Case& c) {
-    LayerWeights weights;
-    auto* at = static_cast<float*>(weights_.data());
-    weights.w_o = {at, {dim_, dim_}};
-    if (c.work == Work::layer) weights.w_qkv = {at + dim_ * dim_, {3 * dim_, dim_}};
-    return weights;
-  }
-
-  std::int64_t dim_;
-  Numbers weights_, x_, y_;
-  MultiHeadAttention layer_;
-  ConstView x_view_;
-  View y_view_;
-  LayerWorkspace workspace_;
-  LayerCall call_;
-  bool steps_ = true;
-};
-
 }  // namespace
 
 std::unique_ptr<Workload> make_workload(const Case& of, Isa isa, Executor& executor) {
   std::unique_ptr<Workload> workload;
   switch (of.work) {
-    case Work::attend: workload = std::make_unique<Attend>(of, isa, executor); break;
+    case Work::attend:
+      workload = std::make_unique<Attend>(of, isa, executor);
+      break;
     case Work::weights:
     case Work::received:
-    case Work::pooled: workload = std::make_unique<SecondPass>(of, isa, executor); break;
-    case Work::projection:
-    case Work::layer: workload = std::make_unique<Layer>(of, isa, executor); break;
+    case Work::pooled:
+      workload = std::make_unique<SecondPass>(of, isa, executor);
+      break;
   }
   workload->run();
   return workload;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kRound = 20000;  // steps between looks at the clock: some 100 microseconds
 
-constexpr int kChains = 12;    // latency times ports is 8 to 12; more would leave the registers
+constexpr int kChains = 12;  // latency times ports is 8 to 12; more would leave the registers
 
 std::atomic<float> kept;  // results go here, or the compiler drops the work
 std::atomic<int> kept_int;
@@ -108,7 +108,8 @@ Round round_of(Arithmetic arithmetic, Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::avx512 || isa == Isa::avx512_bf16) {
     if (arithmetic == Arithmetic::float32) return float32_avx512;
-    if (arithmetic == Arithmetic::bfloat16) return isa == Isa::avx512_bf16 ? bfloat16_avx512 : nullptr;
+    if (arithmetic == Arithmetic::bfloat16)
+      return isa == Isa::avx512_bf16 ? bfloat16_avx512 : nullptr;
     return __builtin_cpu_supports("avx512vnni") ? int8_avx512 : nullptr;
   }
   if (isa == Isa::avx2) return arithmetic == Arithmetic::float32 ? float32_avx2 : nullptr;

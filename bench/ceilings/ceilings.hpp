@@ -16,8 +16,9 @@ enum class Arithmetic {
   int8,      ///< vpdpbusd: four products added to an int32
 };
 
-/// Giga-operations a second of `isa`'s widest vectors on every thread of the executor, measured for about `seconds`;
-/// 0 where this machine or build has no such instruction. A multiply and an add count as two.
+/// Giga-operations a second of `isa`'s widest vectors on every thread of the executor, measured for
+/// about `seconds`; 0 where this machine or build has no such instruction. A multiply and an add
+/// count as two.
 double arithmetic_gops(Arithmetic arithmetic, Isa isa, Executor& executor, double seconds);
 
 /// Read rates, of memory that is read over and over or of a buffer that no cache holds.
@@ -26,7 +27,8 @@ class Reader {
   /// Takes and fills `dram_bytes` of memory.
   explicit Reader(std::size_t dram_bytes);
 
-  /// GB/s of reading `bytes` of the buffer again and again in one thread: small ones lie in L1, L2 or L3.
+  /// GB/s of reading `bytes` of the buffer again and again in one thread: small ones lie in L1, L2
+  /// or L3.
   double cached_gbps(std::size_t bytes, double seconds) const;
 
   /// GB/s of reading the whole buffer once, each thread a part of its own.
@@ -39,7 +41,8 @@ class Reader {
   std::vector<std::uint64_t> buffer_;
 };
 
-/// Bytes of the data caches of the processor this runs on, as the system tells them; 0 where it does not.
+/// Bytes of the data caches of the processor this runs on, as the system tells them; 0 where it
+/// does not.
 struct CacheBytes {
   std::size_t l1 = 0, l2 = 0, l3 = 0;
 };

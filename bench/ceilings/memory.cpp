@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kBlockWords = 64;         // 512 bytes a step of the read loops
+constexpr std::size_t kBlockWords = 64;          // 512 bytes a step of the read loops
 constexpr std::size_t kPrefetchBytes = 8 << 10;  // ahead: what the decoding kernels do as well
 
 std::atomic<std::uint64_t> kept;
@@ -44,7 +44,8 @@ std::uint64_t read_portable(const std::uint64_t* from, std::size_t words, bool p
 
 #if defined(__x86_64__)
 
-__attribute__((target("avx2"))) std::uint64_t read_avx2(const std::uint64_t* from, std::size_t words, bool prefetch) {
+__attribute__((target("avx2"))) std::uint64_t read_avx2(const std::uint64_t* from,
+                                                        std::size_t words, bool prefetch) {
   __m256i sum[8];
   for (__m256i& s : sum) s = _mm256_setzero_si256();
   for (std::size_t at = 0; at < words; at += kBlockWords) {
@@ -55,14 +56,15 @@ __attribute__((target("avx2"))) std::uint64_t read_avx2(const std::uint64_t* fro
     }
     const auto* block = reinterpret_cast<const __m256i*>(from + at);
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) sum[i % 8] = _mm256_xor_si256(sum[i % 8], _mm256_loadu_si256(block + i));
+    for (int i = 0; i < 16; ++i)
+      sum[i % 8] = _mm256_xor_si256(sum[i % 8], _mm256_loadu_si256(block + i));
   }
   for (int i = 1; i < 8; ++i) sum[0] = _mm256_xor_si256(sum[0], sum[i]);
   return static_cast<std::uint64_t>(_mm256_extract_epi64(sum[0], 0));
 }
 
-__attribute__((target("avx512f"))) std::uint64_t read_avx512(const std::uint64_t* from, std::size_t words,
-                                                            bool prefetch) {
+__attribute__((target("avx512f"))) std::uint64_t read_avx512(const std::uint64_t* from,
+                                                             std::size_t words, bool prefetch) {
   __m512i sum[8];
   for (__m512i& s : sum) s = _mm512_setzero_si512();
   for (std::size_t at = 0; at < words; at += kBlockWords) {
@@ -72,7 +74,8 @@ __attribute__((target("avx512f"))) std::uint64_t read_avx512(const std::uint64_t
       }
     }
 #pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) sum[i] = _mm512_xor_si512(sum[i], _mm512_loadu_si512(from + at + 8 * i));
+    for (int i = 0; i < 8; ++i)
+      sum[i] = _mm512_xor_si512(sum[i], _mm512_loadu_si512(from + at + 8 * i));
   }
   for (int i = 1; i < 8; ++i) sum[0] = _mm512_xor_si512(sum[0], sum[i]);
   std::uint64_t lanes[8];
@@ -82,7 +85,8 @@ __attribute__((target("avx512f"))) std::uint64_t read_avx512(const std::uint64_t
 
 #endif
 
-/// The widest loads this machine has: memory is not a matter of which instruction set is being measured.
+/// The widest loads this machine has: memory is not a matter of which instruction set is being
+/// measured.
 Read best_read() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f")) return read_avx512;
@@ -148,7 +152,8 @@ std::size_t size_of_cache(int index) {
 
 }  // namespace
 
-// Linux lists data, instruction, second and third level as 0, 1, 2 and 3. (sysconf gives the socket's third level.)
+// Linux lists data, instruction, second and third level as 0, 1, 2 and 3. (sysconf gives the
+// socket's third level.)
 CacheBytes cache_bytes() { return {size_of_cache(0), size_of_cache(2), size_of_cache(3)}; }
 
 }  // namespace polyhead::bench

@@ -1,0 +1,29 @@
+// What the workloads share: arrays of random numbers, and how much work a case is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cases/cases.hpp"
+#include "polyhead/attention.h"
+
+namespace polyhead::bench {
+
+/// A dense array of numbers between -1 and 1.
+class Numbers {
+ public:
+  Numbers() = default;
+  Numbers(ElementType type, std::int64_t count, std::uint32_t seed);
+  void* data() { return bytes_.data(); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+/// Floating-point operations of attention on the pairs that the case's structure shows.
+double attention_work(const Case& c);
+
+Options options_of(Isa isa, Executor& executor);
+
+}  // namespace polyhead::bench
