@@ -1,0 +1,400 @@
+// The program, run in this process: what it prints, and what it says when it refuses.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "cli/exit_codes.hpp"
+#include "cli/table.hpp"
+#include "models/formats/npy.hpp"
+#include "polyhead/attention.h"
+#include "polyhead/version.h"
+#include "support/scratch_directory.hpp"
+
+namespace polyhead {
+namespace {
+
+using nlohmann::json;
+using test::ScratchDirectory;
+
+struct Outcome {
+  int status = 0;
+  std::string out, err;
+};
+
+Outcome run(const std::vector<std::string>& arguments) {
+  std::ostringstream out, err;
+  const int status = cli::run_program(arguments, {out, err, false, false});
+  return {status, out.str(), err.str()};
+}
+
+json run_json(std::vector<std::string> arguments) {
+  arguments.push_back("--json");
+  const Outcome made = run(arguments);
+  EXPECT_EQ(made.status, cli::kSuccess) << made.err;
+  return made.status == cli::kSuccess ? json::parse(made.out) : json();
+}
+
+void expect_refused(const std::vector<std::string>& arguments, int status,
+                    const std::string& because) {
+  const Outcome made = run(arguments);
+  EXPECT_EQ(made.status, status) << made.err;
+  EXPECT_EQ(made.out, "");
+  EXPECT_TRUE(made.err.starts_with("polyhead: ")) << made.err;
+  EXPECT_NE(made.err.find(because), std::string::npos) << made.err;
+}
+
+/// `actual` has everything that `golden` has, numbers to 1e-6: the golden figures were computed in
+/// double precision; the inputs are exact in float32, the scale is not, which moves scores below 10
+/// by less than 10 * 2^-24 = 6e-7.
+void expect_holds(const json& actual, const json& golden, const std::string& where) {
+  if (golden.is_number()) {
+    ASSERT_TRUE(actual.is_number()) << where;
+    EXPECT_NEAR(actual.get<double>(), golden.get<double>(), 1e-6) << where;
+  } else if (golden.is_array()) {
+    ASSERT_EQ(actual.size(), golden.size()) << where;
+    for (std::size_t i = 0; i < golden.size(); ++i) {
+      expect_holds(actual[i], golden[i], where + "[" + std::to_string(i) + "]");
+    }
+  } else if (golden.is_object()) {
+    for (const auto& [key, value] : golden.items()) {
+      if (key == "note") continue;
+      ASSERT_TRUE(actual.contains(key)) << where << "." << key;
+      expect_holds(actual[key], value, where + "." + key);
+    }
+  } else {
+    EXPECT_EQ(actual, golden) << where;
+  }
+}
+
+json golden() { return json::parse(std::ifstream(POLYHEAD_TEST_DATA "/five_tokens.json")); }
+
+TEST(Program, HelpAndVersion) {
+  EXPECT_EQ(run({"--version"}).out, "polyhead " POLYHEAD_VERSION "\n");
+  const Outcome help = run({"--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_NE(help.out.find("Exit status"), std::string::npos);
+  for (const auto& command : cli::make_commands()) {
+    EXPECT_NE(help.out.find(command->name()), std::string::npos);
+    for (const char* flag : {"-h", "--help"}) {
+      const Outcome of = run({command->name(), flag});
+      EXPECT_EQ(of.status, 0);
+      EXPECT_NE(of.out.find("Example"), std::string::npos) << command->name();
+      EXPECT_EQ(of.err, "");
+    }
+  }
+}
+
+TEST(Program, BadUsageIsStatusTwo) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {"nonsense"},
+                                             {"explain", "--nonsense"},
+                                             {"attend"},
+                                             {"attend", "q.npy"},
+                                             {"explain", "--heads", "x"},
+                                             {"explain", "--heads", "0"},
+                                             {"explain", "--columns", "1-0"},
+                                             {"explain", "--q", "q.npy"},
+                                             {"bench", "--filter", "("},
+                                             {"explain", "--window", "3"},
+                                             {"explain", "--sink", "1,,2"}}) {
+    const Outcome made = run(arguments);
+    EXPECT_EQ(made.status, cli::kBadUsage) << made.err;
+    EXPECT_EQ(made.out, "");
+    EXPECT_TRUE(made.err.starts_with("polyhead: ")) << made.err;
+  }
+}
+
+TEST(Explain, GivesEveryCaseOfTheTextbook) {
+  const json textbook = golden();
+  for (const json& wanted : textbook["cases"]) {
+    std::vector<std::string> arguments{"explain", "--heads",
+                                       std::to_string(wanted["num_heads"].get<int>())};
+    if (wanted["causal"] == true) arguments.push_back("--causal");
+    expect_holds(run_json(arguments), wanted, "case");
+  }
+  const json one = run_json({"explain"});
+  for (const char* key : {"tokens", "q", "k", "v"}) EXPECT_EQ(one[key], textbook[key]);
+  expect_holds(run_json({"explain", "--columns", "0-1,0-1"}), textbook["identical_subspaces"],
+               "identical");
+  expect_holds(run_json({"explain", "--heads", "2", "--prune", "0,1"})["pruning"],
+               textbook["pruning"], "pruning");
+  const ScratchDirectory directory;
+  const std::string w_o = directory.write("w_o.json", textbook["output_projection"]["w_o"].dump());
+  expect_holds(run_json({"explain", "--heads", "2", "--wo", w_o})["output_projection"],
+               textbook["output_projection"], "projection");
+  expect_holds(run_json({"explain", "--exercises"}), textbook, "exercises");
+}
+
+TEST(Explain, ReadsTheSameNumbersFromArrays) {
+  const json textbook = golden();
+  const ScratchDirectory directory;
+  std::vector<std::string> arguments{"explain", "--heads", "2", "--tokens", "The,cat,sat,on,mat"};
+  for (const char* name : {"q", "k", "v"}) {
+    std::vector<float> values;
+    for (const json& row : textbook[name]) {
+      for (const json& value : row) values.push_back(value.get<float>());
+    }
+    formats::write_npy(directory.file(name), ConstView(values.data(), {5, 4}));
+    arguments.push_back("--" + std::string(name));
+    arguments.push_back(directory.file(name));
+  }
+  expect_holds(run_json(arguments), textbook["cases"][1], "case");
+  arguments.insert(arguments.end(), {"--query", "sat"});
+  const json row = run_json(arguments);
+  EXPECT_EQ(row["queries"], json::array({2}));
+  expect_holds(row["heads"][1]["weights"][0], textbook["cases"][1]["heads"][1]["weights"][2],
+               "row");
+}
+
+TEST(Explain, PrintsWhatABookPrints) {
+  const Outcome all = run({"explain", "--heads", "2", "--causal"});
+  EXPECT_EQ(all.status, 0);
+  EXPECT_NE(all.out.find("  cat  0.8044  0.1956  0.0000  0.0000  0.0000    1.6318\n"),
+            std::string::npos)
+      << all.out;
+  EXPECT_EQ(all.out.find('\x1b'), std::string::npos) << "no colour where there is no terminal";
+  const Outcome one = run({"explain", "--heads", "2", "--query", "cat"});
+  EXPECT_NE(one.out.find("0·0 + 2·1 =  2.0000"), std::string::npos) << one.out;
+  EXPECT_NE(one.out.find("output = [ 0.4109  0.1336 ]"), std::string::npos) << one.out;
+}
+
+TEST(Explain, ModifiersAndMasksApply) {
+  const json made = run_json({"explain", "--window", "1,0", "--soft-cap", "0.5", "--sink", "0.25"});
+  const json& head = made["heads"][0];
+  const double capped = 0.5 * std::tanh(head["scaled"][1][0].get<double>() / 0.5);
+  EXPECT_NEAR(head["modified"][1][0].get<double>(), capped, 1e-6);
+  EXPECT_TRUE(head["masked"][4][0].is_null());
+  EXPECT_LT(head["weights"][0][0].get<double>(), 1.0) << "the sink takes its share";
+  EXPECT_LT(made["attention"]["max_difference"].get<double>(), 1e-6);
+}
+
+TEST(Explain, RefusesWhatItCannotShow) {
+  expect_refused({"explain", "--heads", "3"}, 1, "model_dim (4) is not a multiple of --heads (3)");
+  expect_refused({"explain", "--query", "dog"}, 1, "no token is 'dog'");
+  expect_refused({"explain", "--query", "5"}, 1, "queries are 0 to 4");
+  expect_refused({"explain", "--prune", "1"}, 1, "heads are 0 to 0");
+  expect_refused({"explain", "--columns", "0-1,3-4"}, 1, "columns 3-4");
+  expect_refused({"explain", "--tokens", "a,b"}, 1, "2 tokens are named");
+  expect_refused({"explain", "missing.json"}, 1, "missing.json: cannot be read");
+  expect_refused({"explain", "--isa", "avx3"}, 1, "avx3");
+  const ScratchDirectory directory;
+  expect_refused({"explain", directory.write("a.json", "{")}, 1, "is not JSON");
+  expect_refused({"explain", directory.write("b.json", "{\"q\":[[1]],\"k\":[[1]]}")}, 1,
+                 "has no 'v'");
+  expect_refused(
+      {"explain", directory.write("c.json", "{\"q\":[[1],[1,2]],\"k\":[[1]],\"v\":[[1]]}")}, 1,
+      "rows of different lengths");
+  expect_refused({"explain", "--wo", directory.write("w.json", "[[1,2]]")}, 1,
+                 "--wo has shape [1, 2]");
+}
+
+/// q, k and v of a small call as files, and the answer of the library itself.
+struct Arrays {
+  ScratchDirectory directory;
+  std::int64_t tokens = 6, heads = 4, kv_heads = 2, dim = 8;
+  std::vector<float> q = values(tokens * heads * dim, 1), k = values(tokens * kv_heads * dim, 2),
+                     v = values(tokens * kv_heads * dim, 3);
+
+  Arrays() {
+    formats::write_npy(directory.file("q.npy"), ConstView(q.data(), {tokens, heads, dim}));
+    formats::write_npy(directory.file("k.npy"), ConstView(k.data(), {tokens, kv_heads, dim}));
+    formats::write_npy(directory.file("v.npy"), ConstView(v.data(), {tokens, kv_heads, dim}));
+  }
+
+  static std::vector<float> values(std::int64_t count, int seed) {
+    std::vector<float> made;
+    for (std::int64_t i = 0; i < count; ++i)
+      made.push_back(std::sin(static_cast<float>(i * 7 + seed)));
+    return made;
+  }
+
+  std::vector<float> expected(const Mask& mask, const Modifiers& modifiers = {}) const {
+    std::vector<float> out(q.size());
+    AttentionArguments call;
+    call.q = {q.data(), {std::int64_t{1}, tokens, heads, dim}};
+    call.k = {k.data(), {std::int64_t{1}, tokens, kv_heads, dim}};
+    call.v = {v.data(), {std::int64_t{1}, tokens, kv_heads, dim}};
+    call.out = {out.data(), {std::int64_t{1}, tokens, heads, dim}};
+    call.mask = mask;
+    call.modifiers = modifiers;
+    attention(call);
+    return out;
+  }
+
+  std::vector<std::string> command(std::vector<std::string> more = {}) const {
+    std::vector<std::string> line{
+        "attend", directory.file("q.npy"),  directory.file("k.npy"), directory.file("v.npy"),
+        "-o",     directory.file("out.npy")};
+    line.insert(line.end(), more.begin(), more.end());
+    return line;
+  }
+
+  std::vector<float> output(const std::string& name = "out.npy") const {
+    const formats::Array array = formats::read_npy(directory.file(name));
+    const auto* data = static_cast<const float*>(array.view.data);
+    std::int64_t count = 1;
+    for (int axis = 0; axis < array.view.layout.axes; ++axis)
+      count *= array.view.layout.extents[axis];
+    return {data, data + count};
+  }
+};
+
+TEST(Attend, WritesWhatTheLibraryComputes) {
+  const Arrays arrays;
+  const json summary = run_json(arrays.command({"--causal"}));
+  EXPECT_EQ(summary["results"][0]["shape"], json::array({6, 4, 8}));
+  EXPECT_EQ(arrays.output(), arrays.expected(causal()));
+  EXPECT_EQ(run(arrays.command({"--window", "2,1", "--soft-cap", "2", "--scale", "0.5", "--alibi",
+                                "--sink", "1,2,3,4"}))
+                .status,
+            0);
+  const std::vector<float> sink{1, 2, 3, 4};
+  Modifiers modifiers;
+  modifiers.soft_cap = 2.0f;
+  modifiers.scale = 0.5f;
+  modifiers.alibi.use_default_slopes = true;
+  modifiers.sink = {sink.data(), {4}};
+  EXPECT_EQ(arrays.output(), arrays.expected(window(2, 1), modifiers));
+}
+
+TEST(Attend, MasksComeFromFilesAndLists) {
+  const Arrays arrays;
+  std::vector<std::uint8_t> visible(36), packed(6);
+  for (std::size_t i = 0; i < 36; ++i) {
+    visible[i] = i % 5 != 0;
+    if (visible[i]) packed[i / 6] = static_cast<std::uint8_t>(packed[i / 6] | 1u << (i % 6));
+  }
+  formats::write_npy(arrays.directory.file("mask.npy"), ConstView(visible.data(), {6, 6}));
+  formats::write_npy(arrays.directory.file("bits.npy"), ConstView(packed.data(), {6, 1}));
+  EXPECT_EQ(run(arrays.command({"--mask", arrays.directory.file("mask.npy")})).status, 0);
+  const std::vector<float> wanted = arrays.expected(boolean({visible.data(), {1, 1, 6, 6}}));
+  EXPECT_EQ(arrays.output(), wanted);
+  EXPECT_EQ(
+      run(arrays.command({"--mask", arrays.directory.file("bits.npy"), "--packed-mask"})).status,
+      0);
+  EXPECT_EQ(arrays.output(), wanted);
+  EXPECT_EQ(
+      run(arrays.command({"--documents", "0,0,0,1,1,1", "--lengths", "5", "--align", "start"}))
+          .status,
+      0);
+  const std::vector<std::int64_t> ids{0, 0, 0, 1, 1, 1}, length{5};
+  Mask mask = documents({ids.data(), {1, 6}}, {ids.data(), {1, 6}}) & lengths({length.data(), {1}});
+  mask.align = Align::start;
+  EXPECT_EQ(arrays.output(), arrays.expected(mask));
+  EXPECT_EQ(run(arrays.command({"--prefix", "3"})).status, 0);
+  EXPECT_EQ(arrays.output(), arrays.expected(prefix(3)));
+}
+
+TEST(Attend, WeightsAndStatisticsAgreeWithTheOutput) {
+  const Arrays arrays;
+  const auto file = [&](const char* name) { return arrays.directory.file(name); };
+  EXPECT_EQ(
+      run(arrays.command({"--causal", "--weights", file("w.npy"), "--weights-heads", "3,1",
+                          "--weights-queries", "2:3", "--lse", file("lse.npy"), "--max-weight",
+                          file("m.npy"), "--max-key", file("key.npy"), "--entropy", file("e.npy")}))
+          .status,
+      0);
+  const std::vector<float> weights = arrays.output("w.npy");  // [2 heads, 3 queries, 6 keys]
+  ASSERT_EQ(weights.size(), 36u);
+  const std::vector<float> largest = arrays.output("m.npy");  // [6, 4]
+  for (std::size_t h = 0; h < 2; ++h) {
+    for (std::size_t i = 0; i < 3; ++i) {
+      double sum = 0.0;
+      float most = 0.0f;
+      for (std::size_t j = 0; j < 6; ++j) {
+        sum += weights[(h * 3 + i) * 6 + j];
+        most = std::max(most, weights[(h * 3 + i) * 6 + j]);
+      }
+      // Each weight is within a few float32 roundings of its share of the row.
+      EXPECT_NEAR(sum, 1.0, 1e-5);
+      EXPECT_NEAR(largest[(i + 2) * 4 + (h == 0 ? 3 : 1)], most, 1e-5);
+    }
+  }
+  EXPECT_EQ(formats::shape_text(formats::read_npy(file("lse.npy")).view.layout), "[6, 4]");
+  EXPECT_EQ(formats::read_npy(file("key.npy")).view.type, ElementType::int64);
+}
+
+TEST(Attend, LayoutsAndTypes) {
+  const Arrays arrays;
+  const std::vector<float> wanted = arrays.expected({});
+  // The same arrays as [heads, tokens, dim].
+  for (const auto& [name, data, heads] :
+       {std::tuple("q.npy", &arrays.q, 4), std::tuple("k.npy", &arrays.k, 2),
+        std::tuple("v.npy", &arrays.v, 2)}) {
+    formats::write_npy(arrays.directory.file(name),
+                       ConstView(data->data(), {heads, 6, 8}, {8, heads * 8, 1}));
+  }
+  const json summary = run_json(arrays.command({"--layout", "bhtd"}));
+  EXPECT_EQ(summary["results"][0]["shape"], json::array({4, 6, 8}));
+  const std::vector<float> out = arrays.output();
+  for (std::size_t h = 0; h < 4; ++h) {
+    for (std::size_t i = 0; i < 48; ++i)
+      EXPECT_EQ(out[h * 48 + i], wanted[(i / 8) * 32 + h * 8 + i % 8]);
+  }
+  const json half =
+      run_json(arrays.command({"--layout", "bhtd", "--type", "float16", "--out-type", "float16"}));
+  EXPECT_EQ(half["q"]["type"], "float16");
+  EXPECT_EQ(half["results"][0]["type"], "float16");
+  EXPECT_NE(run(arrays.command({"--describe"})).out.find("attention on"), std::string::npos);
+}
+
+TEST(Attend, RefusesAndLeavesTheOutputAlone) {
+  const Arrays arrays;
+  arrays.directory.write("out.npy", "old");
+  expect_refused(arrays.command({"--window", "-2,0"}), 1, "window");
+  expect_refused(arrays.command({"--sink", "1,2"}), 1, "sink");
+  expect_refused(arrays.command({"--mask", arrays.directory.file("q.npy")}), 1, "");
+  expect_refused(arrays.command({"--lengths", "1,2"}), 1, "");
+  expect_refused(arrays.command({"--dropout", "1.5"}), 1, "dropout");
+  expect_refused(arrays.command({"--prefix", "x.npy"}), 1, "x.npy: cannot be opened");
+  expect_refused(arrays.command({"--q-offsets", "0,6"}), 2, "come together");
+  expect_refused(arrays.command({"--weights", "w.npy", "--weights-queries", "3"}), 2,
+                 "FIRST:COUNT");
+  formats::write_npy(arrays.directory.file("k.npy"), ConstView(arrays.k.data(), {6, 16}));
+  expect_refused(arrays.command(), 1, "q has 3 axes, k 2");
+  formats::write_npy(arrays.directory.file("k.npy"), ConstView(arrays.k.data(), {3, 4, 8}));
+  expect_refused(arrays.command(), 1, "attention: ");
+  arrays.directory.write("k.npy", "nonsense");
+  expect_refused(arrays.command(), 1, "k.npy: is not a .npy file");
+  EXPECT_EQ(ScratchDirectory::read(arrays.directory.file("out.npy")), "old");
+}
+
+TEST(Bench, ListsItsCasesAndGivesJson) {
+  const Outcome list = run({"bench", "--list", "--filter", "^causal float32"});
+  EXPECT_EQ(list.status, 0);
+  EXPECT_EQ(std::count(list.out.begin(), list.out.end(), '\n'), 6);
+  const json made = run_json(
+      {"bench", "--filter", "causal float32 n=512 d=64", "--seconds", "0.01", "--threads", "1"});
+  for (const char* key : {"cpu", "isa", "threads", "ceilings", "cases"})
+    EXPECT_TRUE(made.contains(key)) << key;
+  for (const char* key : {"float32_gflops", "bfloat16_gflops", "dram_gbps"})
+    EXPECT_TRUE(made["ceilings"].contains(key));
+  ASSERT_EQ(made["cases"].size(), 1u);
+  for (const char* key : {"name", "median_seconds", "rate", "unit", "share", "goal"}) {
+    EXPECT_TRUE(made["cases"][0].contains(key)) << key;
+  }
+  EXPECT_GT(made["cases"][0]["share"].get<double>(), 0.0);
+}
+
+TEST(Table, AlignsWhatIsWide) {
+  EXPECT_EQ(cli::display_width("cat"), 3u);
+  EXPECT_EQ(cli::display_width("中文"), 4u);
+  EXPECT_EQ(cli::display_width("e\u0301"), 1u);
+  EXPECT_EQ(cli::display_width("\x1b[1mcat\x1b[0m"), 3u);
+  EXPECT_EQ(cli::display_width("\xff\xf0"), 2u) << "broken sequences count something and end";
+  EXPECT_EQ(cli::fixed(-0.00001), "0.0000");
+  EXPECT_EQ(cli::fixed(-INFINITY), "-inf");
+  EXPECT_EQ(cli::grouped(1234567), "1,234,567");
+  EXPECT_EQ(cli::grouped(-123), "-123");
+  EXPECT_EQ(cli::printable("a\x1b[2Jb"), "a?[2Jb");
+}
+
+}  // namespace
+}  // namespace polyhead
