@@ -73,7 +73,9 @@ function(polyhead_libraries)
   add_library(polyhead_static STATIC ${objects})
   set_target_properties(polyhead PROPERTIES VERSION ${PROJECT_VERSION}
                         SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-  target_link_options(polyhead PRIVATE -Wl,--no-undefined)
+  if(NOT POLYHEAD_SANITIZE)  # clang's sanitizers are found in the program, not in the library
+    target_link_options(polyhead PRIVATE -Wl,--no-undefined)
+  endif()
   foreach(library polyhead polyhead_static)
     add_library(polyhead::${library} ALIAS ${library})
     set_target_properties(${library} PROPERTIES OUTPUT_NAME polyhead LINKER_LANGUAGE CXX)
