@@ -1,180 +1,137 @@
-// The stages that every call of a layer is made of, on checked arrays.
-#include <cstring>
-
-#include "attention/footprint.hpp"
-#include "attention/schedule.hpp"
-#include "attention/validate.hpp"
+// The steps of a layer, one at a time, and the trace of all of them.
+#include "base/element.hpp"
 #include "base/refuse.hpp"
-#include "layers/heads.hpp"
-#include "layers/layer_state.hpp"
+#include "layers/calls.hpp"
 
-namespace polyhead::inline v0::layers {
+namespace polyhead::inline v0 {
+
+using layers::Columns;
+using layers::Input;
+using layers::Layer;
+using layers::Rows;
+using layers::Scratch;
+using layers::Slab;
+
+void MultiHeadAttention::project(ConstView x, View packed, ConstView positions) const {
+  constexpr const char* kName = "MultiHeadAttention::project";
+  const Layer& layer = *state_;
+  layers::require_self(layer, kName, {});
+  const Input input = layers::input_of(layer, kName, x, {});
+  layers::check_positions(layer, input, positions, x.layout.axes == 2);
+  const Rows to = layers::rows_of(kName, "packed", packed, packed_dim());
+  if (to.batch != input.rows.batch || to.tokens != input.rows.tokens) {
+    base::refuse(kName, "packed has batch ", to.batch, " and tokens ", to.tokens,
+                 ", expected those of x, ", input.rows.batch, " and ", input.rows.tokens);
+  }
+  door::check_writable(kName, door::footprint_of(kName, "packed", packed), nullptr, 0);
+  Scratch scratch;
+  const std::int64_t* const at =
+      layers::positions_of(layer, input, positions, nullptr, scratch.positions);
+  const Slab slab = layers::project(layer, input.rows, Columns::packed, at, scratch);
+  const std::int64_t bytes = element_bytes(layer.activation);
+  for (std::int64_t row = 0; row < to.count(); ++row) {
+    const std::byte* const from = slab.data + row * slab.pitch;
+    for (std::int64_t i = 0; i < to.columns; ++i) {
+      base::store_float32(to.row(row) + i * to.column_stride, to.type,
+                          base::load_float32(from + i * bytes, layer.activation));
+    }
+  }
+}
+
+void MultiHeadAttention::attend(ConstView q, ConstView k, ConstView v, View heads,
+                                const LayerCall& call) const {
+  constexpr const char* kName = "MultiHeadAttention::attend";
+  if (call.positions.given()) {
+    base::refuse(kName, "positions are given, but RoPE belongs to project");
+  }
+  AttentionArguments arguments = layers::arguments_of(*state_, kName, call);
+  arguments.mask =
+      arguments.mask &
+      layers::padding(call.context_lengths.given() ? call.context_lengths : call.lengths,
+                      call.lengths);
+  arguments.q_offsets = arguments.kv_offsets = call.offsets;
+  arguments.q = q;
+  arguments.k = k;
+  arguments.v = v;
+  arguments.out = heads;
+  std::optional<Scratch> own;
+  Scratch& scratch =
+      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  layers::attend(*state_, kName, arguments, scratch);
+}
+
+void MultiHeadAttention::output(ConstView concatenated, View y) const {
+  constexpr const char* kName = "MultiHeadAttention::output";
+  const Layer& layer = *state_;
+  if (layer.o.out() == 0) base::refuse(kName, "the layer has no output projection");
+  const Rows from = layers::rows_of(kName, "concatenated", concatenated, layer.concat_columns());
+  const Rows to = layers::rows_of(kName, "y", y, layer.o.out());
+  if (to.batch != from.batch || to.tokens != from.tokens) {
+    base::refuse(kName, "y has batch ", to.batch, " and tokens ", to.tokens,
+                 ", expected those of concatenated, ", from.batch, " and ", from.tokens);
+  }
+  const door::Footprint input = door::footprint_of(kName, "concatenated", concatenated);
+  door::check_writable(kName, door::footprint_of(kName, "y", y), &input, 1);
+  Scratch scratch;
+  layers::project_out(layer, from, to, scratch);
+}
+
 namespace {
 
-/// Columns [first, first + count) of rows, as rows.
-Rows columns_of(const Rows& rows, std::int64_t first, std::int64_t count) {
-  Rows part = rows;
-  part.data += first * rows.column_stride;
-  part.columns = count;
-  return part;
+/// A row of a checked array, in double.
+std::vector<double> row_of(const Rows& rows, std::int64_t index) {
+  std::vector<double> row(static_cast<std::size_t>(rows.columns));
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    row[i] = base::load_float32(rows.row(index) + static_cast<std::int64_t>(i) * rows.column_stride,
+                                rows.type);
+  }
+  return row;
 }
 
-Rows dense_rows(std::byte* data, ElementType type, const Rows& like, std::int64_t columns,
-                std::int64_t pitch) {
-  return {data,       type,
-          like.batch, like.tokens,
-          columns,    like.tokens * pitch,
-          pitch,      element_bytes(type)};
-}
-
-/// q is x itself, and k and v are x or the context: textbooks begin so.
-void copy_columns(const Engine& engine, const Rows& x, const Rows& to, std::int64_t copies) {
-  const std::int64_t step = x.columns <= 1 ? element_bytes(x.type) : x.column_stride;
-  const std::int64_t bytes = element_bytes(to.type);
-  share_out_rows(engine.crew, x.count(), [&](std::int64_t row, int) {
-    constexpr std::int64_t kPiece = 256;
-    float wide[kPiece];
-    for (std::int64_t i = 0; i < x.columns; i += kPiece) {
-      const std::int64_t n = std::min(kPiece, x.columns - i);
-      engine.gemm->widen_row(wide, x.row(row) + i * step, x.type, step, n);
-      for (std::int64_t copy = 0; copy < copies; ++copy) {
-        engine.gemm->narrow_row(to.row(row) + (copy * x.columns + i) * bytes, wide, to.type, bytes,
-                                n);
+/// The trace of attention's arguments, through the output projection as it was packed.
+RowTrace trace(const Layer& layer, const Input& input, const AttentionArguments& arguments,
+               const ExplainRow& row) {
+  std::vector<float> w, b;
+  ConstView w_o, b_o;
+  if (layer.o.out() > 0) {
+    const std::int64_t out = layer.o.out(), in = layer.o.in();
+    for (std::int64_t o = 0; o < out; ++o) {
+      for (std::int64_t i = 0; i < in; ++i) {
+        w.push_back(layer.engine.gemm->weight(layer.o.weights(), o, i));
       }
     }
-  });
-}
-
-/// The heads among `columns` that are normalised or turned.
-void place_heads(const Layer& layer, Columns columns, Dressing& dressing) {
-  const LayerConfig& c = layer.config;
-  const float* const q_norm = c.qk_norm ? layer.q_norm.data() : nullptr;
-  const float* const k_norm = c.qk_norm ? layer.k_norm.data() : nullptr;
-  if (columns != Columns::kv) dressing.parts[0] = {0, c.q_heads, c.head_dim, q_norm};
-  if (columns != Columns::q) {
-    const std::int64_t first = columns == Columns::packed ? layer.q_columns() : 0;
-    dressing.parts[1] = {first, c.kv_heads, c.head_dim, k_norm};
+    w_o = {w.data(), {out, in}};
+    if (layer.o.bias() != nullptr) b_o = {layer.o.bias(), {out}};
   }
-}
-
-std::int64_t count_of(const Layer& layer, Columns columns) {
-  switch (columns) {
-    case Columns::q:
-      return layer.q_columns();
-    case Columns::kv:
-      return layer.k_columns() + layer.v_columns();
-    default:
-      return layer.packed_columns();
-  }
-}
-
-/// The products, or the copies that stand for them, into float32 or activation rows.
-void fill(const Layer& layer, const Rows& x, Columns columns, const Rows& to, Scratch& scratch,
-          Buffer& prepared) {
-  if (!layer.config.use_projections) {
-    return copy_columns(layer.engine, x, to,
-                        columns == Columns::packed ? 3 : (columns == Columns::kv ? 2 : 1));
-  }
-  const Linear& first = columns == Columns::kv ? layer.kv : layer.q;
-  const Source source = source_of(layer.engine, first, x, prepared);
-  if (columns != Columns::packed) {
-    return multiply(layer.engine, {{&first, source, to}}, scratch.products);
-  }
-  // Both matrices take the same source: their inputs and types are equal.
-  const std::int64_t q = layer.q_columns();
-  multiply(layer.engine,
-           {{&layer.q, source, columns_of(to, 0, q)},
-            {&layer.kv, source, columns_of(to, q, to.columns - q)}},
-           scratch.products);
+  RowTrace result = polyhead::explain(arguments, row, w_o, b_o);
+  const std::int64_t first =
+      input.ragged ? input.offsets[row.batch] : row.batch * input.rows.tokens;
+  result.input = row_of(input.rows, first + row.query);
+  return result;
 }
 
 }  // namespace
 
-Slab project(const Layer& layer, const Rows& x, Columns columns, const std::int64_t* positions,
-             Scratch& scratch, bool context) {
-  const std::int64_t count = count_of(layer, columns);
-  const std::int64_t bytes = element_bytes(layer.activation);
-  Slab slab;
-  slab.pitch = row_pitch(count * bytes);
-  slab.data = (context ? scratch.packed_context : scratch.packed).need(x.count() * slab.pitch);
-  slab.first_k = columns == Columns::packed ? layer.q_columns() : 0;
-  slab.first_v = slab.first_k + layer.k_columns();
-  if (x.count() == 0) return slab;
-
-  // Heads are normalised and turned in float32, before any rounding.
-  const bool narrows = layer.dresses() && layer.activation != ElementType::float32;
-  const std::int64_t wide_pitch = row_pitch(count * 4);
-  std::byte* const wide =
-      narrows ? (context ? scratch.wide_context : scratch.wide).need(x.count() * wide_pitch)
-              : slab.data;
-  const Rows to = narrows ? dense_rows(wide, ElementType::float32, x, count, wide_pitch)
-                          : dense_rows(slab.data, layer.activation, x, count, slab.pitch);
-  fill(layer, x, columns, to, scratch, context ? scratch.prepared_context : scratch.prepared);
-  if (!layer.dresses()) return slab;
-
-  Dressing dressing;
-  dressing.rows = reinterpret_cast<float*>(wide);
-  dressing.pitch = narrows ? wide_pitch : slab.pitch;
-  dressing.count = x.count();
-  dressing.columns = count;
-  dressing.norm_eps = layer.config.norm_eps;
-  dressing.rotation = layer.rotation ? &*layer.rotation : nullptr;
-  dressing.positions = positions;
-  dressing.narrow = narrows ? slab.data : nullptr;
-  dressing.narrow_pitch = slab.pitch;
-  place_heads(layer, columns, dressing);
-  dress(layer.engine, dressing, scratch.dressing);
-  return slab;
+RowTrace MultiHeadAttention::explain(ConstView x, const ExplainRow& row,
+                                     const LayerCall& call) const {
+  constexpr const char* kName = "MultiHeadAttention::explain";
+  const Layer& layer = *state_;
+  layers::require_self(layer, kName, call);
+  const Input input = layers::input_of(layer, kName, x, call);
+  layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
+  Scratch scratch;
+  return trace(layer, input, layers::prepare_self(layer, input, call, scratch), row);
 }
 
-void project_out(const Layer& layer, const Rows& heads, const Rows& y, Scratch& scratch) {
-  if (y.count() == 0) return;
-  const Source source = source_of(layer.engine, layer.o, heads, scratch.prepared_heads);
-  if (y.even()) return multiply(layer.engine, {{&layer.o, source, y}}, scratch.products);
-  // Rows at two distances: through rows at one.
-  const std::int64_t pitch = row_pitch(y.columns * 4);
-  const Rows even =
-      dense_rows(scratch.result.need(y.count() * pitch), ElementType::float32, y, y.columns, pitch);
-  multiply(layer.engine, {{&layer.o, source, even}}, scratch.products);
-  const std::int64_t step = y.columns <= 1 ? element_bytes(y.type) : y.column_stride;
-  share_out_rows(layer.engine.crew, y.count(), [&](std::int64_t row, int) {
-    layer.engine.gemm->narrow_row(y.row(row), reinterpret_cast<const float*>(even.row(row)), y.type,
-                                  step, y.columns);
-  });
+RowTrace MultiHeadAttention::explain(ConstView x, ConstView context, const ExplainRow& row,
+                                     const LayerCall& call) const {
+  constexpr const char* kName = "MultiHeadAttention::explain";
+  const Layer& layer = *state_;
+  const Input input = layers::input_of(layer, kName, x, call);
+  const Rows from = layers::context_of(layer, input, context, call);
+  layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
+  Scratch scratch;
+  return trace(layer, input, layers::prepare_cross(layer, input, from, call, scratch), row);
 }
 
-AttentionArguments arguments_of(const Layer& layer, const char* name, const LayerCall& call) {
-  AttentionArguments arguments;
-  arguments.mask = layer.config.mask & call.mask;
-  arguments.modifiers = layer.config.modifiers;
-  if (call.bias.given()) {
-    if (arguments.modifiers.bias.given()) {
-      base::refuse(name, "bias is given, but the layer's modifiers have one already");
-    }
-    arguments.modifiers.bias = call.bias;
-  }
-  arguments.lse = call.lse;
-  arguments.statistics = call.statistics;
-  return arguments;
-}
-
-void attend(const Layer& layer, const char* name, const AttentionArguments& arguments,
-            Scratch& scratch) {
-  const kernels::AttendCall call = door::resolve(arguments, name);
-  const Engine& engine = layer.engine;
-  const Schedule schedule = make_schedule(call, *engine.backend, engine.crew.workers);
-  const std::size_t bytes = scratch_bytes(call, *engine.backend, engine.crew.workers);
-  run_schedule(call, schedule, *engine.crew.executor,
-               scratch.attention.need(static_cast<std::int64_t>(bytes)));
-}
-
-View heads_view(std::byte* data, ElementType type, const Rows& like, std::int64_t pitch,
-                std::int64_t heads, std::int64_t dim, bool ragged) {
-  const std::int64_t row = pitch / element_bytes(type);
-  if (ragged) return {data, type, {{like.tokens, heads, dim}, {row, dim, std::int64_t{1}}}};
-  return {data,
-          type,
-          {{like.batch, like.tokens, heads, dim}, {like.tokens * row, row, dim, std::int64_t{1}}}};
-}
-
-}  // namespace polyhead::inline v0::layers
+}  // namespace polyhead::inline v0

@@ -1,0 +1,62 @@
+// The arguments of a layer's calls, checked, and what attention is told of them.
+#pragma once
+
+#include <optional>
+
+#include "attention/validate.hpp"
+#include "layers/layer_state.hpp"
+
+namespace polyhead::inline v0::layers {
+
+/// The x of one call: its rows, and how they fall into sequences.
+struct Input {
+  const char* name;
+  Rows rows;
+  bool ragged = false;
+  kernels::Integers offsets;   ///< ragged
+  std::int64_t sequences = 0;  ///< batch, or those between the offsets
+};
+
+/// Checks x and the lengths or offsets of the call.
+Input input_of(const Layer& layer, const char* name, const ConstView& x, const LayerCall& call);
+
+/// Checks the context of cross attention and its lengths.
+Rows context_of(const Layer& layer, const Input& input, const ConstView& context,
+                const LayerCall& call);
+
+/// Checks y against x, itself and the other outputs of the call. Not for overlap with x: x is read
+/// before y is written, unless attention itself writes y, which then checks.
+Rows output_of(const Layer& layer, const Input& input, const View& y, const LayerCall& call);
+
+/// Checks explicit RoPE positions; `two_axes` as x has them.
+void check_positions(const Layer& layer, const Input& input, const ConstView& positions,
+                     bool two_axes);
+
+/// One position a row for RoPE: given, or counted from `starts` (none: 0) in each sequence.
+const std::int64_t* positions_of(const Layer& layer, const Input& input, const ConstView& given,
+                                 const std::int64_t* starts, Buffer& buffer);
+
+/// k and v of this call come from x itself.
+void require_self(const Layer& layer, const char* name, const LayerCall& call);
+
+Mask padding(const ConstView& kv_lengths, const ConstView& q_lengths);
+
+/// The heads of projected rows, as attention takes them.
+void place_q(const Layer& layer, const Slab& slab, const Input& input,
+             AttentionArguments& arguments);
+void place_kv(const Layer& layer, const Slab& slab, const Rows& rows, bool ragged,
+              AttentionArguments& arguments);
+
+/// Steps 1 and 2 of self and cross attention: everything attention takes, but out.
+AttentionArguments prepare_self(const Layer& layer, const Input& input, const LayerCall& call,
+                                Scratch& scratch);
+AttentionArguments prepare_cross(const Layer& layer, const Input& input, const Rows& context,
+                                 const LayerCall& call, Scratch& scratch);
+
+/// Scratch of the call: the caller's workspace, or one for this call.
+template <class State>
+Scratch& scratch_of(State* state, std::optional<Scratch>& own) {
+  return state != nullptr ? *state : own.emplace();
+}
+
+}  // namespace polyhead::inline v0::layers
