@@ -1,6 +1,7 @@
 // polyhead attend: attention over arrays in files.
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -77,24 +78,30 @@ class Attend : public Command {
 };
 
 void Attend::add_options(CLI::App& app) {
-  app.add_option("q", q_, "Queries")->required();
-  app.add_option("k", k_, "Keys")->required();
-  app.add_option("v", v_, "Values")->required();
-  app.add_option("-o,--out", out_, "Where the output goes, a .npy file shaped as q");
-  app.add_option("--layout", layout_,
-                 "Axes: bthd is [batch, tokens, heads, dim], bhtd [batch, heads, tokens, dim]")
-      ->check(CLI::IsMember({"bthd", "bhtd"}));
-  app.add_option("--type", type_,
-                 "Convert q, k and v to this type first: float32, float16 or bfloat16")
-      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
-  app.add_option("--out-type", out_type_,
-                 "Type of the output: float32 or float16 (default: float16 where q's file is)")
-      ->check(CLI::IsMember({"float32", "float16"}));
-  app.add_option("--q-offsets", q_offsets_,
-                 "Ragged batch: where each sequence begins in [tokens, heads, dim], and the end");
-  app.add_option("--kv-offsets", kv_offsets_, "The same for keys and values");
-  app.add_option("--q-start", q_start_,
-                 "Position of each sequence's first query, instead of --align");
+  const auto option = [&](const char* name, std::string& value, const char* type,
+                          const char* text) {
+    return app.add_option(name, value, text)->type_name(type);
+  };
+  const auto one_of = [](std::set<std::string> names) {
+    return CLI::IsMember(std::move(names)).description("");
+  };
+  option("q", q_, "FILE", "Queries")->required();
+  option("k", k_, "FILE", "Keys")->required();
+  option("v", v_, "FILE", "Values")->required();
+  option("-o,--out", out_, "FILE", "Where the output goes: a .npy file with the axes of q");
+  option("--layout", layout_, "bthd|bhtd",
+         "Axes: [batch, tokens, heads, dim] or [batch, heads, tokens, dim]")
+      ->check(one_of({"bthd", "bhtd"}));
+  option("--type", type_, "TYPE", "Convert q, k and v first: float32, float16 or bfloat16")
+      ->check(one_of({"float32", "float16", "bfloat16"}));
+  option("--out-type", out_type_, "TYPE", "float32 or float16 (default: float16 where q's file is)")
+      ->check(one_of({"float32", "float16"}));
+  option(
+      "--q-offsets", q_offsets_, "LIST|FILE",
+      "Ragged batch: where each sequence begins in [tokens, heads, dim], and\nwhere the last ends");
+  option("--kv-offsets", kv_offsets_, "LIST|FILE", "The same for keys and values");
+  option("--q-start", q_start_, "LIST|FILE",
+         "Position of each sequence's first query, instead of --align");
   add_result_options(app);
   call_.add_mask_options(app);
   call_.add_modifier_options(app);
@@ -105,21 +112,18 @@ void Attend::add_options(CLI::App& app) {
 }
 
 void Attend::add_result_options(CLI::App& app) {
-  const char* group = "More results (.npy files)";
-  app.add_option("--lse", lse_, "Logarithm of each row's sum of exp(score)")->group(group);
-  app.add_option("--weights", weights_,
-                 "Exact weights, [heads, queries, keys], with a batch in front where q has one")
-      ->group(group);
-  app.add_option("--weights-heads", weights_heads_, "Of these heads (default: all)")
-      ->group(group)
-      ->needs("--weights");
-  app.add_option("--weights-queries", weights_queries_,
-                 "FIRST:COUNT, of these queries (default: all)")
-      ->group(group)
-      ->needs("--weights");
-  app.add_option("--entropy", entropy_, "Entropy of each row's weights, nats")->group(group);
-  app.add_option("--max-weight", max_weight_, "Largest weight of each row")->group(group);
-  app.add_option("--max-key", max_key_, "The key of the largest weight of each row")->group(group);
+  const auto option = [&](const char* name, std::string& value, const char* type,
+                          const char* text) {
+    app.add_option(name, value, text)->type_name(type)->group("More results (.npy files)");
+  };
+  option("--lse", lse_, "FILE", "Natural logarithm of each row's sum of exp(score)");
+  option("--weights", weights_, "FILE",
+         "Exact weights [heads, queries, keys], with a batch in front where q has one");
+  option("--weights-heads", weights_heads_, "LIST|FILE", "Of these heads (default: all)");
+  option("--weights-queries", weights_queries_, "FIRST:COUNT", "Of these queries (default: all)");
+  option("--entropy", entropy_, "FILE", "Entropy of each row's weights, nats");
+  option("--max-weight", max_weight_, "FILE", "Largest weight of each row");
+  option("--max-key", max_key_, "FILE", "The key of the largest weight of each row");
 }
 
 ConstView Attend::input(const std::string& place, const char* what) {
@@ -297,6 +301,9 @@ void Attend::report(const Console& console, const AttentionArguments& call, cons
 }
 
 void Attend::run(const Console& console) {
+  if (weights_.empty() && !(weights_heads_.empty() && weights_queries_.empty())) {
+    throw UsageError("--weights-heads and --weights-queries need --weights");
+  }
   const Options options = run_.options();
   AttentionArguments call;
   load(call);

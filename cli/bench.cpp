@@ -51,14 +51,20 @@ class Bench : public Command {
 };
 
 void Bench::add_options(CLI::App& app) {
-  app.add_option("--filter", filter_, "Only the cases whose name matches this regular expression");
-  app.add_option("--isa", isa_,
-                 "Instruction set: portable, avx2, avx512, avx512_bf16 (default: the best here)");
+  app.add_option("--filter", filter_, "Only the cases whose name matches this regular expression")
+      ->type_name("REGEX");
+  app.add_option(
+         "--isa", isa_,
+         "portable, avx2, avx512 or avx512_bf16 (default: POLYHEAD_ISA, else\nthe best here)")
+      ->type_name("NAME");
   app.add_option("--threads", threads_,
-                 "Threads of the ceilings and of the cases that take all (default: all)")
-      ->check(CLI::Range(1, 4096));
+                 "Threads of the ceilings, and of the cases that take all of them (default:\n"
+                 "POLYHEAD_THREADS, else all processors)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096).description(""));
   app.add_option("--seconds", seconds_, "Time for each case (default 1)")
-      ->check(CLI::PositiveNumber);
+      ->type_name("S")
+      ->check(CLI::PositiveNumber.description(""));
   app.add_flag("--list", list_, "Print the names of the cases and nothing else");
   app.add_flag("--json", json_, "Print JSON");
   app.footer(kExample);

@@ -32,63 +32,59 @@ Mask window_of(const std::string& text, Align align) {
 }  // namespace
 
 void CallOptions::add_mask_options(CLI::App& app) {
+  const auto option = [&](const char* name, std::string& value, const char* type,
+                          const char* text) {
+    return app.add_option(name, value, text)->type_name(type)->group(kMaskGroup);
+  };
   app.add_flag("--causal", causal_, "A query sees the keys up to its own position")
       ->group(kMaskGroup);
-  app.add_option("--align", align_,
-                 "Where queries stand among the keys: 'end', the last query sees the last key, or "
-                 "'start'; to be "
-                 "stated when there are more keys than queries or fewer")
-      ->check(CLI::IsMember({"start", "end"}))
-      ->group(kMaskGroup);
-  app.add_option("--window", window_,
-                 "LEFT,RIGHT: keys that many positions before and after; -1 is unbounded")
-      ->group(kMaskGroup);
-  app.add_option("--prefix", prefix_,
-                 "Causal, but the first N keys are seen by all; a number, a list or a file")
-      ->group(kMaskGroup);
-  app.add_option("--lengths", lengths_, "Valid keys of each sequence: a list such as 5,7 or a file")
-      ->group(kMaskGroup);
-  app.add_option("--q-lengths", q_lengths_, "Valid queries of each sequence")
-      ->group(kMaskGroup)
-      ->needs("--lengths");
-  app.add_option("--documents", documents_,
-                 "Document id of each key (and query): equal ids see each other")
-      ->group(kMaskGroup);
-  app.add_option("--q-documents", q_documents_,
-                 "Document id of each query, where they differ from the keys'")
-      ->group(kMaskGroup)
-      ->needs("--documents");
-  app.add_option("--mask", mask_,
-                 "Boolean array, true may attend: [query, key], [head, query, key] or [batch, "
-                 "head, query, key], "
-                 "extents of 1 for all alike")
-      ->group(kMaskGroup);
+  option("--align", align_, "start|end",
+         "Where queries stand among the keys: at 'end' the last query sees the last\n"
+         "key; at 'start' the first sees the first. Needed when the lengths differ")
+      ->check(CLI::IsMember({"start", "end"}).description(""));
+  option("--window", window_, "LEFT,RIGHT",
+         "Keys that many positions before and after; -1 is unbounded");
+  option("--prefix", prefix_, "N|FILE", "Causal, but the first N keys are seen by all");
+  option("--lengths", lengths_, "LIST|FILE", "Valid keys of each sequence, such as 5,7");
+  option("--q-lengths", q_lengths_, "LIST|FILE", "Valid queries of each sequence");
+  option("--documents", documents_, "LIST|FILE",
+         "Document id of each key (and query): equal ids see each other");
+  option("--q-documents", q_documents_, "LIST|FILE",
+         "Document id of each query, where they differ from the keys'");
+  option("--mask", mask_, "FILE",
+         "Booleans, true may attend: [query, key], with axes for heads and batch in\n"
+         "front where they differ; extents of 1 are for all alike");
   app.add_flag("--packed-mask", packed_mask_,
                "The mask's rows are bits in bytes (numpy.packbits, bitorder='little')")
-      ->group(kMaskGroup)
-      ->needs("--mask");
+      ->group(kMaskGroup);
 }
 
 void CallOptions::add_modifier_options(CLI::App& app) {
-  app.add_option("--scale", scale_, "Multiplies q.k (default 1/sqrt(head_dim))")
-      ->group(kModifierGroup);
-  app.add_option("--soft-cap", soft_cap_, "cap * tanh(score / cap)")->group(kModifierGroup);
-  app.add_option("--bias", bias_, "Array added to the scores, in the shapes of --mask; -inf hides")
-      ->group(kModifierGroup);
+  const auto option = [&](const char* name, auto& value, const char* type, const char* text) {
+    return app.add_option(name, value, text)->type_name(type)->group(kModifierGroup);
+  };
+  option("--scale", scale_, "X", "Multiplies q.k (default 1/sqrt(head_dim))");
+  option("--soft-cap", soft_cap_, "CAP", "CAP * tanh(score / CAP)");
+  option("--bias", bias_, "FILE", "Added to the scores, in the shapes of --mask; -inf hides");
   app.add_flag("--alibi", alibi_, "Minus slope * distance, slopes by the closed form")
       ->group(kModifierGroup);
-  app.add_option("--alibi-slopes", slopes_,
-                 "The same with slopes of one's own, one a head: a list or a file")
-      ->group(kModifierGroup);
-  app.add_option("--sink", sink_,
-                 "One more logit a head, in the softmax's denominator only: a list or a file")
-      ->group(kModifierGroup);
-  app.add_option("--dropout", dropout_, "Probability of dropping a weight")->group(kModifierGroup);
-  app.add_option("--seed", seed_, "Seed of the dropout")->group(kModifierGroup)->needs("--dropout");
-  app.add_option("--sequence-ids", sequence_ids_,
-                 "Names the sequences to the dropout's random numbers")
-      ->group(kModifierGroup)
-      ->needs("--dropout");
+  option("--alibi-slopes", slopes_, "LIST|FILE", "The same with slopes of one's own, one a head");
+  option("--sink", sink_, "LIST|FILE", "One more logit a head, in the softmax's denominator only");
+  option("--dropout", dropout_, "P", "Probability of dropping a weight");
+  option("--seed", seed_, "N", "Seed of the dropout");
+  option("--sequence-ids", sequence_ids_, "LIST|FILE",
+         "Names the sequences to the dropout's random numbers");
+}
+
+void CallOptions::check_companions() const {
+  const auto needs = [](bool given, bool other, const char* what) {
+    if (given && !other) throw UsageError(what);
+  };
+  needs(!q_lengths_.empty(), !lengths_.empty(), "--q-lengths needs --lengths");
+  needs(!q_documents_.empty(), !documents_.empty(), "--q-documents needs --documents");
+  needs(packed_mask_, !mask_.empty(), "--packed-mask needs --mask");
+  needs(seed_ != 0, dropout_ != 0.0f, "--seed needs --dropout");
+  needs(!sequence_ids_.empty(), dropout_ != 0.0f, "--sequence-ids needs --dropout");
 }
 
 bool CallOptions::modifies() const {
@@ -167,6 +163,7 @@ void CallOptions::apply_modifiers(Modifiers& modifiers, std::int64_t kv_len) {
 }
 
 void CallOptions::apply(AttentionArguments& call) {
+  check_companions();
   kept_.clear();
   call.mask = mask_of(call);
   // Alignment also places ALiBi and dropout, which take it from the mask.
@@ -175,10 +172,13 @@ void CallOptions::apply(AttentionArguments& call) {
 }
 
 void RunOptions::add_options(CLI::App& app) {
-  app.add_option("--isa", isa_,
-                 "Instruction set: portable, avx2, avx512, avx512_bf16 (default: the best here)");
+  app.add_option(
+         "--isa", isa_,
+         "portable, avx2, avx512 or avx512_bf16 (default: POLYHEAD_ISA, else\nthe best here)")
+      ->type_name("NAME");
   app.add_option("--threads", threads_, "Threads (default: POLYHEAD_THREADS, else all processors)")
-      ->check(CLI::PositiveNumber);
+      ->type_name("N")
+      ->check(CLI::PositiveNumber.description(""));
 }
 
 Options RunOptions::options() const {

@@ -27,6 +27,7 @@ class CallOptions {
   bool modifies() const;  ///< anything between scale and softmax
 
  private:
+  void check_companions() const;
   Mask mask_of(const AttentionArguments& call);
   void apply_modifiers(Modifiers& modifiers, std::int64_t kv_len);
   ConstView keep(Array array);

@@ -46,7 +46,7 @@ std::vector<std::unique_ptr<Command>> make_commands() {
 int run_program(const std::vector<std::string>& arguments, const Console& console) {
   CLI::App app("Exact multi-head attention: watch it work, run it on arrays, measure it.",
                "polyhead");
-  app.set_version_flag("--version", "polyhead " POLYHEAD_VERSION);
+  app.set_version_flag("--version", "polyhead " POLYHEAD_VERSION, "Print the version and exit");
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.require_subcommand(1);
   app.footer(kFooter);

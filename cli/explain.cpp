@@ -49,10 +49,9 @@ class Explain : public Command {
   ordered_json exercises(const Options& options) const;
   Array output_projection(std::int64_t in) const;
 
-  std::string example_, q_, k_, v_, tokens_text_, query_, columns_, w_o_;
+  std::string example_, q_, k_, v_, tokens_text_, query_, columns_, w_o_, pruned_;
   std::string order_ = "bthd", w_o_order_ = "out-in";
   std::int64_t heads_ = 0, batch_ = 0;
-  std::vector<std::int64_t> pruned_;
   bool json_ = false, exercises_ = false;
   CallOptions call_;
   RunOptions run_;
@@ -62,35 +61,37 @@ class Explain : public Command {
 };
 
 void Explain::add_options(CLI::App& app) {
-  app.add_option("example", example_,
-                 "JSON file {tokens, q, k, v}: rows of all heads side by side");
-  const char* inputs = "Arrays instead (.npy, or FILE.safetensors:NAME)";
-  app.add_option("--q", q_, "[tokens, model_dim], or with axes for heads and batch")->group(inputs);
-  app.add_option("--k", k_, "the same for keys")->group(inputs);
-  app.add_option("--v", v_, "the same for values")->group(inputs);
-  app.add_option("--layout", order_,
-                 "Axes: bthd is [batch, tokens, heads, dim], bhtd [batch, heads, tokens, dim]")
-      ->check(CLI::IsMember({"bthd", "bhtd"}))
-      ->group(inputs);
-  app.add_option("--batch", batch_, "Which sequence to show")
-      ->check(CLI::NonNegativeNumber)
-      ->group(inputs);
-  app.add_option("--tokens", tokens_text_, "Names of the tokens, separated by commas")
-      ->group(inputs);
-  app.add_option("--heads", heads_, "Cut rows into that many heads (default 1)")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--columns", columns_,
-                 "Columns of each head, e.g. 0-1,2-3; heads may share columns");
-  app.add_option("--query", query_,
-                 "One query row, by its index or its token, with every product written out");
-  app.add_option("--wo", w_o_, "Output projection W_O: .npy, .safetensors:NAME or a JSON matrix");
-  app.add_option("--wo-order", w_o_order_,
-                 "W_O's axes: out-in (as layers keep it) or in-out (as textbooks write it)")
-      ->check(CLI::IsMember({"out-in", "in-out"}));
-  app.add_option("--prune", pruned_, "Also show the output without this head")->delimiter(',');
+  const char* arrays = "Arrays instead (.npy, or FILE.safetensors:NAME)";
+  const auto option = [&](const char* name, auto& value, const char* type, const char* text) {
+    return app.add_option(name, value, text)->type_name(type);
+  };
+  option("example", example_, "FILE.json", "{tokens, q, k, v}: rows of all heads side by side");
+  option("--heads", heads_, "N", "Cut rows into that many heads (default 1)")
+      ->check(CLI::PositiveNumber.description(""));
+  option("--columns", columns_, "LIST",
+         "Columns of each head, e.g. 0-1,2-3; heads may share columns");
+  option("--query", query_, "TOKEN|INDEX", "One query row, with every product written out");
+  option("--wo", w_o_, "FILE", "Output projection W_O: .npy, .safetensors:NAME or a JSON matrix");
+  option("--wo-order", w_o_order_, "out-in|in-out",
+         "W_O's axes: out-in, as layers keep it (default), or in-out, as textbooks\nwrite it")
+      ->check(CLI::IsMember({"out-in", "in-out"}).description(""));
+  option("--prune", pruned_, "LIST", "Also show the output without each of these heads, e.g. 0,1");
   app.add_flag("--exercises", exercises_,
-               "Every case of the textbook at once: 1, 2 and 4 heads, causal, and so on");
+               "Every case of the textbook at once, as JSON: 1, 2 and 4 heads, causal, both\n"
+               "heads on the same columns, an output projection, each head pruned");
   app.add_flag("--json", json_, "Print JSON, every number in full");
+  option("--q", q_, "FILE", "[tokens, model_dim], or with axes for heads and batch")->group(arrays);
+  option("--k", k_, "FILE", "The same for keys")->group(arrays);
+  option("--v", v_, "FILE", "The same for values")->group(arrays);
+  option("--layout", order_, "bthd|bhtd",
+         "Axes: [batch, tokens, heads, dim] or [batch, heads, tokens, dim]")
+      ->check(CLI::IsMember({"bthd", "bhtd"}).description(""))
+      ->group(arrays);
+  option("--batch", batch_, "N", "Which sequence to show (default 0)")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->group(arrays);
+  option("--tokens", tokens_text_, "LIST", "Names of the tokens, separated by commas")
+      ->group(arrays);
   call_.add_mask_options(app);
   call_.add_modifier_options(app);
   run_.add_options(app);
@@ -347,7 +348,9 @@ void Explain::run(const Console& console) {
   Case shown = explain_case(input, call, query, options);
   shown.modified = call_.modifies();
   std::vector<Pruned> pruned;
-  for (const std::int64_t head : pruned_) pruned.push_back(prune(shown, head));
+  for (const std::string& head : split(pruned_)) {
+    pruned.push_back(prune(shown, whole(head, "--prune")));
+  }
   if (json_) {
     ordered_json result;
     result["tokens"] = input.k_tokens;

@@ -91,19 +91,22 @@ TEST(Program, HelpAndVersion) {
 }
 
 TEST(Program, BadUsageIsStatusTwo) {
-  for (const std::vector<std::string>& arguments :
-       std::vector<std::vector<std::string>>{{},
-                                             {"nonsense"},
-                                             {"explain", "--nonsense"},
-                                             {"attend"},
-                                             {"attend", "q.npy"},
-                                             {"explain", "--heads", "x"},
-                                             {"explain", "--heads", "0"},
-                                             {"explain", "--columns", "1-0"},
-                                             {"explain", "--q", "q.npy"},
-                                             {"bench", "--filter", "("},
-                                             {"explain", "--window", "3"},
-                                             {"explain", "--sink", "1,,2"}}) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {},
+           {"nonsense"},
+           {"explain", "--nonsense"},
+           {"attend"},
+           {"attend", "q.npy"},
+           {"explain", "--heads", "x"},
+           {"explain", "--heads", "0"},
+           {"explain", "--columns", "1-0"},
+           {"explain", "--q", "q.npy"},
+           {"bench", "--filter", "("},
+           {"explain", "--window", "3"},
+           {"explain", "--sink", "1,,2"},
+           {"explain", "--prune", "x"},
+           {"explain", "--seed", "1"},
+           {"attend", "q.npy", "k.npy", "v.npy", "--weights-heads", "1"}}) {
     const Outcome made = run(arguments);
     EXPECT_EQ(made.status, cli::kBadUsage) << made.err;
     EXPECT_EQ(made.out, "");
