@@ -131,6 +131,27 @@ void add_patterns(std::vector<Case>& list) {
   }
 }
 
+void add_layers(std::vector<Case>& list) {
+  for (const auto& [rows, dim, goal] :
+       {std::tuple(512, 768, 0.95), std::tuple(512, 4096, 0.91), std::tuple(128, 768, 0.86)}) {
+    Case c;
+    c.name = "projection " + std::to_string(rows) + " x " + std::to_string(dim) + " x " +
+             std::to_string(dim);
+    c.work = Work::projection;
+    c.q_len = rows;
+    c.q_heads = c.kv_heads = dim / 64;
+    c.goal = goal;
+    list.push_back(c);
+  }
+  Case layer = square("layer float32 n=512 model_dim=768", 512, 64, 0.85);
+  layer.work = Work::layer;
+  layer.q_heads = layer.kv_heads = 12;
+  list.push_back(layer);
+  layer.name = "layer bfloat16 n=512 model_dim=768";
+  layer.goal = 0.72;
+  list.push_back(in_bfloat16(layer));
+}
+
 void add_decode(std::vector<Case>& list) {
   // Goals by element type (as in kTypes) and group.
   struct Goal {
@@ -161,6 +182,7 @@ std::vector<Case> make_cases() {
   add_full(list);
   add_causal(list);
   add_patterns(list);
+  add_layers(list);
   add_decode(list);
   return list;
 }

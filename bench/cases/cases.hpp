@@ -17,7 +17,9 @@ enum class Work : std::uint8_t {
   weights,     ///< exact weights of all heads by a second pass
   received,    ///< mass received by each key, by a second pass
   pooled,      ///< a pooled map of 64 x 64 bins a head, by a second pass
+  projection,  ///< the output step of a layer: [q_len, kv_len] times [kv_len, kv_len], weights
                ///< packed
+  layer,       ///< all five steps, model_dim = q_heads * head_dim
 };
 
 enum class Pattern : std::uint8_t { full, causal, window, mask_bytes, mask_bits };

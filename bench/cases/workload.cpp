@@ -144,6 +144,10 @@ std::unique_ptr<Workload> make_workload(const Case& of, Isa isa, Executor& execu
     case Work::pooled:
       workload = std::make_unique<SecondPass>(of, isa, executor);
       break;
+    case Work::projection:
+    case Work::layer:
+      workload = make_layer_workload(of, isa, executor);
+      break;
   }
   workload->run();
   return workload;
