@@ -86,9 +86,17 @@ typedef struct polyhead_view {
   int64_t strides[POLYHEAD_MAX_AXES];
 } polyhead_view;
 
+/* Always inlined, or g++ takes `data`, an array yet to be written, for one that is read. */
+#if defined(__GNUC__)
+#define POLYHEAD_C_INLINE static inline __attribute__((always_inline))
+#else
+#define POLYHEAD_C_INLINE static inline
+#endif
+
 /* A view of `axes` extents; `strides` NULL is dense, last axis fastest. */
-static inline polyhead_view polyhead_make_view(const void* data, int32_t element_type, int32_t axes,
-                                               const int64_t* extents, const int64_t* strides) {
+POLYHEAD_C_INLINE polyhead_view polyhead_make_view(const void* data, int32_t element_type,
+                                                   int32_t axes, const int64_t* extents,
+                                                   const int64_t* strides) {
   polyhead_view view = {sizeof(polyhead_view), NULL, 0, 0, {0}, {0}};
   uint64_t dense = 1; /* unsigned: a product that overflows wraps here and is refused by the call */
   int32_t axis;

@@ -1,0 +1,207 @@
+// The layer behind polyhead_layer_c.h.
+#include "polyhead/layer.h"
+
+#include <memory>
+
+#include "capi/convert_layer.hpp"
+#include "capi/handles.hpp"
+
+using namespace polyhead::capi;
+
+namespace {
+
+polyhead::LayerConfig to_config(const char* call, const polyhead_layer_config& from) {
+  polyhead::LayerConfig to;
+  to.model_dim = from.model_dim;
+  unless_zero(to.q_heads, from.q_heads);
+  to.kv_heads = from.kv_heads;
+  to.head_dim = from.head_dim;
+  to.value_dim = from.value_dim;
+  to.context_dim = from.context_dim;
+  to.use_projections = !to_bool(call, "config.no_projections", from.no_projections);
+  to.qk_norm = to_bool(call, "config.qk_norm", from.qk_norm);
+  unless_zero(to.norm_eps, from.norm_eps);
+  if (from.weight_type != 0)
+    to.weight_type = to_element(call, "config.weight_type", from.weight_type);
+  if (from.rope != nullptr) to.rope = to_rope(call, from.rope);
+  to.mask = to_mask(call, from.mask);
+  return to;
+}
+
+polyhead::LayerWeights to_weights(const char* call, const polyhead_layer_weights* weights) {
+  const polyhead_layer_weights from = read_struct(call, "weights", weights);
+  polyhead::LayerWeights to;
+  to.w_q = to_view(call, "weights.w_q", from.w_q);
+  to.w_k = to_view(call, "weights.w_k", from.w_k);
+  to.w_v = to_view(call, "weights.w_v", from.w_v);
+  to.w_qkv = to_view(call, "weights.w_qkv", from.w_qkv);
+  to.w_o = to_view(call, "weights.w_o", from.w_o);
+  to.b_q = to_view(call, "weights.b_q", from.b_q);
+  to.b_k = to_view(call, "weights.b_k", from.b_k);
+  to.b_v = to_view(call, "weights.b_v", from.b_v);
+  to.b_qkv = to_view(call, "weights.b_qkv", from.b_qkv);
+  to.b_o = to_view(call, "weights.b_o", from.b_o);
+  to.q_norm = to_view(call, "weights.q_norm", from.q_norm);
+  to.k_norm = to_view(call, "weights.k_norm", from.k_norm);
+  return to;
+}
+
+polyhead::LayerCall to_call(const char* name, const polyhead_layer_call* call) {
+  polyhead::LayerCall to;
+  if (call == nullptr) return to;
+  const polyhead_layer_call from = read_struct(name, "call", call);
+  to.mask = to_mask(name, from.mask);
+  to.bias = to_view(name, "call.bias", from.bias);
+  to.lengths = to_view(name, "call.lengths", from.lengths);
+  to.context_lengths = to_view(name, "call.context_lengths", from.context_lengths);
+  to.offsets = to_view(name, "call.offsets", from.offsets);
+  to.positions = to_view(name, "call.positions", from.positions);
+  to.lse = to_view(name, "call.lse", from.lse);
+  to.statistics = to_statistics(name, from.entropy, from.max_weight, from.max_key);
+  if (from.workspace != nullptr) to.workspace = &from.workspace->workspace;
+  return to;
+}
+
+}  // namespace
+
+polyhead_status polyhead_layer_create(const polyhead_layer_config* config,
+                                      const polyhead_layer_weights* weights,
+                                      const polyhead_options* options, polyhead_layer** layer) {
+  constexpr const char* kCall = "polyhead_layer_create";
+  return guarded(kCall, [&] {
+    const polyhead_layer_config from = read_struct(kCall, "config", config);
+    need(kCall, "layer", layer);
+    auto made = std::make_unique<polyhead_layer>(kCall, from.modifiers);
+    polyhead::LayerConfig to = to_config(kCall, from);
+    to.modifiers = made->modifiers.modifiers();
+    made->layer.emplace(to, to_weights(kCall, weights), to_options(kCall, options));
+    *layer = made.release();
+  });
+}
+
+void polyhead_layer_destroy(polyhead_layer* layer) { delete layer; }
+
+polyhead_status polyhead_layer_workspace_create(polyhead_layer_workspace** workspace) {
+  constexpr const char* kCall = "polyhead_layer_workspace_create";
+  return guarded(kCall,
+                 [&] { *need(kCall, "workspace", workspace) = new polyhead_layer_workspace{}; });
+}
+
+void polyhead_layer_workspace_destroy(polyhead_layer_workspace* workspace) { delete workspace; }
+
+polyhead_status polyhead_layer_workspace_bytes(const polyhead_layer_workspace* workspace,
+                                               size_t* bytes) {
+  constexpr const char* kCall = "polyhead_layer_workspace_bytes";
+  return guarded(kCall, [&] {
+    need(kCall, "workspace", workspace);
+    *need(kCall, "bytes", bytes) = workspace->workspace.bytes();
+  });
+}
+
+polyhead_status polyhead_layer_describe(const polyhead_layer* layer, char* text, size_t text_bytes,
+                                        size_t* needed) {
+  constexpr const char* kCall = "polyhead_layer_describe";
+  return guarded(kCall, [&] {
+    copy_text(kCall, need(kCall, "layer", layer)->layer->describe(), text, text_bytes, needed);
+  });
+}
+
+polyhead_status polyhead_layer_forward(const polyhead_layer* layer, const polyhead_view* x,
+                                       const polyhead_view* y, const polyhead_layer_call* call) {
+  constexpr const char* kCall = "polyhead_layer_forward";
+  return guarded(kCall, [&] {
+    need(kCall, "layer", layer)
+        ->layer->forward(to_view(kCall, "x", x), to_view(kCall, "y", y), to_call(kCall, call));
+  });
+}
+
+polyhead_status polyhead_layer_forward_cross(const polyhead_layer* layer, const polyhead_view* x,
+                                             const polyhead_view* context, const polyhead_view* y,
+                                             const polyhead_layer_call* call) {
+  constexpr const char* kCall = "polyhead_layer_forward_cross";
+  return guarded(kCall, [&] {
+    need(kCall, "layer", layer)
+        ->layer->forward(to_view(kCall, "x", x),
+                         polyhead::ConstView(to_view(kCall, "context", context)),
+                         to_view(kCall, "y", y), to_call(kCall, call));
+  });
+}
+
+polyhead_status polyhead_layer_forward_cached(const polyhead_layer* layer, const polyhead_view* x,
+                                              polyhead_kv_cache* cache, const polyhead_view* y,
+                                              const polyhead_layer_call* call) {
+  constexpr const char* kCall = "polyhead_layer_forward_cached";
+  return guarded(kCall, [&] {
+    need(kCall, "layer", layer);
+    need(kCall, "cache", cache);
+    layer->layer->forward(to_view(kCall, "x", x), cache->cache, to_view(kCall, "y", y),
+                          to_call(kCall, call));
+  });
+}
+
+polyhead_status polyhead_layer_cache_create(const polyhead_layer* layer, int64_t batch,
+                                            int64_t capacity, int32_t growing,
+                                            polyhead_kv_cache** cache) {
+  constexpr const char* kCall = "polyhead_layer_cache_create";
+  return guarded(kCall, [&] {
+    need(kCall, "layer", layer);
+    need(kCall, "cache", cache);
+    const bool grows = to_bool(kCall, "growing", growing);
+    *cache = new polyhead_kv_cache{
+        polyhead::KvCache(layer->layer->cache_config(batch, capacity, grows))};
+  });
+}
+
+polyhead_status polyhead_layer_packed_dim(const polyhead_layer* layer, int64_t* packed_dim) {
+  constexpr const char* kCall = "polyhead_layer_packed_dim";
+  return guarded(kCall, [&] {
+    need(kCall, "layer", layer);
+    *need(kCall, "packed_dim", packed_dim) = layer->layer->packed_dim();
+  });
+}
+
+polyhead_status polyhead_layer_project(const polyhead_layer* layer, const polyhead_view* x,
+                                       const polyhead_view* packed,
+                                       const polyhead_view* positions) {
+  constexpr const char* kCall = "polyhead_layer_project";
+  return guarded(kCall, [&] {
+    need(kCall, "layer", layer)
+        ->layer->project(to_view(kCall, "x", x), to_view(kCall, "packed", packed),
+                         to_view(kCall, "positions", positions));
+  });
+}
+
+polyhead_status polyhead_layer_split(const polyhead_layer* layer, const polyhead_view* packed,
+                                     polyhead_view* q, polyhead_view* k, polyhead_view* v) {
+  constexpr const char* kCall = "polyhead_layer_split";
+  return guarded(kCall, [&] {
+    need(kCall, "layer", layer);
+    check_written_view(kCall, "q", need(kCall, "q", q));
+    check_written_view(kCall, "k", need(kCall, "k", k));
+    check_written_view(kCall, "v", need(kCall, "v", v));
+    const polyhead::LayerHeads heads = layer->layer->split(to_view(kCall, "packed", packed));
+    fill_view(q, heads.q);
+    fill_view(k, heads.k);
+    fill_view(v, heads.v);
+  });
+}
+
+polyhead_status polyhead_layer_attend(const polyhead_layer* layer, const polyhead_view* q,
+                                      const polyhead_view* k, const polyhead_view* v,
+                                      const polyhead_view* heads, const polyhead_layer_call* call) {
+  constexpr const char* kCall = "polyhead_layer_attend";
+  return guarded(kCall, [&] {
+    need(kCall, "layer", layer)
+        ->layer->attend(to_view(kCall, "q", q), to_view(kCall, "k", k), to_view(kCall, "v", v),
+                        to_view(kCall, "heads", heads), to_call(kCall, call));
+  });
+}
+
+polyhead_status polyhead_layer_output(const polyhead_layer* layer,
+                                      const polyhead_view* concatenated, const polyhead_view* y) {
+  constexpr const char* kCall = "polyhead_layer_output";
+  return guarded(kCall, [&] {
+    need(kCall, "layer", layer)
+        ->layer->output(to_view(kCall, "concatenated", concatenated), to_view(kCall, "y", y));
+  });
+}
