@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "inspect/validate.hpp"
 #include "polyhead/attention.h"
 #include "polyhead/inspect.h"
 #include "support/tensor.h"
@@ -571,7 +570,7 @@ std::string inspect_message(
   call.v = {}, call.out = {}, call.statistics = {};
   change(call, wanted);
   try {
-    door::resolve_inspect(call, wanted);
+    inspect(call, wanted);
   } catch (const InvalidArgument& error) {
     Tensor poisoned(f32, {2, 4, 2, 5});
     EXPECT_EQ(weights.bytes(), poisoned.bytes());
