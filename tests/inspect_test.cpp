@@ -1,0 +1,270 @@
+// The second pass: exact weights, received mass and pooled maps against the definition and against
+// the forward pass.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "attention/validate.hpp"
+#include "kernels/reference/attend.hpp"
+#include "polyhead/inspect.h"
+#include "support/effort.h"
+#include "support/problem.h"
+
+namespace polyhead::test {
+namespace {
+
+namespace reference = kernels::reference;
+
+constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
+
+/// Every mask and modifier once, types and shapes in turn.
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (int i = 0; i < kMaskKinds + kModifierKinds; ++i) {
+    const std::size_t n = list.size();
+    Case c;
+    c.batch = 2;
+    constexpr std::int64_t kQLens[] = {33, 1, 100}, kKvLens[] = {130, 64, 77};
+    c.q_len = kQLens[n % 3];
+    c.kv_len = kKvLens[n / 3 % 3];
+    c.q_heads = n % 2 == 0 ? 4 : 3;
+    c.kv_heads = n % 2 == 0 ? 2 : 1;
+    c.head_dim = n % 4 == 0 ? 64 : 21;
+    c.value_dim = 10;
+    c.types = kTypes[n % kTypes.size()];
+    c.types.out = f32;
+    c.mask = i < kMaskKinds ? static_cast<MaskKind>(i) : MaskKind::causal_end;
+    c.modifier = i < kMaskKinds ? ModifierKind::none : static_cast<ModifierKind>(i - kMaskKinds);
+    c.layout = static_cast<LayoutKind>(n % kLayoutKinds);
+    c.seed = 50 + n;
+    list.push_back(c);
+  }
+  return list;
+}
+
+/// Scores are of order 1 to 10 and carry at most head_dim roundings on either pass, the LSE the sum
+/// over kv_len of the forward one; a weight is at most 1 (1 / (1 - 0.25) with dropout), so that is
+/// its absolute error too.
+double weight_bound(const Case& c) {
+  return 4.0 / 3.0 * kEpsilon *
+         (4.0 * static_cast<double>(c.head_dim) + static_cast<double>(c.kv_len) / 2 + 32);
+}
+
+struct Maps {
+  Tensor weights, received, pooled;
+  Maps(const Case& c, std::int64_t q_bins, std::int64_t kv_bins)
+      : weights(f32, {c.batch, c.q_heads, c.q_len, c.kv_len}, {1, 0, 2, 3}, 5),
+        received(f32, {c.batch, c.q_heads, c.kv_len}),
+        pooled(f32, {c.batch, c.q_heads, q_bins, kv_bins}) {}
+  InspectArguments arguments() {
+    InspectArguments wanted;
+    wanted.weights = weights.view();
+    wanted.received = received.view();
+    wanted.pooled = pooled.view();
+    return wanted;
+  }
+};
+
+TEST(Inspect, AgreesWithTheReference) {
+  for (const Case& c : cases()) {
+    Problem p(c);
+    const kernels::AttendCall call = door::resolve(p.arguments());
+    const reference::Result exact = reference::attend(call, true);
+    const std::int64_t q_bins = 1 + c.q_len / 9, kv_bins = 7;
+    const std::vector<double> received = reference::received(call, exact.weights);
+    const std::vector<double> pooled = reference::pooled(call, exact.weights, q_bins, kv_bins);
+    for (Isa isa : isas()) {
+      p.run(isa);
+      Maps maps(c, q_bins, kv_bins);
+      inspect(p.arguments(), maps.arguments(), {.isa = isa});
+      const std::string what = std::string(isa_name(isa)) + ": " + describe(c);
+      double worst = 0, worst_received = 0, worst_pooled = 0;
+      std::size_t i = 0;
+      for_each_index(maps.weights.extents(), [&](const Index& at) {
+        const double found = maps.weights.get(at), expected = exact.weights[i++];
+        if (expected == 0.0) {
+          ASSERT_EQ(found, 0.0) << what;
+        } else {
+          worst = std::max(worst, std::isnan(found) ? 1e9 : std::abs(found - expected));
+        }
+      });
+      EXPECT_LE(worst, weight_bound(c)) << what;
+      i = 0;
+      for_each_index(maps.received.extents(), [&](const Index& at) {
+        worst_received = std::max(worst_received, std::abs(maps.received.get(at) - received[i++]));
+        ASSERT_FALSE(std::isnan(maps.received.get(at))) << what;
+      });
+      // Each of q_len terms with its own error, and their sum's roundings.
+      const double rows = static_cast<double>(c.q_len);
+      EXPECT_LE(worst_received, rows * (weight_bound(c) + rows * kEpsilon)) << what;
+      i = 0;
+      for_each_index(maps.pooled.extents(), [&](const Index& at) {
+        worst_pooled = std::max(worst_pooled, std::abs(maps.pooled.get(at) - pooled[i++]));
+        ASSERT_FALSE(std::isnan(maps.pooled.get(at))) << what;
+      });
+      const double bin = 10.0 * (static_cast<double>(c.kv_len) / 7 + 1);
+      EXPECT_LE(worst_pooled, bin * (weight_bound(c) + bin * kEpsilon)) << what;
+    }
+  }
+}
+
+// Weights of a row sum to 1 (less the sink's share), and weights times values are the output.
+TEST(Inspect, WeightsSumToOneAndTimesValuesGiveTheOutput) {
+  for (const Case& c : cases()) {
+    for (Isa isa : isas()) {
+      Problem p(c);
+      p.run(isa);
+      Maps maps(c, 2, 2);
+      inspect(p.arguments(), maps.arguments(), {.isa = isa});
+      const bool bf16_weights =
+          isa == Isa::avx512_bf16 && c.types.q == bf16 && c.types.k == bf16 && c.types.v == bf16;
+      const bool partial = c.modifier == ModifierKind::sink ||
+                           c.modifier == ModifierKind::dropout ||
+                           c.modifier == ModifierKind::everything;
+      const double keys = static_cast<double>(c.kv_len);
+      for (std::int64_t b = 0; b < c.batch; ++b) {
+        for (std::int64_t head = 0; head < c.q_heads; ++head) {
+          for (std::int64_t query = 0; query < c.q_len; ++query) {
+            double total = 0;
+            std::vector<double> sums(static_cast<std::size_t>(c.value_dim));
+            for (std::int64_t key = 0; key < c.kv_len; ++key) {
+              const double w = maps.weights.get({b, head, query, key});
+              total += w;
+              for (std::int64_t d = 0; d < c.value_dim; ++d) {
+                sums[static_cast<std::size_t>(d)] +=
+                    w * p.v.get({b, key, head * c.kv_heads / c.q_heads, d});
+              }
+            }
+            const bool empty = std::isinf(p.lse.get({b, query, head}));
+            // The common error of a row's weights is that of its LSE and scores; see weight_bound.
+            const double tolerance = weight_bound(c) * std::sqrt(keys) + keys * kEpsilon;
+            if (!partial) {
+              ASSERT_NEAR(total, empty ? 0.0 : 1.0, tolerance) << isa_name(isa) << describe(c);
+            }
+            const double rounding = bf16_weights ? 0x1p-7 : 0.0;
+            for (std::int64_t d = 0; d < c.value_dim; ++d) {
+              ASSERT_NEAR(p.out.get({b, query, head, d}), sums[static_cast<std::size_t>(d)],
+                          3.5 * 4 / 3 * (tolerance + rounding))
+                  << isa_name(isa) << describe(c);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Inspect, ChosenHeadsAndQueries) {
+  for (Isa isa : isas()) {
+    for (const Types& types : {kTypes[0], kTypes[1], kTypes[3]}) {
+      Case c;
+      c.batch = 2;
+      c.q_len = 60;
+      c.kv_len = 90;
+      c.q_heads = 6;
+      c.kv_heads = 2;
+      c.types = types;
+      c.mask = MaskKind::window_causal;
+      Problem p(c);
+      p.run(isa);
+      Maps all(c, 2, 2);
+      inspect(p.arguments(), all.arguments(), {.isa = isa});
+      const std::int32_t heads[] = {5, 0, 3, 5};
+      Tensor some(f32, {2, 4, 7, 90});
+      InspectArguments wanted;
+      wanted.weights = some.view();
+      wanted.heads = {heads, {4}};
+      wanted.first_query = 51;
+      inspect(p.arguments(), wanted, {.isa = isa});
+      for_each_index(some.extents(), [&](const Index& at) {
+        ASSERT_EQ(some.get(at), all.weights.get({at[0], heads[at[1]], at[2] + 51, at[3]}))
+            << isa_name(isa);
+      });
+    }
+  }
+}
+
+TEST(Inspect, SameBitsForAnyThreads) {
+  for (Isa isa : isas()) {
+    for (const Types& types : {kTypes[0], kTypes[1]}) {
+      Case c;
+      c.batch = 2;
+      c.q_len = 300;
+      c.kv_len = 310;
+      c.q_heads = 3;
+      c.types = types;
+      c.mask = MaskKind::causal_end;
+      Problem p(c);
+      p.run(isa);
+      Maps one(c, 5, 6);
+      inspect(p.arguments(), one.arguments(), {.isa = isa, .executor = &Executor::serial()});
+      for (int threads = 2; threads <= 5; ++threads) {
+        ThreadPool pool(threads);
+        Maps other(c, 5, 6);
+        inspect(p.arguments(), other.arguments(), {.isa = isa, .executor = &pool});
+        EXPECT_EQ(differing_bits(one.weights, other.weights), 0) << isa_name(isa);
+        EXPECT_EQ(differing_bits(one.received, other.received), 0) << isa_name(isa);
+        EXPECT_EQ(differing_bits(one.pooled, other.pooled), 0) << isa_name(isa);
+      }
+    }
+  }
+}
+
+// The largest weight and its key of the forward pass are those of the weights.
+TEST(Inspect, StatisticsAgreeWithWeights) {
+  for (Isa isa : isas()) {
+    for (const Types& types : kTypes) {
+      Case c;
+      c.q_len = 70;
+      c.kv_len = 200;
+      c.q_heads = 2;
+      c.types = types;
+      c.mask = MaskKind::causal_end;
+      c.statistics = true;
+      Problem p(c);
+      p.run(isa);
+      Maps maps(c, 1, 1);
+      inspect(p.arguments(), maps.arguments(), {.isa = isa});
+      for (std::int64_t head = 0; head < 2; ++head) {
+        for (std::int64_t query = 0; query < c.q_len; ++query) {
+          const Index row = {0, query, head};
+          const std::int64_t key = p.max_key.get_int(row);
+          const double most = p.max_weight.get(row);
+          ASSERT_GE(key, 0);
+          EXPECT_NEAR(maps.weights.get({0, head, query, key}), most, weight_bound(c))
+              << isa_name(isa);
+          for (std::int64_t j = 0; j < c.kv_len; ++j) {
+            ASSERT_LE(maps.weights.get({0, head, query, j}), most + weight_bound(c))
+                << isa_name(isa) << describe(c);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Inspect, ZeroSizes) {
+  for (const auto& [batch, q_len, kv_len] : {std::tuple{0, 3, 4}, {2, 0, 4}, {2, 3, 0}}) {
+    Case c;
+    c.batch = batch;
+    c.q_len = q_len;
+    c.kv_len = kv_len;
+    Problem p(c);
+    p.run(Isa::automatic);
+    Maps maps(c, 2, 3);
+    EXPECT_NO_THROW(inspect(p.arguments(), maps.arguments()));
+    for_each_index(maps.received.extents(),
+                   [&](const Index& at) { EXPECT_EQ(maps.received.get(at), 0.0); });
+    for_each_index(maps.pooled.extents(),
+                   [&](const Index& at) { EXPECT_EQ(maps.pooled.get(at), 0.0); });
+  }
+}
+
+}  // namespace
+}  // namespace polyhead::test

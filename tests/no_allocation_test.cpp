@@ -1,0 +1,123 @@
+// Plan::run allocates nothing, and scratch stays within its promise whatever the lengths.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+#include "polyhead/attention.h"
+#include "support/problem.h"
+
+namespace {
+
+std::atomic<std::int64_t> allocations{0};
+
+void* counted(std::size_t bytes, std::size_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  void* memory =
+      alignment <= alignof(std::max_align_t)
+          ? std::malloc(bytes > 0 ? bytes : 1)
+          : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+// The whole test program counts; only this file looks.
+void* operator new(std::size_t bytes) { return counted(bytes, 1); }
+void* operator new[](std::size_t bytes) { return counted(bytes, 1); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace polyhead::test {
+namespace {
+
+TEST(NoAllocation, InPlanRun) {
+  ThreadPool pool(3);
+  for (Isa isa : isas()) {
+    for (const Types& types : {kTypes[0], kTypes[1], kTypes[2]}) {
+      for (int i = 0; i < kMaskKinds + kModifierKinds; ++i) {
+        for (std::int64_t q_len : {1, 150}) {
+          Case c;
+          c.batch = 2;
+          c.q_len = q_len;
+          c.kv_len = 1500;
+          c.q_heads = 4;
+          c.kv_heads = 2;
+          c.types = types;
+          c.mask = i < kMaskKinds ? static_cast<MaskKind>(i) : MaskKind::none;
+          c.modifier =
+              i < kMaskKinds ? ModifierKind::none : static_cast<ModifierKind>(i - kMaskKinds);
+          c.statistics = i % 2 == 0;
+          if (i % 5 != static_cast<int>(isa) % 5 && q_len != 1)
+            continue;  // making the arrays takes the time
+          Problem p(c);
+          const AttentionArguments arguments = p.arguments();
+          const Plan plan({.batch = 2,
+                           .q_len = q_len,
+                           .kv_len = 1500,
+                           .q_heads = 4,
+                           .kv_heads = 2,
+                           .head_dim = 16,
+                           .value_dim = 16,
+                           .q_type = types.q,
+                           .kv_type = types.k},
+                          {.isa = isa, .executor = &pool});
+          Workspace workspace = plan.make_workspace();
+          plan.run(arguments, workspace);  // the pool's threads start here
+          const std::int64_t before = allocations.load();
+          plan.run(arguments, workspace);
+          EXPECT_EQ(allocations.load() - before, 0) << isa_name(isa) << ": " << describe(c);
+        }
+      }
+    }
+  }
+}
+
+TEST(NoAllocation, ScratchIsBoundedWhateverTheLengths) {
+  ThreadPool pool(4);
+  for (Isa isa : isas()) {
+    for (ElementType type : {f32, f16, bf16}) {
+      for (std::int64_t dim : {1, 64, 128, 256}) {
+        const auto bytes = [&](std::int64_t q_len, std::int64_t kv_len, std::int64_t batch) {
+          const Plan plan({.batch = batch,
+                           .q_len = q_len,
+                           .kv_len = kv_len,
+                           .q_heads = 64,
+                           .kv_heads = 8,
+                           .head_dim = dim,
+                           .value_dim = dim,
+                           .q_type = type,
+                           .kv_type = type},
+                          {.isa = isa, .executor = &pool});
+          return plan.make_workspace().bytes();
+        };
+        const std::size_t largest = bytes(std::int64_t{1} << 40, std::int64_t{1} << 40, 1000000);
+        EXPECT_LE(largest, bytes(4096, 4096, 4)) << "nothing grows with the lengths";
+        // 1 MiB a thread, two partial results each and the running one: a partial holds O and its
+        // rows' state, for up to 4 tiles of 64 lanes.
+        const std::size_t partial = static_cast<std::size_t>(4 * 64 * (dim + 16)) * sizeof(float);
+        EXPECT_LE(largest, 4 * ((std::size_t{1} << 20) + 2 * partial) + partial)
+            << isa_name(isa) << " " << element_name(type) << " " << dim;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace polyhead::test
