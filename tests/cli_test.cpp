@@ -348,6 +348,90 @@ TEST(Attend, LayoutsAndTypes) {
   EXPECT_NE(run(arrays.command({"--describe"})).out.find("attention on"), std::string::npos);
 }
 
+TEST(Attend, FortranOrderDoublesAndTwoAxes) {
+  const Arrays arrays;
+  const auto file = [&](const char* name) { return arrays.directory.file(name); };
+  // q of one head as [tokens, dim] in Fortran order and float64; k and v plain.
+  std::vector<double> q;
+  for (std::size_t d = 0; d < 8; ++d) {
+    for (std::size_t i = 0; i < 6; ++i) q.push_back(arrays.q[i * 8 + d]);
+  }
+  std::string header = "{'descr': '<f8', 'fortran_order': True, 'shape': (6, 8), }\n";
+  std::string bytes("\x93NUMPY\1\0", 8);
+  bytes += static_cast<char>(header.size());
+  bytes += '\0';
+  bytes += header + std::string(reinterpret_cast<const char*>(q.data()), q.size() * sizeof(double));
+  arrays.directory.write("q.npy", bytes);
+  formats::write_npy(file("k.npy"), ConstView(arrays.k.data(), {6, 8}));
+  formats::write_npy(file("v.npy"), ConstView(arrays.v.data(), {6, 8}));
+  EXPECT_EQ(run_json(arrays.command())["results"][0]["shape"], json::array({6, 8}));
+  std::vector<float> wanted(48);
+  AttentionArguments call;
+  call.q = {arrays.q.data(), {1, 6, 1, 8}};
+  call.k = {arrays.k.data(), {1, 6, 1, 8}};
+  call.v = {arrays.v.data(), {1, 6, 1, 8}};
+  call.out = {wanted.data(), {1, 6, 1, 8}};
+  attention(call);
+  EXPECT_EQ(arrays.output(), wanted);
+}
+
+TEST(Attend, RaggedBatches) {
+  const Arrays arrays;
+  EXPECT_EQ(run(arrays.command({"--q-offsets", "0,2,6", "--kv-offsets", "0,3,6", "--causal",
+                                "--align", "end", "--lse", arrays.directory.file("lse.npy")}))
+                .status,
+            0);
+  std::vector<float> wanted(arrays.q.size());
+  const std::vector<std::int64_t> q_offsets{0, 2, 6}, kv_offsets{0, 3, 6};
+  AttentionArguments call;
+  call.q = {arrays.q.data(), {6, 4, 8}};
+  call.k = {arrays.k.data(), {6, 2, 8}};
+  call.v = {arrays.v.data(), {6, 2, 8}};
+  call.out = {wanted.data(), {6, 4, 8}};
+  call.q_offsets = {q_offsets.data(), {3}};
+  call.kv_offsets = {kv_offsets.data(), {3}};
+  call.mask = causal(Align::end);
+  attention(call);
+  EXPECT_EQ(arrays.output(), wanted);
+  EXPECT_EQ(arrays.output("lse.npy").size(), 24u);
+}
+
+TEST(Attend, SafetensorsBfloat16) {
+  const Arrays arrays;
+  std::string header = "{", data;
+  for (const auto& [name, values, heads] :
+       {std::tuple("q", &arrays.q, 4), std::tuple("k", &arrays.k, 2),
+        std::tuple("v", &arrays.v, 2)}) {
+    const std::size_t begin = data.size();
+    for (const float value : *values) {
+      const std::uint16_t bits = to_bfloat16(value).bits;
+      data.append(reinterpret_cast<const char*>(&bits), 2);
+    }
+    header += std::string(begin == 0 ? "" : ",") + "\"" + name +
+              "\":{\"dtype\":\"BF16\",\"shape\":[6," + std::to_string(heads) +
+              ",8],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) +
+              "]}";
+  }
+  header += "}";
+  std::string file;
+  for (int i = 0; i < 8; ++i) file += static_cast<char>(header.size() >> (8 * i) & 0xff);
+  const std::string path = arrays.directory.write("m.safetensors", file + header + data);
+  const std::string out = arrays.directory.file("out.npy");
+  const json summary = run_json({"attend", path + ":q", path + ":k", path + ":v", "-o", out});
+  EXPECT_EQ(summary["q"]["type"], "bfloat16");
+  EXPECT_EQ(summary["results"][0]["type"], "float32");
+  const std::vector<float> brain = arrays.output();
+  EXPECT_EQ(run(arrays.command({"--type", "bfloat16"})).status, 0);
+  EXPECT_EQ(arrays.output(), brain) << "converted on the way in is the same";
+  expect_refused({"attend", path, path, path, "-o", out}, 1, "which tensor?");
+  expect_refused({"attend", path + ":x", path + ":k", path + ":v", "-o", out}, 1,
+                 "has no tensor 'x' (it has 'k', 'q', 'v')");
+  const json shown = run_json(
+      {"explain", "--q", path + ":q", "--k", path + ":k", "--v", path + ":v", "--query", "5"});
+  EXPECT_EQ(shown["heads"].size(), 4u);
+  EXPECT_EQ(shown["heads"][3]["kv_head"], 1);
+}
+
 TEST(Attend, RefusesAndLeavesTheOutputAlone) {
   const Arrays arrays;
   arrays.directory.write("out.npy", "old");
