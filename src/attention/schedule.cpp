@@ -145,9 +145,18 @@ class Run {
   }
 
   void work_freely(int worker) {
-    Cursor cursor(call_, schedule_);
-    for (std::int64_t index; claim(index);)
-      schedule_.kernel->attend(call_, cursor.at(index), scratch(worker), nullptr);
+    Cursor cursor(call_, schedule_), ahead(call_, schedule_);
+    for (std::int64_t index; claim(index);) {
+      WorkItem item = cursor.at(index);
+      if (const std::int64_t guess = index + schedule_.workers; guess < schedule_.items) {
+        const WorkItem next = ahead.at(guess);
+        item.next_batch = next.batch;
+        item.next_kv_head = next.kv_head;
+        item.next_first_row = next.first_row;
+        item.next_rows = next.rows;
+      }
+      schedule_.kernel->attend(call_, item, scratch(worker), nullptr);
+    }
   }
 
   /// Computes partial results in any order and joins them in index order, holding at most one

@@ -151,6 +151,52 @@ struct Scratch {
   State* states;  // per sub-tile: the split's, then the running one
 };
 
+/// What an item fetches while it computes: lines of the next key block first, then its own output
+/// rows and the next item's queries. Prefetching is a hint: it never faults and changes no result.
+class Fetcher {
+ public:
+  /// Lines of `count` tokens from `base` of `heads` heads, in runs of kKeyBlock tokens.
+  void add(const std::byte* base, std::int64_t token, std::int64_t count, std::int64_t head,
+           std::int64_t heads, std::int64_t bytes) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t line = 0; line < bytes; line += kLine) {
+        for (std::int64_t run = 0; run < count; run += kKeyBlock) {
+          if (count_ == kMost) return;
+          streams_[count_++] = {base + h * head + run * token + line, token};
+        }
+      }
+    }
+  }
+  /// Starts on the lines of one block of keys and values.
+  void next_block(Stream k, std::int64_t k_bytes, Stream v, std::int64_t v_bytes) {
+    k_ = k;
+    v_ = v;
+    k_left_ = k_bytes;
+    v_left_ = v_bytes;
+  }
+  /// The next stream to follow for a loop over a whole block, or one that stays at `idle`.
+  Stream take(const std::byte* idle) {
+    if (k_left_ > 0) {
+      k_left_ -= kLine;
+      return {std::exchange(k_.at, k_.at + kLine), k_.stride};
+    }
+    if (v_left_ > 0) {
+      v_left_ -= kLine;
+      return {std::exchange(v_.at, v_.at + kLine), v_.stride};
+    }
+    if (taken_ < count_) return streams_[taken_++];
+    return {idle, 0};
+  }
+
+ private:
+  static constexpr int kMost = 64;
+  static constexpr std::int64_t kLine = 64;
+  Stream k_{}, v_{};
+  std::int64_t k_left_ = 0, v_left_ = 0;
+  int count_ = 0, taken_ = 0;
+  Stream streams_[kMost];
+};
+
 template <class Path>
 struct Prefill {
   static constexpr int kMaxTiles = 4;
@@ -207,6 +253,7 @@ struct Prefill {
   Scratch memory;
   const bool statistics;
   int tile_count;
+  Fetcher fetcher;
 
   Prefill(const AttendCall& c, const WorkItem& i, std::byte* base)
       : call(c),
@@ -225,6 +272,7 @@ struct Prefill {
                      std::byte* partial) {
     Prefill self(call, item, scratch);
     self.place_tiles();
+    self.plan_fetches();
     self.run_splits();
     if (partial)
       self.save(partial);
@@ -243,6 +291,37 @@ struct Prefill {
       running_state(t).reset();
       pack_q(t);
     }
+  }
+
+  void plan_fetches() {
+    const std::int64_t group = call.group();
+    const auto add = [&](const Operand& x, const std::byte* base, std::int64_t kv_head,
+                         std::int64_t first_row, std::int64_t rows, std::int64_t dim) {
+      const std::int64_t token = first_row / group;
+      const std::int64_t tokens = (first_row + rows - 1) / group - token + 1;
+      fetcher.add(base + token * x.token + kv_head * group * x.head, x.token, tokens, x.head, group,
+                  dim * element_bytes(x.type));
+    };
+    add(call.out, sequence.out, item.kv_head, item.first_row, item.rows, call.value_dim);
+    if (item.next_rows == 0) return;
+    const bool same = item.next_batch == item.batch;
+    const Sequence next = same ? sequence : sequence_of(call, item.next_batch);
+    add(call.q, next.q, item.next_kv_head, item.next_first_row, item.next_rows, call.head_dim);
+    if (same && item.next_kv_head == item.kv_head) return;
+    const std::int64_t keys = std::min(kKeyBlock, next.kv_len);
+    fetcher.add(next.k + item.next_kv_head * call.k.head, call.k.token, keys, 0, 1,
+                call.head_dim * element_bytes(call.k.type));
+    fetcher.add(next.v + item.next_kv_head * call.v.head, call.v.token, keys, 0, 1,
+                call.value_dim * element_bytes(call.v.type));
+  }
+
+  /// While the first tile works on a block, the next one comes closer.
+  void fetch_block(std::int64_t block) {
+    if (block >= sequence.kv_len) return;
+    const std::byte* k = sequence.k + item.kv_head * call.k.head + block * call.k.token;
+    const std::byte* v = sequence.v + item.kv_head * call.v.head + block * call.v.token;
+    fetcher.next_block({k, call.k.token}, call.head_dim * element_bytes(call.k.type),
+                       {v, call.v.token}, call.value_dim * element_bytes(call.v.type));
   }
 
   void pack_q(int t) {
@@ -290,6 +369,7 @@ struct Prefill {
         Path::load_keys(rows, call, sequence, item.kv_head, block, keys, memory);
         Path::load_values(rows, call, sequence, item.kv_head, block, keys, memory);
         rows.ready = true;
+        fetch_block(block + kKeyBlock);
       }
       if (!touched[t]) split_state(t).reset();
       attend_block(t, sight, rows, block, keys, !touched[t]);
@@ -599,9 +679,13 @@ struct Prefill {
     const std::int64_t step = Path::steps(part.key_begin), steps = Path::steps(part.key_end) - step;
     const BroadcastOperand at{rows.v.data + d * 4 + step * rows.v.step_bytes, 4, rows.v.step_bytes};
     const float* p = memory.scores + step * kTile + part.first * kLanes;
-    if (part.full)
-      outer_product<typename Path::Dot, kR, kV>(acc, at, p, kTile, steps);
-    else
+    if (part.full) {
+      // A stream has as many lines as a block has keys.
+      const std::byte* idle = reinterpret_cast<const std::byte*>(p);
+      const bool whole = kR > 1 && part.key_end - part.key_begin == kKeyBlock;
+      outer_product<typename Path::Dot, kR, kV, true>(acc, at, p, kTile, steps,
+                                                      whole ? fetcher.take(idle) : Stream{idle, 0});
+    } else
       Path::template weigh_masked<kR, kV>(acc, at, p, sight.masks + part.first, part.key_begin,
                                           steps, rows.finite);
 #pragma GCC unroll 8

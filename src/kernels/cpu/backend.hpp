@@ -21,6 +21,8 @@ struct WorkItem {
   std::int64_t batch = 0, kv_head = 0;
   std::int64_t first_row = 0, rows = 0;
   std::int64_t first_split = 0, end_split = 0;
+  /// A guess at what the worker does next, to fetch its inputs early; next_rows is 0 without one.
+  std::int64_t next_batch = 0, next_kv_head = 0, next_first_row = 0, next_rows = 0;
 };
 
 /// Kernels of one element path. `partial`, where given, receives the unnormalised state of the

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/contract.hpp"
 #include "kernels/cpu/backend.hpp"

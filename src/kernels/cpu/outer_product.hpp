@@ -18,25 +18,18 @@ struct BroadcastOperand {
   std::int64_t row_bytes, step_bytes;
 };
 
-/// Lines that a loop fetches ahead, one a step: what the next phase of the kernel will read.
-struct Prefetch {
-  const std::byte* at = nullptr;
-  std::int64_t stride = 0;
-  std::int64_t left = 0;
-  POLYHEAD_INLINE void step() {
-    if (left > 0) {
-      __builtin_prefetch(at, 0, 2);
-      at += stride;
-      --left;
-    }
-  }
+/// Cache lines that a loop fetches beside its arithmetic, one a step: what a later phase will read.
+struct Stream {
+  const std::byte* at;
+  std::int64_t stride;
 };
 
 /// acc += a b over `steps` steps. b's step s starts at b + s * b_step (floats). One chain of dots
-/// an accumulator, in step order: the bits depend on nothing else.
-template <class Dot, int kR, int kV>
+/// an accumulator, in step order: the bits depend on nothing else. With kFetch, a step also fetches
+/// a line of `stream`.
+template <class Dot, int kR, int kV, bool kFetch = false>
 POLYHEAD_INLINE void outer_product(Simd::V (&acc)[kR][kV], BroadcastOperand a, const float* b,
-                                   std::int64_t b_step, std::int64_t steps) {
+                                   std::int64_t b_step, std::int64_t steps, Stream stream = {}) {
   using V = Simd::V;
   const std::byte* low = a.data;
   const std::byte* high =
@@ -50,6 +43,10 @@ POLYHEAD_INLINE void outer_product(Simd::V (&acc)[kR][kV], BroadcastOperand a, c
       const V x = Simd::broadcast_at(r < 4 ? low + r * a.row_bytes : high + (r - 4) * a.row_bytes);
 #pragma GCC unroll 4
       for (int v = 0; v < kV; ++v) acc[r][v] = Dot::dot(x, operand[v], acc[r][v]);
+    }
+    if constexpr (kFetch) {
+      __builtin_prefetch(stream.at, 0, 2);
+      stream.at += stream.stride;
     }
     low += a.step_bytes;
     high += a.step_bytes;
