@@ -32,7 +32,8 @@ DOORS = {
 OUTSIDE = [
     (re.compile(r"^\w*intrin\.h$|^arm_(neon|sve)\.h$"), ("src/kernels/", "bench/ceilings/")),
     (re.compile(r"^(thread|mutex|shared_mutex|condition_variable|future|barrier|latch|semaphore|pthread\.h)$"),
-     ("src/base/", "src/cache/", "cli/", "tests/", "bench/", "examples/")),
+     ("src/base/", "src/attention/", "src/cache/", "src/layers/", "src/capi/", "cli/", "tests/", "bench/",
+      "examples/")),
     (re.compile(r"^nlohmann/"), ("src/models/", "cli/", "tests/", "bench/")),
     (re.compile(r"^CLI/"), ("cli/",)),
     (re.compile(r"^(gtest|gmock)/"), ("tests/",)),
