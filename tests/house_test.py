@@ -147,6 +147,23 @@ class House(unittest.TestCase):
         undefined = {room: s[1] for room, s in symbols.items()}
         self.assertEqual(symbol_violations(defined, undefined, rooms), [])
 
+    def test_public_headers_export_what_they_declare(self):
+        for header in sorted((ROOT / "include" / "polyhead").glob("*.h")):
+            text = header.read_text()
+            if "namespace polyhead" in text:
+                for half in ("push(default)", "pop"):
+                    self.assertEqual(text.count(f"#pragma GCC visibility {half}\n"), 1, (header.name, half))
+
+    def test_the_shared_library_shows_the_door_alone(self):
+        library = Path(os.environ.get("POLYHEAD_LIBRARY", ROOT / "build" / "libpolyhead.so"))
+        if not library.exists():
+            self.skipTest("no build to read")
+        shown = subprocess.run(["nm", "-DC", "--defined-only", str(library)], check=True,
+                               capture_output=True, text=True).stdout
+        self.assertIn("polyhead::v0::version()", shown)
+        inner = re.findall(r".* [TBDRVW] polyhead::v0::[a-z]\w*::.*", shown)  # door::, kernels::, ...
+        self.assertEqual(inner, [])
+
 
 class HouseFindsWhatIsForbidden(unittest.TestCase):
     ROOMS = read_rooms("polyhead_room(base)\npolyhead_room(kernels KNOWS base)\n"
