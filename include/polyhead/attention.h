@@ -16,7 +16,8 @@
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
-/// Statistics of each softmax row, computed in the same pass. Each view is optional, [batch, q_len, q_heads]
+/// Statistics of each softmax row, computed in the same pass. Each view is optional, [batch, q_len,
+/// q_heads]
 /// ([tokens, q_heads] when ragged). Rows without a visible key give 0, 0 and -1.
 struct RowStatistics {
   View entropy;     ///< float32, nats: -sum w ln w over the keys (a sink's share is not a key)
@@ -26,15 +27,17 @@ struct RowStatistics {
 
 /// One call of attention: what is computed. How it is computed is in Options.
 struct AttentionArguments {
-  ConstView q;    ///< [batch, q_len, q_heads, head_dim]; ragged: [q_tokens, q_heads, head_dim]
-  ConstView k;    ///< [batch, kv_len, kv_heads, head_dim]; ragged: [kv_tokens, kv_heads, head_dim]
-  ConstView v;    ///< [batch, kv_len, kv_heads, value_dim]
-  View out;       ///< [batch, q_len, q_heads, value_dim]
+  ConstView q;  ///< [batch, q_len, q_heads, head_dim]; ragged: [q_tokens, q_heads, head_dim]
+  ConstView k;  ///< [batch, kv_len, kv_heads, head_dim]; ragged: [kv_tokens, kv_heads, head_dim]
+  ConstView v;  ///< [batch, kv_len, kv_heads, value_dim]
+  View out;     ///< [batch, q_len, q_heads, value_dim]
   Mask mask;
   Modifiers modifiers;
-  ConstView q_offsets, kv_offsets;  ///< ragged batch: int32/int64 [batch + 1], ascending from 0; both or neither
-  ConstView q_start;                ///< int32/int64 [batch]: position of each sequence's first query, instead of `align`
-  View lse;                         ///< optional float32 [batch, q_len, q_heads], natural logarithm
+  ConstView q_offsets,
+      kv_offsets;     ///< ragged batch: int32/int64 [batch + 1], ascending from 0; both or neither
+  ConstView q_start;  ///< int32/int64 [batch]: position of each sequence's first query, instead of
+                      ///< `align`
+  View lse;           ///< optional float32 [batch, q_len, q_heads], natural logarithm
   RowStatistics statistics;
 };
 
@@ -42,26 +45,28 @@ struct AttentionArguments {
 struct Options {
   Isa isa = Isa::automatic;
   Executor* executor = nullptr;  ///< null: a pool of `threads`
-  int threads = 0;               ///< 0: Executor::shared(); else at most this many of the executor's tasks at once
+  int threads =
+      0;  ///< 0: Executor::shared(); else at most this many of the executor's tasks at once
 };
 
 /// Scaled dot-product attention: out = softmax(modify(scale * q k^T)) v, for every head.
 ///
-/// Query head h reads KV head h / group, group = q_heads / kv_heads. Element types float32, float16 and bfloat16,
-/// each of q, k, v and out its own. Any strides.
-/// A query that sees no key gets zeros and an LSE of -inf. What is masked is not read into the result: NaN or Inf in a
-/// masked slot of k or v changes no bit. NaN in q or a visible slot reaches exactly the rows that see it.
-/// Same bits for any batching, chunking, strides, thread count (finite inputs, one instruction set and element type).
-/// Accuracy: scores and sums in float32; error bound in docs/numerics.md.
-/// Throws InvalidArgument naming the argument; out is untouched then. An exception of a custom modifier or of the
-/// executor comes out of the call, and out is then unspecified.
-/// Thread-safe. Scratch: at most 1 MiB a thread, never O(q_len * kv_len).
-/// Source: Vaswani et al. 2017, eq. 1; tiling after Dao et al. 2022, alg. 1.
+/// Query head h reads KV head h / group, group = q_heads / kv_heads. Element types float32, float16
+/// and bfloat16, each of q, k, v and out its own. Any strides. A query that sees no key gets zeros
+/// and an LSE of -inf. What is masked is not read into the result: NaN or Inf in a masked slot of k
+/// or v changes no bit. NaN in q or a visible slot reaches exactly the rows that see it. Same bits
+/// for any batching, chunking, strides, thread count (finite inputs, one instruction set and
+/// element type). Accuracy: scores and sums in float32; error bound in docs/numerics.md. Throws
+/// InvalidArgument naming the argument; out is untouched then. An exception of a custom modifier or
+/// of the executor comes out of the call, and out is then unspecified. Thread-safe. Scratch: at
+/// most 1 MiB a thread, never O(q_len * kv_len). Source: Vaswani et al. 2017, eq. 1; tiling after
+/// Dao et al. 2022, alg. 1.
 void attention(const AttentionArguments& arguments, const Options& options = {});
 
 /// The largest sizes a Plan will serve, and its element types.
 struct Limits {
-  std::int64_t batch = 1, q_len = 1, kv_len = 1, q_heads = 1, kv_heads = 1, head_dim = 64, value_dim = 64;
+  std::int64_t batch = 1, q_len = 1, kv_len = 1, q_heads = 1, kv_heads = 1, head_dim = 64,
+               value_dim = 64;
   ElementType q_type = ElementType::float32, kv_type = ElementType::float32;
 };
 
@@ -82,8 +87,9 @@ class Workspace {
   std::unique_ptr<State> state_;
 };
 
-/// Attention prepared once and run often: immutable, shared by any number of threads, each with its own workspace.
-/// A plan serves every size up to its limits, so decoding needs one plan, not one a token.
+/// Attention prepared once and run often: immutable, shared by any number of threads, each with its
+/// own workspace. A plan serves every size up to its limits, so decoding needs one plan, not one a
+/// token.
 class Plan {
  public:
   /// Throws InvalidArgument for impossible limits or an instruction set this machine lacks.
@@ -94,7 +100,8 @@ class Plan {
 
   Workspace make_workspace() const;
 
-  /// Validates as attention() does, and that the sizes are within the limits. Never allocates (unless it throws).
+  /// Validates as attention() does, and that the sizes are within the limits. Never allocates
+  /// (unless it throws).
   void run(const AttentionArguments& arguments, Workspace& workspace) const;
 
   /// One paragraph: kernels, instruction set, tiles, splits, workers and scratch.
@@ -111,10 +118,11 @@ class Plan {
 /// Joins `parts` results over disjoint key sets of the same queries into one:
 ///   lse = ln sum_p exp(lse_p) (+ exp(sink)),   out = sum_p exp(lse_p - lse) out_p.
 ///
-/// outs [parts, batch, tokens, heads, dim], lses float32 [parts, batch, tokens, heads]; out [batch, tokens, heads,
-/// dim], lse [batch, tokens, heads] optional. Partial results exclude the sink; given here (float32 [heads]) it is
-/// counted once. Empty parts (LSE -inf) add nothing, whatever their out holds; all empty gives 0 and -inf.
-/// Throws InvalidArgument. Source: Dao 2023 (FlashAttention-2), section 3.1.
+/// outs [parts, batch, tokens, heads, dim], lses float32 [parts, batch, tokens, heads]; out [batch,
+/// tokens, heads, dim], lse [batch, tokens, heads] optional. Partial results exclude the sink;
+/// given here (float32 [heads]) it is counted once. Empty parts (LSE -inf) add nothing, whatever
+/// their out holds; all empty gives 0 and -inf. Throws InvalidArgument. Source: Dao 2023
+/// (FlashAttention-2), section 3.1.
 struct MergeArguments {
   ConstView outs, lses;
   View out, lse;

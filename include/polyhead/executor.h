@@ -13,9 +13,9 @@ struct Task {
   void operator()(int index) const { call(context, index); }
 };
 
-/// Runs tasks 0 .. count-1, each once, in any order and on any threads, and returns when all are done. The library
-/// never passes more tasks than concurrency(), its tasks never throw, and results do not depend on how they are run.
-/// Adapting a pool takes these two functions.
+/// Runs tasks 0 .. count-1, each once, in any order and on any threads, and returns when all are
+/// done. The library never passes more tasks than concurrency(), its tasks never throw, and results
+/// do not depend on how they are run. Adapting a pool takes these two functions.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -25,13 +25,14 @@ class Executor {
   /// Everything in the caller's thread.
   static Executor& serial();
 
-  /// The library's own pool, shared by all callers and started when first used. Its size is the environment
-  /// variable POLYHEAD_THREADS where set, else the number of processors this process may use.
+  /// The library's own pool, shared by all callers and started when first used. Its size is the
+  /// environment variable POLYHEAD_THREADS where set, else the number of processors this process
+  /// may use.
   static Executor& shared();
 };
 
-/// A small pool of `threads` threads (the caller's among them: threads - 1 are started when first needed).
-/// Runs of several callers at once take turns.
+/// A small pool of `threads` threads (the caller's among them: threads - 1 are started when first
+/// needed). Runs of several callers at once take turns.
 class ThreadPool : public Executor {
  public:
   /// Throws InvalidArgument if threads < 1.

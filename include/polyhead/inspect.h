@@ -1,4 +1,4 @@
-// Looking inside: exact weights and what follows from them, by a second pass over q and k given the LSE.
+// Looking inside: exact weights and what follows from them, by a second pass over q, k and the LSE.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,13 @@
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
-/// What a second pass may compute; each view is optional. The call's mask, modifiers and positions are those of the
-/// forward pass, and so are its q, k and lse (as attention() wrote it). `v` and `out` are not needed.
+/// What a second pass may compute; each view is optional. The call's mask, modifiers and positions
+/// are those of the forward pass, and so are its q, k and lse (as attention() wrote it). `v` and
+/// `out` are not needed.
 struct InspectArguments {
-  /// Exact weights of chosen heads and queries: float32 [batch, heads.size, queries, kv_len] where `heads` lists the
-  /// query heads (int32/int64 [n]; all of them where not given) and the queries are first_query .. + extent of axis 2.
+  /// Exact weights of chosen heads and queries: float32 [batch, heads.size, queries, kv_len] where
+  /// `heads` lists the query heads (int32/int64 [n]; all of them where not given) and the queries
+  /// are first_query .. + extent of axis 2.
   View weights;
   ConstView heads;
   std::int64_t first_query = 0;
@@ -20,19 +22,21 @@ struct InspectArguments {
   /// Mass received by each key, summed over all queries: float32 [batch, q_heads, kv_len].
   View received;
 
-  /// Pooled map: float32 [batch, q_heads, q_bins, kv_bins]. Bin (r, c) holds the sum of the weights of queries
-  /// [r q_len / q_bins, (r+1) q_len / q_bins) on keys [c kv_len / kv_bins, (c+1) kv_len / kv_bins).
+  /// Pooled map: float32 [batch, q_heads, q_bins, kv_bins]. Bin (r, c) holds the sum of the weights
+  /// of queries [r q_len / q_bins, (r+1) q_len / q_bins) on keys [c kv_len / kv_bins, (c+1) kv_len
+  /// / kv_bins).
   View pooled;
 };
 
-/// weights[h, i, j] = exp(score(h, i, j) - lse(h, i)), 0 for hidden pairs and rows without a visible key; dropout,
-/// where the call has it, is applied, so that weights times v equal out.
+/// weights[h, i, j] = exp(score(h, i, j) - lse(h, i)), 0 for hidden pairs and rows without a
+/// visible key; dropout, where the call has it, is applied, so that weights times v equal out.
 ///
-/// `call` gives q, k, mask, modifiers, offsets and lse (float32, written by attention() with the same arguments).
-/// Received mass and pooled maps sum these weights in float32, in query order.
-/// Memory: O(1) a thread beside the outputs. Same bits for any thread count. Throws InvalidArgument.
-/// For ragged calls, pass one sequence at a time.
-void inspect(const AttentionArguments& call, const InspectArguments& wanted, const Options& options = {});
+/// `call` gives q, k, mask, modifiers, offsets and lse (float32, written by attention() with the
+/// same arguments). Received mass and pooled maps sum these weights in float32, in query order.
+/// Memory: O(1) a thread beside the outputs. Same bits for any thread count. Throws
+/// InvalidArgument. For ragged calls, pass one sequence at a time.
+void inspect(const AttentionArguments& call, const InspectArguments& wanted,
+             const Options& options = {});
 
 }  // namespace polyhead::inline v0
 #pragma GCC visibility pop

@@ -7,8 +7,9 @@
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
-/// The instruction sets the CPU kernels are compiled for, from least to most capable. `automatic` takes the most
-/// capable one this processor has, or the one the environment variable POLYHEAD_ISA names
+/// The instruction sets the CPU kernels are compiled for, from least to most capable. `automatic`
+/// takes the most capable one this processor has, or the one the environment variable POLYHEAD_ISA
+/// names
 /// ("portable", "avx2", "avx512", "avx512_bf16"). A forced set that the processor lacks is refused.
 enum class Isa { automatic, portable, avx2, avx512, avx512_bf16 };
 
@@ -21,7 +22,8 @@ Isa isa_from_name(std::string_view name);
 /// Those this processor can run and this build contains, least capable first.
 std::vector<Isa> available_isas();
 
-/// What `isa` stands for on this machine: never `automatic`. Throws InvalidArgument if it cannot run here.
+/// What `isa` stands for on this machine: never `automatic`. Throws InvalidArgument if it cannot
+/// run here.
 Isa resolve_isa(Isa isa);
 
 }  // namespace polyhead::inline v0

@@ -1,4 +1,5 @@
-// Which query may see which key. A Mask is a small value that points to what the caller owns; masks compose with &.
+// Which query may see which key. A Mask is a small value that points to what the caller owns; masks
+// compose with &.
 #pragma once
 
 #include <cstdint>
@@ -9,35 +10,41 @@
 namespace polyhead::inline v0 {
 
 /// Where query i of q_len stands among kv_len keys. With the sequence's valid lengths:
-/// `end`: q_pos = kv_length - q_length + i, the last query sees the last key (FlashAttention, decoding);
-/// `start`: q_pos = i (torch's is_causal).
+/// `end`: q_pos = kv_length - q_length + i, the last query sees the last key (FlashAttention,
+/// decoding); `start`: q_pos = i (torch's is_causal).
 enum class Align : std::uint8_t { unstated, start, end };
 
 /// The pair (query, key) is visible when every part that is given says so.
 struct Mask {
-  bool causal = false;         ///< key at kv_pos <= q_pos, or kv_pos < prefix_length
-  bool windowed = false;       ///< q_pos - left <= kv_pos <= q_pos + right; -1 is unbounded
-  bool conflict = false;       ///< two masks of one kind with different contents were joined: refused at the door
+  bool causal = false;    ///< key at kv_pos <= q_pos, or kv_pos < prefix_length
+  bool windowed = false;  ///< q_pos - left <= kv_pos <= q_pos + right; -1 is unbounded
+  bool conflict =
+      false;  ///< two masks of one kind with different contents were joined: refused at the door
   Align align = Align::unstated;
   std::int64_t left = -1, right = -1;
   std::int64_t prefix_length = 0;   ///< one for all sequences; `prefix_lengths` has one each
   ConstView prefix_lengths;         ///< int32/int64 [batch]
   ConstView kv_lengths, q_lengths;  ///< int32/int64 [batch]: valid tokens of a padded batch
-  ConstView q_documents, kv_documents;  ///< int32/int64 [batch or 1, tokens]: equal ids see each other; ragged: all
-                                        ///< sequences' tokens concatenated, [tokens] or [1, tokens]
-  ConstView visible;  ///< boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend. Ragged: indices within
-                      ///< the sequence, extents at least those of the longest. Bits: key stride 1, others whole bytes
+  ConstView q_documents,
+      kv_documents;   ///< int32/int64 [batch or 1, tokens]: equal ids see each other; ragged: all
+                      ///< sequences' tokens concatenated, [tokens] or [1, tokens]
+  ConstView visible;  ///< boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend.
+                      ///< Ragged: indices within the sequence, extents at least those of the
+                      ///< longest. Bits: key stride 1, others whole bytes
 };
 
-/// Each query sees the keys up to its own position. The alignment must be stated unless q_len equals kv_len.
+/// Each query sees the keys up to its own position. The alignment must be stated unless q_len
+/// equals kv_len.
 Mask causal(Align align = Align::unstated);
 
-/// Each query sees keys q_pos - left .. q_pos + right, itself included; -1 is unbounded. A window of W keys that
-/// ends with the query is window(W - 1, 0). Throws InvalidArgument for values under -1.
+/// Each query sees keys q_pos - left .. q_pos + right, itself included; -1 is unbounded. A window
+/// of W keys that ends with the query is window(W - 1, 0). Throws InvalidArgument for values under
+/// -1.
 Mask window(std::int64_t left, std::int64_t right, Align align = Align::unstated);
 
-/// Padding: sequence b has kv_lengths[b] valid keys and, where given, q_lengths[b] valid queries; rows past them
-/// become zeros with an LSE of -inf, and positions under Align::end count valid tokens only.
+/// Padding: sequence b has kv_lengths[b] valid keys and, where given, q_lengths[b] valid queries;
+/// rows past them become zeros with an LSE of -inf, and positions under Align::end count valid
+/// tokens only.
 Mask lengths(ConstView kv_lengths, ConstView q_lengths = {});
 
 /// Prefix-LM: causal, but the first `length` keys are visible to every query.
@@ -50,8 +57,8 @@ Mask documents(ConstView q_documents, ConstView kv_documents);
 /// Any pattern: [batch|1, heads|1, q_len|1, kv_len], true may attend; bytes or packed bits.
 Mask boolean(ConstView visible);
 
-/// Both must allow the pair. Two parts of one kind: windows intersect; `causal` joins `prefix` and keeps the prefix;
-/// any other pair must be equal or is refused when the mask is used.
+/// Both must allow the pair. Two parts of one kind: windows intersect; `causal` joins `prefix` and
+/// keeps the prefix; any other pair must be equal or is refused when the mask is used.
 Mask operator&(const Mask& a, const Mask& b);
 
 }  // namespace polyhead::inline v0

@@ -21,20 +21,25 @@ struct bfloat16 {
   std::uint16_t bits = 0;
 };
 
-/// What one element of a view is. `boolean` is one byte (0 is false, all else true); `bit` is one bit of a packed
-/// row, lowest bit first.
+/// What one element of a view is. `boolean` is one byte (0 is false, all else true); `bit` is one
+/// bit of a packed row, lowest bit first.
 enum class ElementType : std::uint8_t { float32, float16, bfloat16, int32, int64, boolean, bit };
 
 /// Bytes of one element; 0 for `bit`, which has none of its own.
 constexpr int element_bytes(ElementType type) {
   switch (type) {
     case ElementType::float32:
-    case ElementType::int32: return 4;
+    case ElementType::int32:
+      return 4;
     case ElementType::float16:
-    case ElementType::bfloat16: return 2;
-    case ElementType::int64: return 8;
-    case ElementType::boolean: return 1;
-    case ElementType::bit: return 0;
+    case ElementType::bfloat16:
+      return 2;
+    case ElementType::int64:
+      return 8;
+    case ElementType::boolean:
+      return 1;
+    case ElementType::bit:
+      return 0;
   }
   return 0;
 }
@@ -45,20 +50,28 @@ const char* element_name(ElementType type);
 template <class T>
 constexpr ElementType element_type_of() {
   using U = std::remove_cv_t<T>;
-  if constexpr (std::is_same_v<U, float>) return ElementType::float32;
-  else if constexpr (std::is_same_v<U, float16>) return ElementType::float16;
-  else if constexpr (std::is_same_v<U, bfloat16>) return ElementType::bfloat16;
-  else if constexpr (std::is_same_v<U, bool> || std::is_same_v<U, std::uint8_t>) return ElementType::boolean;
-  else if constexpr (std::is_integral_v<U> && sizeof(U) == 4) return ElementType::int32;
-  else if constexpr (std::is_integral_v<U> && sizeof(U) == 8) return ElementType::int64;
-  else static_assert(sizeof(U) == 0, "polyhead: no element type for this C++ type");
+  if constexpr (std::is_same_v<U, float>)
+    return ElementType::float32;
+  else if constexpr (std::is_same_v<U, float16>)
+    return ElementType::float16;
+  else if constexpr (std::is_same_v<U, bfloat16>)
+    return ElementType::bfloat16;
+  else if constexpr (std::is_same_v<U, bool> || std::is_same_v<U, std::uint8_t>)
+    return ElementType::boolean;
+  else if constexpr (std::is_integral_v<U> && sizeof(U) == 4)
+    return ElementType::int32;
+  else if constexpr (std::is_integral_v<U> && sizeof(U) == 8)
+    return ElementType::int64;
+  else
+    static_assert(sizeof(U) == 0, "polyhead: no element type for this C++ type");
 }
 
 inline constexpr int kMaxAxes = 5;
 
 namespace detail {
 
-/// The part views share: extents and strides of up to kMaxAxes axes, both in elements, copied at construction.
+/// The part views share: extents and strides of up to kMaxAxes axes, both in elements, copied at
+/// construction.
 struct Layout {
   int axes = 0;
   std::array<std::int64_t, kMaxAxes> extents{};
@@ -73,9 +86,11 @@ struct Layout {
     std::int64_t stride = 1;
     for (int axis = axes - 1; axis >= 0; --axis) {
       strides[axis] = stride;
-      // Unsigned: an overflowing product wraps here and is refused at the door, where extents are checked.
-      stride = static_cast<std::int64_t>(static_cast<std::uint64_t>(stride) *
-                                         static_cast<std::uint64_t>(extents[axis] > 0 ? extents[axis] : 1));
+      // Unsigned: an overflowing product wraps here and is refused at the door, where extents are
+      // checked.
+      stride = static_cast<std::int64_t>(
+          static_cast<std::uint64_t>(stride) *
+          static_cast<std::uint64_t>(extents[axis] > 0 ? extents[axis] : 1));
     }
   }
 
@@ -102,9 +117,9 @@ struct Layout {
 
 }  // namespace detail
 
-/// A read-only strided array: pointer, element type, extents and strides (in elements; in bits for `bit`).
-/// Strides default to dense, last axis fastest. Stride 0 broadcasts; the stride of an axis of extent 1 is ignored.
-/// A default-constructed view is "not given". The view owns nothing.
+/// A read-only strided array: pointer, element type, extents and strides (in elements; in bits for
+/// `bit`). Strides default to dense, last axis fastest. Stride 0 broadcasts; the stride of an axis
+/// of extent 1 is ignored. A default-constructed view is "not given". The view owns nothing.
 struct ConstView {
   const void* data = nullptr;
   ElementType type = ElementType::float32;
@@ -115,12 +130,14 @@ struct ConstView {
   constexpr ConstView(const T* pointer, std::initializer_list<I> extents)
       : data(pointer), type(element_type_of<T>()), layout(extents) {}
   template <class T, std::integral I, std::integral J>
-  constexpr ConstView(const T* pointer, std::initializer_list<I> extents, std::initializer_list<J> strides)
+  constexpr ConstView(const T* pointer, std::initializer_list<I> extents,
+                      std::initializer_list<J> strides)
       : data(pointer), type(element_type_of<T>()), layout(extents, strides) {}
   constexpr ConstView(const void* pointer, ElementType element, detail::Layout shape)
       : data(pointer), type(element), layout(shape) {}
 
-  /// Whether the view was given at all. An array of zero elements may have a null pointer and still be given.
+  /// Whether the view was given at all. An array of zero elements may have a null pointer and still
+  /// be given.
   constexpr bool given() const { return data != nullptr || layout.axes > 0; }
 };
 
@@ -146,7 +163,8 @@ struct View {
   constexpr operator ConstView() const { return {data, type, layout}; }
 };
 
-/// Reorders the axes of a [batch, heads, tokens, dim] view into the library's [batch, tokens, heads, dim].
+/// Reorders the axes of a [batch, heads, tokens, dim] view into the library's [batch, tokens,
+/// heads, dim].
 template <class AnyView>
 constexpr AnyView from_batch_heads_tokens_dim(AnyView view) {
   std::swap(view.layout.extents[1], view.layout.extents[2]);

@@ -10,7 +10,8 @@
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
-/// The version of the library that runs; differs from POLYHEAD_VERSION where it was built from other headers.
+/// The version of the library that runs; differs from POLYHEAD_VERSION where it was built from
+/// other headers.
 const char* version();
 
 }  // namespace polyhead::inline v0

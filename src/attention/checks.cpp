@@ -17,30 +17,40 @@ std::string spelled(std::initializer_list<Axis> axes) {
 
 bool accepts(const Axis& axis, std::int64_t extent) {
   switch (axis.rule) {
-    case Axis::exact: return extent == axis.size;
-    case Axis::or_one: return extent == axis.size || extent == 1;
-    case Axis::at_least: return extent >= axis.size;
-    case Axis::at_least_or_one: return extent >= axis.size || extent == 1;
+    case Axis::exact:
+      return extent == axis.size;
+    case Axis::or_one:
+      return extent == axis.size || extent == 1;
+    case Axis::at_least:
+      return extent >= axis.size;
+    case Axis::at_least_or_one:
+      return extent >= axis.size || extent == 1;
   }
   return false;
 }
 
 const char* rule_words(Axis::Rule rule) {
   switch (rule) {
-    case Axis::exact: return "";
-    case Axis::or_one: return " or 1";
-    case Axis::at_least: return " at least";
-    case Axis::at_least_or_one: return " at least, or 1";
+    case Axis::exact:
+      return "";
+    case Axis::or_one:
+      return " or 1";
+    case Axis::at_least:
+      return " at least";
+    case Axis::at_least_or_one:
+      return " at least, or 1";
   }
   return "";
 }
 
 }  // namespace
 
-void check_axes(const char* call, const char* name, const ConstView& view, std::initializer_list<Axis> axes) {
+void check_axes(const char* call, const char* name, const ConstView& view,
+                std::initializer_list<Axis> axes) {
   if (!view.given()) base::refuse(call, name, " is not given, expected ", spelled(axes));
   if (view.layout.too_many_axes || view.layout.axes != static_cast<int>(axes.size())) {
-    base::refuse(call, name, " has ", view.layout.too_many_axes ? "more extents or strides than axes or too many: " : "",
+    base::refuse(call, name, " has ",
+                 view.layout.too_many_axes ? "more extents or strides than axes or too many: " : "",
                  view.layout.axes, " axes, expected ", axes.size(), ": ", spelled(axes));
   }
   int index = 0;
@@ -48,14 +58,16 @@ void check_axes(const char* call, const char* name, const ConstView& view, std::
     const std::int64_t extent = view.layout.extents[index++];
     if (extent < 0) base::refuse(call, name, ": ", axis.name, " (", extent, ") is negative");
     if (!accepts(axis, extent)) {
-      base::refuse(call, name, ": ", axis.name, " is ", extent, ", expected ", axis.size, rule_words(axis.rule));
+      base::refuse(call, name, ": ", axis.name, " is ", extent, ", expected ", axis.size,
+                   rule_words(axis.rule));
     }
   }
 }
 
 void check_floating(const char* call, const char* name, const ConstView& view) {
   if (!base::is_floating(view.type)) {
-    base::refuse(call, name, " is ", element_name(view.type), ", expected float32, float16 or bfloat16");
+    base::refuse(call, name, " is ", element_name(view.type),
+                 ", expected float32, float16 or bfloat16");
   }
 }
 
@@ -67,7 +79,8 @@ void check_integer(const char* call, const char* name, const ConstView& view) {
 
 void check_type(const char* call, const char* name, const ConstView& view, ElementType expected) {
   if (view.type != expected) {
-    base::refuse(call, name, " is ", element_name(view.type), ", expected ", element_name(expected));
+    base::refuse(call, name, " is ", element_name(view.type), ", expected ",
+                 element_name(expected));
   }
 }
 

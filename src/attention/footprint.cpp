@@ -7,8 +7,8 @@
 namespace polyhead::inline v0::door {
 namespace {
 
-// Bytes from the first to the last byte of a view's axes whose stride is no multiple of `period` (all axes for 0), or
-// -1 where that would be more than the period.
+// Bytes from the first to the last byte of a view's axes whose stride is no multiple of `period`
+// (all axes for 0), or -1 where that would be more than the period.
 std::int64_t span_within(const Footprint& view, std::int64_t period) {
   std::int64_t span = view.element;
   for (int axis = 0; axis < view.axes; ++axis) {
@@ -31,9 +31,9 @@ bool disjoint_modulo(const Footprint& a, const Footprint& b, std::int64_t period
   return offset >= b_span && a_span <= period - offset;
 }
 
-// Whether steps d_k with |d_k| < extent_k, not all zero, meet |sum d_k stride_k| < element: then two elements touch.
-// Axes come in descending order of stride, `reach` is what the axes from `axis` on can still add, `budget` bounds the
-// search; running out counts as touching.
+// Whether steps d_k with |d_k| < extent_k, not all zero, meet |sum d_k stride_k| < element: then
+// two elements touch. Axes come in descending order of stride, `reach` is what the axes from `axis`
+// on can still add, `budget` bounds the search; running out counts as touching.
 struct TouchSearch {
   const Footprint& view;
   int order[kMaxAxes];
@@ -74,22 +74,27 @@ Footprint footprint_of(const char* call, const char* name, const ConstView& view
   std::int64_t low = 0, high = print.element;
   for (int axis = 0; axis < layout.axes; ++axis) {
     const std::int64_t extent = layout.extents[axis];
-    if (extent < 0) base::refuse(call, name, ": extent ", extent, " of axis ", axis, " is negative");
-    if (extent > kMaxExtent) base::refuse(call, name, ": extent ", extent, " of axis ", axis, " is more than 2^48");
+    if (extent < 0)
+      base::refuse(call, name, ": extent ", extent, " of axis ", axis, " is negative");
+    if (extent > kMaxExtent)
+      base::refuse(call, name, ": extent ", extent, " of axis ", axis, " is more than 2^48");
     empty = empty || extent == 0;
     if (extent <= 1) continue;
     // A packed row of bits counts as one piece of whole bytes; the door has checked its strides.
     const bool bit_row = bits && axis == layout.axes - 1;
     std::int64_t stride = layout.strides[axis], span = 0;
     bool overflow = false;
-    if (bit_row) span = (extent - 1) / 8;
+    if (bit_row)
+      span = (extent - 1) / 8;
     else {
       if (bits) stride /= 8;
       overflow = __builtin_mul_overflow(stride, print.element, &stride) || stride == INT64_MIN ||
                  __builtin_mul_overflow(stride, extent - 1, &span);
     }
-    overflow = overflow || __builtin_add_overflow(span < 0 ? low : high, span, span < 0 ? &low : &high);
-    if (overflow) base::refuse(call, name, ": extents times strides overflow 64 bits (axis ", axis, ")");
+    overflow =
+        overflow || __builtin_add_overflow(span < 0 ? low : high, span, span < 0 ? &low : &high);
+    if (overflow)
+      base::refuse(call, name, ": extents times strides overflow 64 bits (axis ", axis, ")");
     if (bit_row) continue;
     print.extents[print.axes] = extent;
     print.strides[print.axes++] = stride < 0 ? -stride : stride;

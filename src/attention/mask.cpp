@@ -83,8 +83,10 @@ Mask operator&(const Mask& a, const Mask& b) {
 
   both.causal = a.causal || b.causal;
   both.prefix_lengths = join(a.prefix_lengths, b.prefix_lengths, both.conflict);
-  if (a.prefix_length == 0) both.prefix_length = b.prefix_length;
-  else if (b.prefix_length != 0 && b.prefix_length != a.prefix_length) both.conflict = true;
+  if (a.prefix_length == 0)
+    both.prefix_length = b.prefix_length;
+  else if (b.prefix_length != 0 && b.prefix_length != a.prefix_length)
+    both.conflict = true;
   if (both.prefix_length != 0 && both.prefix_lengths.given()) both.conflict = true;
 
   if (a.windowed && b.windowed) {
@@ -96,8 +98,10 @@ Mask operator&(const Mask& a, const Mask& b) {
     both.right = b.right;
   }
 
-  if (a.align == Align::unstated) both.align = b.align;
-  else if (b.align != Align::unstated && b.align != a.align) both.conflict = true;
+  if (a.align == Align::unstated)
+    both.align = b.align;
+  else if (b.align != Align::unstated && b.align != a.align)
+    both.conflict = true;
 
   both.kv_lengths = join(a.kv_lengths, b.kv_lengths, both.conflict);
   both.q_lengths = join(a.q_lengths, b.q_lengths, both.conflict);

@@ -30,16 +30,19 @@ Operand operand_of(const ConstView& view, int first_axis) {
   for (int axis = first_axis; axis < view.layout.axes; ++axis) {
     strides[axis - first_axis] = door::kernel_stride(view, axis);
   }
-  std::byte* data = const_cast<std::byte*>(static_cast<const std::byte*>(view.data));  // inputs are only read
+  std::byte* data =
+      const_cast<std::byte*>(static_cast<const std::byte*>(view.data));  // inputs are only read
   return {data, view.type, strides[0], strides[1], strides[2], strides[3]};
 }
 
 Merge resolve(const MergeArguments& from) {
-  const std::int64_t* sizes = from.outs.layout.extents.data();  // of missing axes 0, and refused just below
+  const std::int64_t* sizes =
+      from.outs.layout.extents.data();  // of missing axes 0, and refused just below
   Merge merge;
-  merge.parts = sizes[0], merge.batch = sizes[1], merge.tokens = sizes[2], merge.heads = sizes[3], merge.dim = sizes[4];
-  const door::Axis parts{"parts", merge.parts}, batch{"batch", merge.batch}, tokens{"tokens", merge.tokens},
-      heads{"heads", merge.heads}, dim{"dim", merge.dim};
+  merge.parts = sizes[0], merge.batch = sizes[1], merge.tokens = sizes[2], merge.heads = sizes[3],
+  merge.dim = sizes[4];
+  const door::Axis parts{"parts", merge.parts}, batch{"batch", merge.batch},
+      tokens{"tokens", merge.tokens}, heads{"heads", merge.heads}, dim{"dim", merge.dim};
   door::check_axes(kCall, "outs", from.outs, {parts, batch, tokens, heads, dim});
   door::check_axes(kCall, "lses", from.lses, {parts, batch, tokens, heads});
   door::check_axes(kCall, "out", from.out, {batch, tokens, heads, dim});
@@ -57,10 +60,10 @@ Merge resolve(const MergeArguments& from) {
     merge.sink_stride = merge.heads <= 1 ? 0 : from.sink.layout.strides[0];
   }
   std::int64_t rows = 0;
-  if (__builtin_mul_overflow(merge.batch, merge.tokens, &rows) || __builtin_mul_overflow(rows, merge.heads, &rows) ||
-      rows > INT64_MAX / 65536) {
-    base::refuse(kCall, "outs: batch (", merge.batch, ") times tokens (", merge.tokens, ") times heads (", merge.heads,
-                 ") overflow 64 bits");
+  if (__builtin_mul_overflow(merge.batch, merge.tokens, &rows) ||
+      __builtin_mul_overflow(rows, merge.heads, &rows) || rows > INT64_MAX / 65536) {
+    base::refuse(kCall, "outs: batch (", merge.batch, ") times tokens (", merge.tokens,
+                 ") times heads (", merge.heads, ") overflow 64 bits");
   }
   const door::Footprint inputs[] = {door::footprint_of(kCall, "outs", from.outs),
                                     door::footprint_of(kCall, "lses", from.lses),
@@ -83,14 +86,18 @@ Merge resolve(const MergeArguments& from) {
 /// One row: a token of one head of one sequence.
 struct Row {
   std::int64_t batch, token, head;
-  std::int64_t in(const Operand& of) const { return batch * of.batch + token * of.token + head * of.head; }
+  std::int64_t in(const Operand& of) const {
+    return batch * of.batch + token * of.token + head * of.head;
+  }
 };
 
 double part_lse(const Merge& merge, const Row& row, std::int64_t part) {
-  return base::load_float32(merge.lses.data + row.in(merge.lses) + part * merge.lses_part, ElementType::float32);
+  return base::load_float32(merge.lses.data + row.in(merge.lses) + part * merge.lses_part,
+                            ElementType::float32);
 }
 
-// lse = ln sum exp(lse_p), the sink included where there is one; -inf if all parts are empty, NaN if one is NaN.
+// lse = ln sum exp(lse_p), the sink included where there is one; -inf if all parts are empty, NaN
+// if one is NaN.
 double joined_lse(const Merge& merge, const Row& row) {
   double largest = kMinusInfinity;
   for (std::int64_t part = 0; part < merge.parts; ++part) {
@@ -99,20 +106,24 @@ double joined_lse(const Merge& merge, const Row& row) {
     largest = std::max(largest, lse);
   }
   if (largest == kMinusInfinity) return kMinusInfinity;
-  const double sink = merge.sink != nullptr ? merge.sink[row.head * merge.sink_stride] : kMinusInfinity;
+  const double sink =
+      merge.sink != nullptr ? merge.sink[row.head * merge.sink_stride] : kMinusInfinity;
   if (std::isnan(sink)) return sink;
   largest = std::max(largest, sink);
   double total = std::exp(sink - largest);
-  for (std::int64_t part = 0; part < merge.parts; ++part) total += std::exp(part_lse(merge, row, part) - largest);
+  for (std::int64_t part = 0; part < merge.parts; ++part)
+    total += std::exp(part_lse(merge, row, part) - largest);
   return largest + std::log(total);
 }
 
 void merge_row(const Merge& merge, const Row& row) {
   const double lse = joined_lse(merge, row);
   if (merge.lse.data != nullptr) {
-    base::store_float32(merge.lse.data + row.in(merge.lse), ElementType::float32, static_cast<float>(lse));
+    base::store_float32(merge.lse.data + row.in(merge.lse), ElementType::float32,
+                        static_cast<float>(lse));
   }
-  constexpr std::int64_t kDims = 64;  // at a time: the weight of a part is computed once for so many
+  constexpr std::int64_t kDims =
+      64;  // at a time: the weight of a part is computed once for so many
   for (std::int64_t first = 0; first < merge.dim; first += kDims) {
     const std::int64_t count = std::min(kDims, merge.dim - first);
     double sums[kDims] = {};
@@ -122,12 +133,14 @@ void merge_row(const Merge& merge, const Row& row) {
       const double weight = std::exp(own - lse);
       const std::byte* from = merge.outs.data + part * merge.outs_part + row.in(merge.outs);
       for (std::int64_t d = 0; d < count; ++d) {
-        sums[d] += weight * base::load_float32(from + (first + d) * merge.outs.dim, merge.outs.type);
+        sums[d] +=
+            weight * base::load_float32(from + (first + d) * merge.outs.dim, merge.outs.type);
       }
     }
     std::byte* to = merge.out.data + row.in(merge.out);
     for (std::int64_t d = 0; d < count; ++d) {
-      base::store_float32(to + (first + d) * merge.out.dim, merge.out.type, static_cast<float>(sums[d]));
+      base::store_float32(to + (first + d) * merge.out.dim, merge.out.type,
+                          static_cast<float>(sums[d]));
     }
   }
 }
@@ -136,12 +149,14 @@ void merge_row(const Merge& merge, const Row& row) {
 
 void merge_partials(const MergeArguments& arguments, const Options& options) {
   const Merge merge = resolve(arguments);
-  if (options.threads < 0) base::refuse(kCall, "options.threads (", options.threads, ") is negative");
+  if (options.threads < 0)
+    base::refuse(kCall, "options.threads (", options.threads, ") is negative");
   const std::int64_t rows = merge.batch * merge.tokens * merge.heads;
   if (rows == 0) return;
   Executor& executor = options.executor != nullptr ? *options.executor : Executor::shared();
   constexpr std::int64_t kRowsATask = 64;  // fewer are not worth waking a thread for
-  std::int64_t tasks = std::min<std::int64_t>(executor.concurrency(), (rows + kRowsATask - 1) / kRowsATask);
+  std::int64_t tasks =
+      std::min<std::int64_t>(executor.concurrency(), (rows + kRowsATask - 1) / kRowsATask);
   if (options.threads > 0) tasks = std::min<std::int64_t>(tasks, options.threads);
 
   struct Work {
@@ -149,12 +164,14 @@ void merge_partials(const MergeArguments& arguments, const Options& options) {
     std::int64_t rows, tasks;
     void run(std::int64_t task) const {
       for (std::int64_t i = rows * task / tasks; i < rows * (task + 1) / tasks; ++i) {
-        merge_row(merge, {i / merge.heads / merge.tokens, i / merge.heads % merge.tokens, i % merge.heads});
+        merge_row(merge, {i / merge.heads / merge.tokens, i / merge.heads % merge.tokens,
+                          i % merge.heads});
       }
     }
   } work{merge, rows, std::max<std::int64_t>(tasks, 1)};
-  executor.run(static_cast<int>(work.tasks),
-               {[](void* context, int task) { static_cast<const Work*>(context)->run(task); }, &work});
+  executor.run(
+      static_cast<int>(work.tasks),
+      {[](void* context, int task) { static_cast<const Work*>(context)->run(task); }, &work});
 }
 
 }  // namespace polyhead::inline v0

@@ -16,14 +16,17 @@ using kernels::Operand;
 using kernels::PairTable;
 
 std::byte* bytes_of(const ConstView& view) {
-  return const_cast<std::byte*>(static_cast<const std::byte*>(view.data));  // inputs are never written
+  return const_cast<std::byte*>(
+      static_cast<const std::byte*>(view.data));  // inputs are never written
 }
 
 /// One passage through the door, in the order in which the pieces depend on each other.
 class Door {
  public:
   Door(const AttentionArguments& arguments, const char* call_name, Purpose purpose)
-      : from_(arguments), name_(call_name), forward_(purpose == Purpose::forward),
+      : from_(arguments),
+        name_(call_name),
+        forward_(purpose == Purpose::forward),
         ragged_(arguments.q_offsets.given() || arguments.kv_offsets.given()) {}
 
   AttendCall open() {
@@ -54,24 +57,30 @@ class Door {
   }
 
   /// Measures an input and remembers it, so that no output may touch it.
-  void remember(const char* name, const ConstView& view) { inputs_[input_count_++] = footprint_of(name_, name, view); }
+  void remember(const char* name, const ConstView& view) {
+    inputs_[input_count_++] = footprint_of(name_, name, view);
+  }
 
   std::int64_t check_offsets(const char* name, const ConstView& offsets);
-  void check_token_axes(const char* name, const ConstView& view, bool query_side, Axis heads, Axis dim);
+  void check_token_axes(const char* name, const ConstView& view, bool query_side, Axis heads,
+                        Axis dim);
   Operand operand_of(const ConstView& view, bool has_dim) const;
   Integers sequence_integers(const char* name, const ConstView& view);
   PairTable pair_table(const char* name, const ConstView& view, Axis key_axis);
   kernels::DocumentIds document_ids(const char* name, const ConstView& view, std::int64_t tokens);
-  void check_lengths(const char* name, const Integers& lengths, const Integers& offsets, std::int64_t extent) const;
+  void check_lengths(const char* name, const Integers& lengths, const Integers& offsets,
+                     std::int64_t extent) const;
   bool lengths_may_differ() const;
-  Operand row_output(const char* name, const View& view, ElementType type, Footprint* prints, int& count);
+  Operand row_output(const char* name, const View& view, ElementType type, Footprint* prints,
+                     int& count);
 
   const AttentionArguments& from_;
   const char* name_;
   const bool forward_, ragged_;
   std::int64_t q_tokens_ = 0, kv_tokens_ = 0;  // of the q and k views
   AttendCall call_;
-  Footprint inputs_[20];  // q, k, v, 2 offsets, start, 3 lengths, 2 documents, visible, bias, slopes, sink, ids
+  Footprint inputs_[20];  // q, k, v, 2 offsets, start, 3 lengths, 2 documents, visible, bias,
+                          // slopes, sink, ids
   int input_count_ = 0;
 };
 
@@ -79,7 +88,8 @@ class Door {
 std::int64_t Door::check_offsets(const char* name, const ConstView& offsets) {
   check_integer(name_, name, offsets);
   if (offsets.layout.too_many_axes || offsets.layout.axes != 1 || offsets.layout.extents[0] < 1) {
-    refuse(name, " has ", offsets.layout.axes, " axes, expected one of batch + 1 entries, at least 1");
+    refuse(name, " has ", offsets.layout.axes,
+           " axes, expected one of batch + 1 entries, at least 1");
   }
   remember(name, offsets);
   const Integers at = integers_of(offsets);
@@ -87,7 +97,9 @@ std::int64_t Door::check_offsets(const char* name, const ConstView& offsets) {
   if (at[0] != 0) refuse(name, "[0] is ", at[0], ", expected 0");
   std::int64_t longest = 0;
   for (std::int64_t b = 0; b < batch; ++b) {
-    if (at[b + 1] < at[b]) refuse(name, "[", b + 1, "] (", at[b + 1], ") is less than the entry before it (", at[b], ")");
+    if (at[b + 1] < at[b])
+      refuse(name, "[", b + 1, "] (", at[b + 1], ") is less than the entry before it (", at[b],
+             ")");
     longest = std::max(longest, at[b + 1] - at[b]);
   }
   return longest;
@@ -95,42 +107,49 @@ std::int64_t Door::check_offsets(const char* name, const ConstView& offsets) {
 
 void Door::take_offsets() {
   if (!ragged_) return;
-  if (!from_.kv_offsets.given()) refuse("q_offsets is given without kv_offsets, expected both or neither");
-  if (!from_.q_offsets.given()) refuse("kv_offsets is given without q_offsets, expected both or neither");
+  if (!from_.kv_offsets.given())
+    refuse("q_offsets is given without kv_offsets, expected both or neither");
+  if (!from_.q_offsets.given())
+    refuse("kv_offsets is given without q_offsets, expected both or neither");
   call_.q_len = check_offsets("q_offsets", from_.q_offsets);
   call_.kv_len = check_offsets("kv_offsets", from_.kv_offsets);
   call_.batch = from_.q_offsets.layout.extents[0] - 1;
   const std::int64_t kv_batch = from_.kv_offsets.layout.extents[0] - 1;
   if (kv_batch != call_.batch) {
-    refuse("kv_offsets has ", kv_batch + 1, " entries, expected ", call_.batch + 1, " as q_offsets");
+    refuse("kv_offsets has ", kv_batch + 1, " entries, expected ", call_.batch + 1,
+           " as q_offsets");
   }
   call_.q_offsets = integers_of(from_.q_offsets);
   call_.kv_offsets = integers_of(from_.kv_offsets);
 }
 
 // Axes [batch, tokens, heads, dim], or [tokens, heads, dim] when ragged.
-void Door::check_token_axes(const char* name, const ConstView& view, bool query_side, Axis heads, Axis dim) {
+void Door::check_token_axes(const char* name, const ConstView& view, bool query_side, Axis heads,
+                            Axis dim) {
   const std::int64_t tokens = query_side ? q_tokens_ : kv_tokens_;
   if (ragged_) {
     check_axes(name_, name, view, {{query_side ? "q_tokens" : "kv_tokens", tokens}, heads, dim});
   } else {
-    check_axes(name_, name, view, {{"batch", call_.batch}, {query_side ? "q_len" : "kv_len", tokens}, heads, dim});
+    check_axes(name_, name, view,
+               {{"batch", call_.batch}, {query_side ? "q_len" : "kv_len", tokens}, heads, dim});
   }
   check_floating(name_, name, view);
 }
 
 Operand Door::operand_of(const ConstView& view, bool has_dim) const {
-  if (view.data == nullptr) return {nullptr, view.type};  // no elements: offsets from null would be undefined
+  if (view.data == nullptr)
+    return {nullptr, view.type};  // no elements: offsets from null would be undefined
   const int token = ragged_ ? 0 : 1;
-  Operand operand{bytes_of(view), view.type, 0, kernel_stride(view, token), kernel_stride(view, token + 1), 0};
+  Operand operand{
+      bytes_of(view), view.type, 0, kernel_stride(view, token), kernel_stride(view, token + 1), 0};
   if (!ragged_) operand.batch = kernel_stride(view, 0);
   if (has_dim) operand.dim = kernel_stride(view, token + 2);
   return operand;
 }
 
 void Door::take_tensors() {
-  // q gives batch, q_len, q_heads and head_dim, k gives kv_len and kv_heads, v gives value_dim. Missing axes read as
-  // extents of 0 here and are refused just below.
+  // q gives batch, q_len, q_heads and head_dim, k gives kv_len and kv_heads, v gives value_dim.
+  // Missing axes read as extents of 0 here and are refused just below.
   const int token = ragged_ ? 0 : 1;
   const auto extent = [](const ConstView& view, int axis) { return view.layout.extents[axis]; };
   if (!ragged_) call_.batch = extent(from_.q, 0);
@@ -149,8 +168,10 @@ void Door::take_tensors() {
   call_.q = operand_of(from_.q, true);
   call_.k = operand_of(from_.k, true);
   if (forward_) {
-    check_token_axes("v", from_.v, false, {"kv_heads", call_.kv_heads}, {"value_dim", call_.value_dim});
-    check_token_axes("out", from_.out, true, {"q_heads", call_.q_heads}, {"value_dim", call_.value_dim});
+    check_token_axes("v", from_.v, false, {"kv_heads", call_.kv_heads},
+                     {"value_dim", call_.value_dim});
+    check_token_axes("out", from_.out, true, {"q_heads", call_.q_heads},
+                     {"value_dim", call_.value_dim});
     remember("v", from_.v);
     call_.v = operand_of(from_.v, true);
     call_.out = operand_of(from_.out, true);
@@ -162,14 +183,18 @@ void Door::take_tensors() {
   }
   std::int64_t rows = 0;
   if (__builtin_mul_overflow(call_.batch, std::max(q_tokens_, kv_tokens_), &rows) ||
-      __builtin_mul_overflow(rows, std::max(call_.q_heads, call_.kv_heads), &rows) || rows > INT64_MAX / kMaxDim) {
-    refuse("batch (", call_.batch, ") times tokens (", std::max(q_tokens_, kv_tokens_), ") times heads overflow 64 bits");
+      __builtin_mul_overflow(rows, std::max(call_.q_heads, call_.kv_heads), &rows) ||
+      rows > INT64_MAX / kMaxDim) {
+    refuse("batch (", call_.batch, ") times tokens (", std::max(q_tokens_, kv_tokens_),
+           ") times heads overflow 64 bits");
   }
   if (call_.q_heads == 0) call_.kv_heads = 0;  // nothing to compute; group() stays defined
   if (!ragged_) return;
   const std::int64_t q_end = call_.q_offsets[call_.batch], kv_end = call_.kv_offsets[call_.batch];
-  if (q_end > q_tokens_) refuse("q_offsets ends at ", q_end, ", beyond the ", q_tokens_, " tokens of q");
-  if (kv_end > kv_tokens_) refuse("kv_offsets ends at ", kv_end, ", beyond the ", kv_tokens_, " tokens of k");
+  if (q_end > q_tokens_)
+    refuse("q_offsets ends at ", q_end, ", beyond the ", q_tokens_, " tokens of q");
+  if (kv_end > kv_tokens_)
+    refuse("kv_offsets ends at ", kv_end, ", beyond the ", kv_tokens_, " tokens of k");
 }
 
 // Integers [batch], one a sequence.
@@ -181,11 +206,13 @@ Integers Door::sequence_integers(const char* name, const ConstView& view) {
   return integers_of(view);
 }
 
-void Door::check_lengths(const char* name, const Integers& lengths, const Integers& offsets, std::int64_t extent) const {
+void Door::check_lengths(const char* name, const Integers& lengths, const Integers& offsets,
+                         std::int64_t extent) const {
   if (!lengths.given()) return;
   for (std::int64_t b = 0; b < call_.batch; ++b) {
     const std::int64_t tokens = offsets.given() ? offsets[b + 1] - offsets[b] : extent;
-    if (lengths[b] < 0 || lengths[b] > tokens) refuse(name, "[", b, "] (", lengths[b], ") is not within 0 .. ", tokens);
+    if (lengths[b] < 0 || lengths[b] > tokens)
+      refuse(name, "[", b, "] (", lengths[b], ") is not within 0 .. ", tokens);
   }
 }
 
@@ -196,35 +223,45 @@ void Door::take_lengths() {
   check_lengths("mask.q_lengths", call_.q_lengths, call_.q_offsets, call_.q_len);
 }
 
-// Pairs [batch|1, q_heads|1, q_len|1, key axis]; when ragged at least as long as the longest sequence.
+// Pairs [batch|1, q_heads|1, q_len|1, key axis]; when ragged at least as long as the longest
+// sequence.
 PairTable Door::pair_table(const char* name, const ConstView& view, Axis key_axis) {
   const Axis::Rule query_rule = ragged_ ? Axis::at_least_or_one : Axis::or_one;
   check_axes(name_, name, view,
-             {{"batch", call_.batch, Axis::or_one}, {"q_heads", call_.q_heads, Axis::or_one},
-              {"q_len", call_.q_len, query_rule}, key_axis});
+             {{"batch", call_.batch, Axis::or_one},
+              {"q_heads", call_.q_heads, Axis::or_one},
+              {"q_len", call_.q_len, query_rule},
+              key_axis});
   if (view.type == ElementType::bit) {
     if (view.layout.extents[3] > 1 && view.layout.strides[3] != 1) {
       refuse(name, ": stride of the key axis is ", view.layout.strides[3], " bits, expected 1");
     }
     for (int axis = 0; axis < 3; ++axis) {
       if (view.layout.extents[axis] > 1 && view.layout.strides[axis] % 8 != 0) {
-        refuse(name, ": stride of axis ", axis, " is ", view.layout.strides[axis], " bits, expected whole bytes");
+        refuse(name, ": stride of axis ", axis, " is ", view.layout.strides[axis],
+               " bits, expected whole bytes");
       }
     }
   }
   remember(name, view);
-  return {bytes_of(view), view.type, kernel_stride(view, 0), kernel_stride(view, 1), kernel_stride(view, 2),
-          kernel_stride(view, 3)};
+  return {bytes_of(view),         view.type,
+          kernel_stride(view, 0), kernel_stride(view, 1),
+          kernel_stride(view, 2), kernel_stride(view, 3)};
 }
 
 // Ids [batch|1, tokens], also [tokens] when ragged.
-kernels::DocumentIds Door::document_ids(const char* name, const ConstView& view, std::int64_t tokens) {
+kernels::DocumentIds Door::document_ids(const char* name, const ConstView& view,
+                                        std::int64_t tokens) {
   const bool flat = ragged_ && view.layout.axes == 1;
-  if (flat) check_axes(name_, name, view, {{"tokens", tokens}});
-  else check_axes(name_, name, view, {{"batch", ragged_ ? 1 : call_.batch, Axis::or_one}, {"tokens", tokens}});
+  if (flat)
+    check_axes(name_, name, view, {{"tokens", tokens}});
+  else
+    check_axes(name_, name, view,
+               {{"batch", ragged_ ? 1 : call_.batch, Axis::or_one}, {"tokens", tokens}});
   check_integer(name_, name, view);
   remember(name, view);
-  return {bytes_of(view), view.type, flat ? 0 : kernel_stride(view, 0), kernel_stride(view, flat ? 0 : 1)};
+  return {bytes_of(view), view.type, flat ? 0 : kernel_stride(view, 0),
+          kernel_stride(view, flat ? 0 : 1)};
 }
 
 void Door::take_mask() {
@@ -247,7 +284,8 @@ void Door::take_mask() {
   spec.prefix_length = mask.prefix_length;
   spec.prefix_lengths = sequence_integers("mask.prefix_lengths", mask.prefix_lengths);
   for (std::int64_t b = 0; spec.prefix_lengths.given() && b < call_.batch; ++b) {
-    if (spec.prefix_lengths[b] < 0) refuse("mask.prefix_lengths[", b, "] (", spec.prefix_lengths[b], ") is negative");
+    if (spec.prefix_lengths[b] < 0)
+      refuse("mask.prefix_lengths[", b, "] (", spec.prefix_lengths[b], ") is negative");
   }
   if (mask.q_documents.given() || mask.kv_documents.given()) {
     spec.q_documents = document_ids("mask.q_documents", mask.q_documents, q_tokens_);
@@ -289,32 +327,37 @@ void Door::take_positions() {
     call_.q_start = starts;
     return;
   }
-  const char* needs = call_.mask.causal                                ? "a causal mask"
+  const char* needs = call_.mask.causal                               ? "a causal mask"
                       : call_.mask.left >= 0 || call_.mask.right >= 0 ? "a window"
-                      : alibi.given()                                  ? "alibi"
-                                                                       : nullptr;
+                      : alibi.given()                                 ? "alibi"
+                                                                      : nullptr;
   if (needs != nullptr && align == Align::unstated && lengths_may_differ()) {
-    refuse("mask.align is unstated, but ", needs, " depends on it where q_len (", call_.q_len, ") and kv_len (",
-           call_.kv_len, ") or their valid lengths may differ; expected Align::end, Align::start or q_start");
+    refuse("mask.align is unstated, but ", needs, " depends on it where q_len (", call_.q_len,
+           ") and kv_len (", call_.kv_len,
+           ") or their valid lengths may differ; expected Align::end, Align::start or q_start");
   }
 }
 
 // Null with no elements: one that is never read.
 const float* float_data(const ConstView& view) { return static_cast<const float*>(view.data); }
 
-std::int64_t element_stride(const ConstView& view) { return view.layout.extents[0] <= 1 ? 0 : view.layout.strides[0]; }
+std::int64_t element_stride(const ConstView& view) {
+  return view.layout.extents[0] <= 1 ? 0 : view.layout.strides[0];
+}
 
 void Door::take_scores() {
   const Modifiers& modifiers = from_.modifiers;
   kernels::ScoreSpec& spec = call_.score;
   if (modifiers.scale.has_value()) {
-    if (!std::isfinite(*modifiers.scale)) refuse("modifiers.scale (", *modifiers.scale, ") is not finite");
+    if (!std::isfinite(*modifiers.scale))
+      refuse("modifiers.scale (", *modifiers.scale, ") is not finite");
     spec.scale = *modifiers.scale;
   } else if (call_.head_dim > 0) {
     spec.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(call_.head_dim)));
   }
   if (!std::isfinite(modifiers.soft_cap) || modifiers.soft_cap < 0.0f) {
-    refuse("modifiers.soft_cap (", modifiers.soft_cap, ") is neither 0 (none) nor finite and positive");
+    refuse("modifiers.soft_cap (", modifiers.soft_cap,
+           ") is neither 0 (none) nor finite and positive");
   }
   spec.soft_cap = modifiers.soft_cap;
   if (modifiers.bias.given()) {
@@ -322,8 +365,9 @@ void Door::take_scores() {
       refuse("modifiers.bias is ", element_name(modifiers.bias.type),
              ", expected float32, float16 or bfloat16 (a boolean mask is mask.visible)");
     }
-    spec.bias = pair_table("modifiers.bias", modifiers.bias,
-                           {"kv_len", call_.kv_len, ragged_ ? Axis::at_least_or_one : Axis::or_one});
+    spec.bias =
+        pair_table("modifiers.bias", modifiers.bias,
+                   {"kv_len", call_.kv_len, ragged_ ? Axis::at_least_or_one : Axis::or_one});
   }
   if (modifiers.alibi.use_default_slopes && modifiers.alibi.slopes.given()) {
     refuse("modifiers.alibi has both slopes and use_default_slopes, expected one");
@@ -362,10 +406,14 @@ void Door::take_sink_and_dropout() {
 }
 
 // A value a row: [batch, q_len, q_heads], or [q_tokens, q_heads] when ragged.
-Operand Door::row_output(const char* name, const View& view, ElementType type, Footprint* prints, int& count) {
+Operand Door::row_output(const char* name, const View& view, ElementType type, Footprint* prints,
+                         int& count) {
   if (!view.given()) return {};
-  if (ragged_) check_axes(name_, name, view, {{"q_tokens", q_tokens_}, {"q_heads", call_.q_heads}});
-  else check_axes(name_, name, view, {{"batch", call_.batch}, {"q_len", call_.q_len}, {"q_heads", call_.q_heads}});
+  if (ragged_)
+    check_axes(name_, name, view, {{"q_tokens", q_tokens_}, {"q_heads", call_.q_heads}});
+  else
+    check_axes(name_, name, view,
+               {{"batch", call_.batch}, {"q_len", call_.q_len}, {"q_heads", call_.q_heads}});
   check_type(name_, name, view, type);
   prints[count++] = footprint_of(name_, name, view);
   return operand_of(view, false);
@@ -378,9 +426,12 @@ void Door::take_outputs() {
   call_.lse = row_output("lse", from_.lse, ElementType::float32, outputs, count);
   if (!forward_) return;  // the LSE is an input of a second pass
   const RowStatistics& wanted = from_.statistics;
-  call_.entropy = row_output("statistics.entropy", wanted.entropy, ElementType::float32, outputs, count);
-  call_.max_weight = row_output("statistics.max_weight", wanted.max_weight, ElementType::float32, outputs, count);
-  call_.max_key = row_output("statistics.max_key", wanted.max_key, ElementType::int64, outputs, count);
+  call_.entropy =
+      row_output("statistics.entropy", wanted.entropy, ElementType::float32, outputs, count);
+  call_.max_weight =
+      row_output("statistics.max_weight", wanted.max_weight, ElementType::float32, outputs, count);
+  call_.max_key =
+      row_output("statistics.max_key", wanted.max_key, ElementType::int64, outputs, count);
   for (int i = 0; i < count; ++i) {
     check_writable(name_, outputs[i], inputs_, input_count_);
     check_writable(name_, outputs[i], outputs, i);

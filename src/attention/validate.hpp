@@ -9,11 +9,13 @@ namespace polyhead::inline v0::door {
 
 using kernels::kMaxDim;  // head_dim and value_dim; latent attention has 576 and 512
 
-/// What the call is for: attention itself, or a second pass that reads q, k and the LSE and needs neither v nor out.
+/// What the call is for: attention itself, or a second pass that reads q, k and the LSE and needs
+/// neither v nor out.
 enum class Purpose { forward, second_pass };
 
-/// Checks `arguments` and gives what every backend takes. Throws InvalidArgument whose message begins with `call`;
-/// allocates only then. The views' data must outlive the result; lengths, offsets and starts are read here.
+/// Checks `arguments` and gives what every backend takes. Throws InvalidArgument whose message
+/// begins with `call`; allocates only then. The views' data must outlive the result; lengths,
+/// offsets and starts are read here.
 kernels::AttendCall resolve(const AttentionArguments& arguments, const char* call = "attention",
                             Purpose purpose = Purpose::forward);
 
@@ -26,7 +28,8 @@ struct Axis {
 };
 
 /// The view is given and has these axes with these extents.
-void check_axes(const char* call, const char* name, const ConstView& view, std::initializer_list<Axis> axes);
+void check_axes(const char* call, const char* name, const ConstView& view,
+                std::initializer_list<Axis> axes);
 
 void check_floating(const char* call, const char* name, const ConstView& view);
 void check_integer(const char* call, const char* name, const ConstView& view);

@@ -4,13 +4,20 @@ namespace polyhead::inline v0 {
 
 const char* element_name(ElementType type) {
   switch (type) {
-    case ElementType::float32: return "float32";
-    case ElementType::float16: return "float16";
-    case ElementType::bfloat16: return "bfloat16";
-    case ElementType::int32: return "int32";
-    case ElementType::int64: return "int64";
-    case ElementType::boolean: return "boolean";
-    case ElementType::bit: return "bit";
+    case ElementType::float32:
+      return "float32";
+    case ElementType::float16:
+      return "float16";
+    case ElementType::bfloat16:
+      return "bfloat16";
+    case ElementType::int32:
+      return "int32";
+    case ElementType::int64:
+      return "int64";
+    case ElementType::boolean:
+      return "boolean";
+    case ElementType::bit:
+      return "bit";
   }
   return "unknown";
 }

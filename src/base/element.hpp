@@ -1,4 +1,5 @@
-// Conversions between float32 and the 16-bit storage types, bit by bit: the same on every processor.
+// Conversions between float32 and the 16-bit storage types, bit by bit: the same on every
+// processor.
 #pragma once
 
 #include <bit>
@@ -41,13 +42,16 @@ inline std::uint16_t float32_to_float16_bits(float value) {
   if (magnitude > 0x7f800000u) {
     return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
   }
-  if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // from 65,520: infinity
-  if (magnitude >= 0x38800000u) {                                                  // normal: from 2^-14
+  if (magnitude >= 0x477ff000u)
+    return static_cast<std::uint16_t>(sign | 0x7c00u);  // from 65,520: infinity
+  if (magnitude >= 0x38800000u) {                       // normal: from 2^-14
     const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
     return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
   }
-  if (magnitude <= 0x33000000u) return static_cast<std::uint16_t>(sign);  // up to 2^-25, half the smallest: zero
-  // Subnormal: the significand with its hidden bit, shifted so that the unit is 2^-24; exponent is 102 .. 112.
+  if (magnitude <= 0x33000000u)
+    return static_cast<std::uint16_t>(sign);  // up to 2^-25, half the smallest: zero
+  // Subnormal: the significand with its hidden bit, shifted so that the unit is 2^-24; exponent is
+  // 102 .. 112.
   const std::uint32_t shift = 126u - (magnitude >> 23);
   const std::uint32_t significand = (magnitude & 0x7fffffu) | 0x800000u;
   const std::uint32_t quotient = significand >> shift;
@@ -66,7 +70,8 @@ inline float load_float32(const std::byte* at, ElementType type) {
   }
   std::uint16_t bits;
   std::memcpy(&bits, at, sizeof bits);
-  return type == ElementType::float16 ? float16_bits_to_float32(bits) : bfloat16_bits_to_float32(bits);
+  return type == ElementType::float16 ? float16_bits_to_float32(bits)
+                                      : bfloat16_bits_to_float32(bits);
 }
 
 /// Writes `value` to `at`, rounded to a floating-point `type`.
@@ -75,15 +80,18 @@ inline void store_float32(std::byte* at, ElementType type, float value) {
     std::memcpy(at, &value, sizeof value);
     return;
   }
-  const std::uint16_t bits =
-      type == ElementType::float16 ? float32_to_float16_bits(value) : float32_to_bfloat16_bits(value);
+  const std::uint16_t bits = type == ElementType::float16 ? float32_to_float16_bits(value)
+                                                          : float32_to_bfloat16_bits(value);
   std::memcpy(at, &bits, sizeof bits);
 }
 
 constexpr bool is_floating(ElementType type) {
-  return type == ElementType::float32 || type == ElementType::float16 || type == ElementType::bfloat16;
+  return type == ElementType::float32 || type == ElementType::float16 ||
+         type == ElementType::bfloat16;
 }
 
-constexpr bool is_integer(ElementType type) { return type == ElementType::int32 || type == ElementType::int64; }
+constexpr bool is_integer(ElementType type) {
+  return type == ElementType::int32 || type == ElementType::int64;
+}
 
 }  // namespace polyhead::inline v0::base

@@ -20,8 +20,8 @@
 namespace polyhead::inline v0 {
 namespace {
 
-// Set while this thread runs a task of any pool: a run from inside one is done in place, so that it cannot wait for
-// a pool that waits for it.
+// Set while this thread runs a task of any pool: a run from inside one is done in place, so that it
+// cannot wait for a pool that waits for it.
 thread_local bool inside_task = false;
 
 void run_serially(int count, Task task) {
@@ -36,8 +36,8 @@ void pause_briefly() {
 #endif
 }
 
-// About as long as falling asleep and being woken takes: attention calls that follow each other find the workers
-// awake, and an idle pool stops using the processor.
+// About as long as falling asleep and being woken takes: attention calls that follow each other
+// find the workers awake, and an idle pool stops using the processor.
 constexpr auto kSpinTime = std::chrono::microseconds(40);
 
 // Whether `ready` came true within the spin time.
@@ -82,10 +82,11 @@ int default_threads() {
 
 }  // namespace
 
-// One run at a time. `claims` holds the run's number (upper half) and how many tasks are still to be claimed (lower
-// half). Whoever lowers it by one owns that task, and `call` and `context` read between the load and the successful
-// exchange belong to the same run: they change only while nothing is left to claim. So no run waits for a worker
-// that is late to notice it: the caller takes what the workers do not.
+// One run at a time. `claims` holds the run's number (upper half) and how many tasks are still to
+// be claimed (lower half). Whoever lowers it by one owns that task, and `call` and `context` read
+// between the load and the successful exchange belong to the same run: they change only while
+// nothing is left to claim. So no run waits for a worker that is late to notice it: the caller
+// takes what the workers do not.
 struct ThreadPool::State {
   explicit State(int count) : threads(count) {}
 
@@ -110,8 +111,10 @@ struct ThreadPool::State {
     while (true) {
       const std::uint32_t left = static_cast<std::uint32_t>(seen);
       if (left == 0) return false;
-      const Task task{call.load(std::memory_order_relaxed), context.load(std::memory_order_relaxed)};
-      if (claims.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      const Task task{call.load(std::memory_order_relaxed),
+                      context.load(std::memory_order_relaxed)};
+      if (claims.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel,
+                                       std::memory_order_acquire)) {
         task(static_cast<int>(left - 1));
         if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished.notify_one();
         return true;
@@ -124,7 +127,8 @@ struct ThreadPool::State {
     while (true) {
       while (run_one()) {
       }
-      if (spin_until([&] { return something_to_claim() || stop.load(std::memory_order_relaxed); })) {
+      if (spin_until(
+              [&] { return something_to_claim() || stop.load(std::memory_order_relaxed); })) {
         if (stop.load()) return;
         continue;
       }
@@ -181,7 +185,8 @@ void ThreadPool::run(int count, Task task) {
   inside_task = false;
   const auto done = [&] { return state.unfinished.load(std::memory_order_acquire) == 0; };
   if (spin_until(done)) return;
-  for (int left = state.unfinished.load(); left != 0; left = state.unfinished.load()) state.unfinished.wait(left);
+  for (int left = state.unfinished.load(); left != 0; left = state.unfinished.load())
+    state.unfinished.wait(left);
 }
 
 Executor& Executor::serial() {
@@ -189,7 +194,8 @@ Executor& Executor::serial() {
   return serial;
 }
 
-// Never destroyed: at exit its threads may still be running, and other static objects may still call it.
+// Never destroyed: at exit its threads may still be running, and other static objects may still
+// call it.
 Executor& Executor::shared() {
   static ThreadPool* pool = new ThreadPool(default_threads());
   return *pool;

@@ -32,15 +32,22 @@ bool cpu_has_f16c() {
 
 // __builtin_cpu_supports also asks whether the operating system saves the registers.
 bool cpu_runs(Isa isa) {
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const bool avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
   switch (isa) {
-    case Isa::portable: return true;
-    case Isa::avx2: return avx2;
-    case Isa::avx512: return avx512;
-    case Isa::avx512_bf16: return avx512 && __builtin_cpu_supports("avx512bf16");
-    case Isa::automatic: return false;
+    case Isa::portable:
+      return true;
+    case Isa::avx2:
+      return avx2;
+    case Isa::avx512:
+      return avx512;
+    case Isa::avx512_bf16:
+      return avx512 && __builtin_cpu_supports("avx512bf16");
+    case Isa::automatic:
+      return false;
   }
   return false;
 }
@@ -50,7 +57,8 @@ bool cpu_runs(Isa isa) { return isa == Isa::portable; }
 
 std::string known_names() {
   std::string names;
-  for (const NamedIsa& known : kIsas) names += (names.empty() ? "" : ", ") + std::string(known.name);
+  for (const NamedIsa& known : kIsas)
+    names += (names.empty() ? "" : ", ") + std::string(known.name);
   return names;
 }
 
@@ -65,7 +73,8 @@ Isa most_capable() {
 Isa require_runnable(Isa isa, const char* asked_by) {
   if (!cpu_runs(isa)) {
     std::string here;
-    for (Isa one : available_isas()) here += (here.empty() ? "" : ", ") + std::string(isa_name(one));
+    for (Isa one : available_isas())
+      here += (here.empty() ? "" : ", ") + std::string(isa_name(one));
     base::refuse(asked_by, "this processor cannot run \"", isa_name(isa), "\"; it can run ", here);
   }
   return isa;

@@ -9,14 +9,16 @@ namespace polyhead::inline v0::base {
 
 inline constexpr std::size_t kCacheLine = 64;  // bytes; also the width of an AVX-512 vector
 
-/// An uninitialised array of `count` trivial T, aligned to a cache line and padded to whole ones. Movable only.
+/// An uninitialised array of `count` trivial T, aligned to a cache line and padded to whole ones.
+/// Movable only.
 template <class T>
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(std::size_t count) : count_(count) {
     if (count == 0) return;
-    if (count > (static_cast<std::size_t>(-1) - kCacheLine) / sizeof(T)) throw std::bad_array_new_length();
+    if (count > (static_cast<std::size_t>(-1) - kCacheLine) / sizeof(T))
+      throw std::bad_array_new_length();
     const std::size_t bytes = (count * sizeof(T) + kCacheLine - 1) / kCacheLine * kCacheLine;
     data_ = static_cast<T*>(::operator new(bytes, std::align_val_t(kCacheLine)));
   }

@@ -8,7 +8,8 @@
 
 namespace polyhead::inline v0::base {
 
-/// Throws InvalidArgument with "call: " and the parts after it, streamed one by one. Allocates only here, on failure.
+/// Throws InvalidArgument with "call: " and the parts after it, streamed one by one. Allocates only
+/// here, on failure.
 template <class... Parts>
 [[noreturn, gnu::cold, gnu::noinline]] void refuse(const char* call, const Parts&... parts) {
   std::ostringstream message;

@@ -11,8 +11,8 @@
 
 namespace polyhead::inline v0::base {
 
-/// Runs body(item, worker) for items 0 .. items - 1 on at most `workers` tasks, which claim items in ascending order.
-/// What a body throws ends the run and comes out of it.
+/// Runs body(item, worker) for items 0 .. items - 1 on at most `workers` tasks, which claim items
+/// in ascending order. What a body throws ends the run and comes out of it.
 template <class Body>
 void share_out(Executor& executor, int workers, std::int64_t items, const Body& body) {
   const int tasks = static_cast<int>(std::min<std::int64_t>(workers, items));
@@ -27,19 +27,21 @@ void share_out(Executor& executor, int workers, std::int64_t items, const Body& 
     std::mutex lock;
     std::exception_ptr failure;
   } shared{body, items, {}, {}, {}};
-  executor.run(tasks, {[](void* context, int worker) {
-                         Shared& all = *static_cast<Shared*>(context);
-                         try {
-                           for (std::int64_t item; (item = all.next.fetch_add(1, std::memory_order_relaxed)) < all.items;) {
-                             all.body(item, worker);
-                           }
-                         } catch (...) {
-                           all.next.store(all.items, std::memory_order_relaxed);
-                           const std::lock_guard guard(all.lock);
-                           if (!all.failure) all.failure = std::current_exception();
-                         }
-                       },
-                       &shared});
+  executor.run(tasks,
+               {[](void* context, int worker) {
+                  Shared& all = *static_cast<Shared*>(context);
+                  try {
+                    for (std::int64_t item;
+                         (item = all.next.fetch_add(1, std::memory_order_relaxed)) < all.items;) {
+                      all.body(item, worker);
+                    }
+                  } catch (...) {
+                    all.next.store(all.items, std::memory_order_relaxed);
+                    const std::lock_guard guard(all.lock);
+                    if (!all.failure) all.failure = std::current_exception();
+                  }
+                },
+                &shared});
   if (shared.failure) std::rethrow_exception(shared.failure);
 }
 

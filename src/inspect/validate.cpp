@@ -22,7 +22,8 @@ void take_heads(const InspectArguments& wanted, kernels::InspectCall& call) {
   call.head_count = wanted.heads.layout.extents[0];
   for (std::int64_t i = 0; i < call.head_count; ++i) {
     if (call.heads[i] < 0 || call.heads[i] >= call.attend.q_heads) {
-      base::refuse(kCall, "heads[", i, "] (", call.heads[i], ") is not within 0 .. ", call.attend.q_heads - 1);
+      base::refuse(kCall, "heads[", i, "] (", call.heads[i], ") is not within 0 .. ",
+                   call.attend.q_heads - 1);
     }
   }
 }
@@ -30,47 +31,56 @@ void take_heads(const InspectArguments& wanted, kernels::InspectCall& call) {
 void take_weights(const InspectArguments& wanted, kernels::InspectCall& call) {
   if (!wanted.weights.given()) return;
   check_axes(kCall, "weights", wanted.weights,
-             {{"batch", call.attend.batch}, {"heads", call.head_count}, {"queries", 0, Axis::at_least},
+             {{"batch", call.attend.batch},
+              {"heads", call.head_count},
+              {"queries", 0, Axis::at_least},
               {"kv_len", call.attend.kv_len}});
   check_type(kCall, "weights", wanted.weights, ElementType::float32);
   call.first_query = wanted.first_query;
   call.query_count = wanted.weights.layout.extents[2];
   if (call.first_query < 0 || call.first_query > call.attend.q_len) {
-    base::refuse(kCall, "first_query (", call.first_query, ") is not within 0 .. q_len (", call.attend.q_len, ")");
+    base::refuse(kCall, "first_query (", call.first_query, ") is not within 0 .. q_len (",
+                 call.attend.q_len, ")");
   }
   if (call.query_count > call.attend.q_len - call.first_query) {
-    base::refuse(kCall, "weights: queries (", call.query_count, ") from first_query (", call.first_query,
-                 ") reach beyond q_len (", call.attend.q_len, ")");
+    base::refuse(kCall, "weights: queries (", call.query_count, ") from first_query (",
+                 call.first_query, ") reach beyond q_len (", call.attend.q_len, ")");
   }
   const ConstView view = wanted.weights;
-  call.weights = {bytes_of(wanted.weights), kernel_stride(view, 0), kernel_stride(view, 1), kernel_stride(view, 2),
-                  kernel_stride(view, 3)};
+  call.weights = {bytes_of(wanted.weights), kernel_stride(view, 0), kernel_stride(view, 1),
+                  kernel_stride(view, 2), kernel_stride(view, 3)};
 }
 
 void take_received(const InspectArguments& wanted, kernels::InspectCall& call) {
   if (!wanted.received.given()) return;
   check_axes(kCall, "received", wanted.received,
-             {{"batch", call.attend.batch}, {"q_heads", call.attend.q_heads}, {"kv_len", call.attend.kv_len}});
+             {{"batch", call.attend.batch},
+              {"q_heads", call.attend.q_heads},
+              {"kv_len", call.attend.kv_len}});
   check_type(kCall, "received", wanted.received, ElementType::float32);
   const ConstView view = wanted.received;
-  call.received = {bytes_of(wanted.received), kernel_stride(view, 0), kernel_stride(view, 1), 0, kernel_stride(view, 2)};
+  call.received = {bytes_of(wanted.received), kernel_stride(view, 0), kernel_stride(view, 1), 0,
+                   kernel_stride(view, 2)};
 }
 
 void take_pooled(const InspectArguments& wanted, kernels::InspectCall& call) {
   if (!wanted.pooled.given()) return;
   check_axes(kCall, "pooled", wanted.pooled,
-             {{"batch", call.attend.batch}, {"q_heads", call.attend.q_heads}, {"q_bins", 0, Axis::at_least},
+             {{"batch", call.attend.batch},
+              {"q_heads", call.attend.q_heads},
+              {"q_bins", 0, Axis::at_least},
               {"kv_bins", 0, Axis::at_least}});
   check_type(kCall, "pooled", wanted.pooled, ElementType::float32);
   const ConstView view = wanted.pooled;
-  call.pooled = {bytes_of(wanted.pooled), kernel_stride(view, 0), kernel_stride(view, 1), kernel_stride(view, 2),
-                 kernel_stride(view, 3)};
+  call.pooled = {bytes_of(wanted.pooled), kernel_stride(view, 0), kernel_stride(view, 1),
+                 kernel_stride(view, 2), kernel_stride(view, 3)};
   call.q_bins = view.layout.extents[2];
   call.kv_bins = view.layout.extents[3];
   std::int64_t product = 0;
   if (__builtin_mul_overflow(call.q_bins, call.attend.q_len, &product) ||
       __builtin_mul_overflow(call.kv_bins, call.attend.kv_len, &product)) {
-    base::refuse(kCall, "pooled: bins (", call.q_bins, ", ", call.kv_bins, ") times tokens overflow 64 bits");
+    base::refuse(kCall, "pooled: bins (", call.q_bins, ", ", call.kv_bins,
+                 ") times tokens overflow 64 bits");
   }
 }
 
@@ -104,11 +114,13 @@ void check_outputs(const AttentionArguments& from, const InspectArguments& wante
 
 }  // namespace
 
-kernels::InspectCall resolve_inspect(const AttentionArguments& call, const InspectArguments& wanted) {
+kernels::InspectCall resolve_inspect(const AttentionArguments& call,
+                                     const InspectArguments& wanted) {
   if (call.q_offsets.given() || call.kv_offsets.given()) {
     base::refuse(kCall, "q_offsets is given, expected one sequence at a time");
   }
-  if (!call.lse.given()) base::refuse(kCall, "lse is not given, expected the one attention() wrote");
+  if (!call.lse.given())
+    base::refuse(kCall, "lse is not given, expected the one attention() wrote");
   kernels::InspectCall resolved;
   resolved.attend = resolve(call, kCall, Purpose::second_pass);
   take_heads(wanted, resolved);

@@ -6,7 +6,9 @@
 
 namespace polyhead::inline v0::door {
 
-/// Checks both arguments of inspect() and gives what the second pass takes. Throws InvalidArgument; allocates only then.
-kernels::InspectCall resolve_inspect(const AttentionArguments& call, const InspectArguments& wanted);
+/// Checks both arguments of inspect() and gives what the second pass takes. Throws InvalidArgument;
+/// allocates only then.
+kernels::InspectCall resolve_inspect(const AttentionArguments& call,
+                                     const InspectArguments& wanted);
 
 }  // namespace polyhead::inline v0::door

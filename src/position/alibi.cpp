@@ -6,12 +6,14 @@
 
 namespace polyhead::inline v0 {
 
-// Source: Press et al. 2022, section 3 and the authors' code for head counts that are no power of two.
+// Source: Press et al. 2022, section 3 and the authors' code for head counts that are no power of
+// two.
 float alibi_slope(std::int64_t head, std::int64_t heads) {
-  const std::int64_t power = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
-  const double step = head < power
-                          ? static_cast<double>(head + 1) / static_cast<double>(power)
-                          : static_cast<double>(2 * (head - power) + 1) / static_cast<double>(2 * power);
+  const std::int64_t power =
+      static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
+  const double step =
+      head < power ? static_cast<double>(head + 1) / static_cast<double>(power)
+                   : static_cast<double>(2 * (head - power) + 1) / static_cast<double>(2 * power);
   return static_cast<float>(std::exp2(-8.0 * step));
 }
 

@@ -27,16 +27,31 @@ InspectKernel inspect_bfloat16();
 #endif
 
 const Backend& backend(Isa isa) {
-  static const Backend portable{Isa::portable, portable::prefill_float32(), portable::decode_float32(), {}, {},
-                                portable::inspect_float32(), {}};
+  static const Backend portable{Isa::portable,
+                                portable::prefill_float32(),
+                                portable::decode_float32(),
+                                {},
+                                {},
+                                portable::inspect_float32(),
+                                {}};
 #if defined(__x86_64__)
-  static const Backend avx2{Isa::avx2, avx2::prefill_float32(), avx2::decode_float32(), {}, {},
-                            avx2::inspect_float32(), {}};
-  static const Backend avx512{Isa::avx512, avx512::prefill_float32(), avx512::decode_float32(), {}, {},
-                              avx512::inspect_float32(), {}};
-  static const Backend avx512_bf16{Isa::avx512_bf16, avx512::prefill_float32(), avx512::decode_float32(),
-                                   avx512_bf16::prefill_bfloat16(), avx512_bf16::decode_bfloat16(),
-                                   avx512::inspect_float32(), avx512_bf16::inspect_bfloat16()};
+  static const Backend avx2{
+      Isa::avx2, avx2::prefill_float32(), avx2::decode_float32(), {}, {}, avx2::inspect_float32(),
+      {}};
+  static const Backend avx512{Isa::avx512,
+                              avx512::prefill_float32(),
+                              avx512::decode_float32(),
+                              {},
+                              {},
+                              avx512::inspect_float32(),
+                              {}};
+  static const Backend avx512_bf16{Isa::avx512_bf16,
+                                   avx512::prefill_float32(),
+                                   avx512::decode_float32(),
+                                   avx512_bf16::prefill_bfloat16(),
+                                   avx512_bf16::decode_bfloat16(),
+                                   avx512::inspect_float32(),
+                                   avx512_bf16::inspect_bfloat16()};
   switch (isa) {
     case Isa::avx2:
       return avx2;

@@ -1,11 +1,12 @@
-// The second pass: weights rebuilt from q, k and the LSE, stored, summed by key or pooled. One head at a time, lanes are
-// queries; scores, modifiers and masks are prefill's own.
-// Included inside an ISA namespace after attend.hpp.
+// The second pass: weights rebuilt from q, k and the LSE, stored, summed by key or pooled. One head
+// at a time, lanes are queries; scores, modifiers and masks are prefill's own. Included inside an
+// ISA namespace after attend.hpp.
 
 template <class Path>
 struct Inspect {
   using Engine = Prefill<Path>;
-  static constexpr std::int64_t kStretch = 1024;  // keys summed at a time: their lane sums stay in L2
+  static constexpr std::int64_t kStretch =
+      1024;  // keys summed at a time: their lane sums stay in L2
 
   static std::int64_t sums_bytes() { return kStretch * kLanes * 4; }
   static std::int64_t scratch_bytes(const InspectCall& call) {
@@ -20,8 +21,11 @@ struct Inspect {
   alignas(64) float base[kTile];
 
   Inspect(const InspectCall& c, std::int64_t batch, std::int64_t q_head, std::byte* scratch)
-      : call(c), item{batch, q_head / c.attend.group(), 0, kTile, 0, 0}, engine(c.attend, item, scratch + sums_bytes()),
-        sums(reinterpret_cast<float*>(scratch)), head(q_head) {}
+      : call(c),
+        item{batch, q_head / c.attend.group(), 0, kTile, 0, 0},
+        engine(c.attend, item, scratch + sums_bytes()),
+        sums(reinterpret_cast<float*>(scratch)),
+        head(q_head) {}
 
   /// Queries first .. first + rows become the engine's tile 0.
   void place(std::int64_t first, int rows) {
@@ -36,7 +40,8 @@ struct Inspect {
     }
   }
 
-  /// The weights of the tile for one block, [key][lane] in the engine's scores; false where nothing is visible.
+  /// The weights of the tile for one block, [key][lane] in the engine's scores; false where nothing
+  /// is visible.
   bool weigh(std::int64_t block, int keys) {
     Lanes& lanes = engine.memory.lanes[0];
     Sight& sight = *engine.memory.sight;
@@ -56,9 +61,15 @@ struct Inspect {
     }
     for (int i = 0; i < sight.segments; ++i) {
       switch (engine.rules.exponent) {
-        case Exponent::folded: exponentiate<Exponent::folded>(sight, sight.segment[i]); break;
-        case Exponent::fused: exponentiate<Exponent::fused>(sight, sight.segment[i]); break;
-        case Exponent::natural: exponentiate<Exponent::natural>(sight, sight.segment[i]); break;
+        case Exponent::folded:
+          exponentiate<Exponent::folded>(sight, sight.segment[i]);
+          break;
+        case Exponent::fused:
+          exponentiate<Exponent::fused>(sight, sight.segment[i]);
+          break;
+        case Exponent::natural:
+          exponentiate<Exponent::natural>(sight, sight.segment[i]);
+          break;
       }
     }
     if (call.attend.score.dropout > 0.0f) drop(scores, block, keys);
@@ -85,7 +96,8 @@ struct Inspect {
       for (int key = part.key_begin; key < part.key_end; ++key) {
         float* at = engine.memory.scores + key * kTile + v * kLanes;
         Simd::V p = Simd::exp2(exponent_of<kForm>(Simd::load(at), from, unit));
-        if (!part.full) p = Simd::select(Simd::load_mask(sight.masks[key * kVectors + v]), p, Simd::zero());
+        if (!part.full)
+          p = Simd::select(Simd::load_mask(sight.masks[key * kVectors + v]), p, Simd::zero());
         Simd::store(at, p);
       }
     }
@@ -98,7 +110,8 @@ struct Inspect {
     const float kept = static_cast<float>(1.0 / (1.0 - static_cast<double>(spec.dropout)));
     for (int key = 0; key < keys; ++key) {
       for (int i = 0; i < lanes.vectors * kLanes; ++i) {
-        const bool keeps = dropout_keeps_pair(spec.seed, id, head, lanes.q_pos[i], block + key, spec.dropout);
+        const bool keeps =
+            dropout_keeps_pair(spec.seed, id, head, lanes.q_pos[i], block + key, spec.dropout);
         weights[key * kTile + i] *= keeps ? kept : 0.0f;
       }
     }
@@ -106,24 +119,27 @@ struct Inspect {
 
   // --- weights as they are ---
 
-  static void store_weights(const InspectCall& call, std::int64_t batch, std::int64_t head_index, std::int64_t first,
-                            int rows, std::byte* scratch) {
+  static void store_weights(const InspectCall& call, std::int64_t batch, std::int64_t head_index,
+                            std::int64_t first, int rows, std::byte* scratch) {
     const std::int64_t q_head = call.heads.given() ? call.heads[head_index] : head_index;
     Inspect self(call, batch, q_head, scratch);
-    std::byte* to = call.weights.data + batch * call.weights.batch + head_index * call.weights.head +
-                    (first - call.first_query) * call.weights.row;
-    const std::int64_t valid = std::clamp<std::int64_t>(self.engine.sequence.q_len - first, 0, rows);
+    std::byte* to = call.weights.data + batch * call.weights.batch +
+                    head_index * call.weights.head + (first - call.first_query) * call.weights.row;
+    const std::int64_t valid =
+        std::clamp<std::int64_t>(self.engine.sequence.q_len - first, 0, rows);
     if (valid > 0) self.place(first, static_cast<int>(valid));
     for (std::int64_t block = 0; block < call.attend.kv_len; block += kKeyBlock) {
       const std::int64_t width = std::min(kKeyBlock, call.attend.kv_len - block);
-      const int keys = static_cast<int>(std::clamp<std::int64_t>(self.engine.sequence.kv_len - block, 0, width));
+      const int keys =
+          static_cast<int>(std::clamp<std::int64_t>(self.engine.sequence.kv_len - block, 0, width));
       const bool seen = valid > 0 && keys > 0 && self.weigh(block, keys);
-      self.store_block(to + block * call.weights.key, rows, static_cast<int>(valid), static_cast<int>(width),
-                       seen ? keys : 0);
+      self.store_block(to + block * call.weights.key, rows, static_cast<int>(valid),
+                       static_cast<int>(width), seen ? keys : 0);
     }
   }
 
-  /// `rows` rows of `width` weights: the first `valid` rows and `keys` keys from the tile, zeros elsewhere.
+  /// `rows` rows of `width` weights: the first `valid` rows and `keys` keys from the tile, zeros
+  /// elsewhere.
   void store_block(std::byte* to, int rows, int valid, int width, int keys) {
     alignas(64) float factor[kLanes];
     alignas(64) float block[kLanes * kKeyBlock];
@@ -136,14 +152,16 @@ struct Inspect {
       for (int i = 0; i < kLanes && v * kLanes + i < rows; ++i) {
         float* row = block + i * kKeyBlock;
         if (v * kLanes + i >= valid) std::memset(row, 0, kKeyBlock * sizeof(float));
-        narrow_row(to + (v * kLanes + i) * call.weights.row, row, ElementType::float32, call.weights.key, width);
+        narrow_row(to + (v * kLanes + i) * call.weights.row, row, ElementType::float32,
+                   call.weights.key, width);
       }
     }
   }
 
   // --- sums over queries ---
 
-  static void sum_head(const InspectCall& call, std::int64_t batch, std::int64_t q_head, std::byte* scratch) {
+  static void sum_head(const InspectCall& call, std::int64_t batch, std::int64_t q_head,
+                       std::byte* scratch) {
     Inspect self(call, batch, q_head, scratch);
     self.clear_sums();
     const std::int64_t q_len = self.engine.sequence.q_len, kv_len = self.engine.sequence.kv_len;
@@ -166,11 +184,12 @@ struct Inspect {
   }
 
   std::byte* received_at(std::int64_t key) const {
-    return call.received.data + item.batch * call.received.batch + head * call.received.head + key * call.received.key;
+    return call.received.data + item.batch * call.received.batch + head * call.received.head +
+           key * call.received.key;
   }
   std::byte* pooled_at(std::int64_t row, std::int64_t column) const {
-    return call.pooled.data + item.batch * call.pooled.batch + head * call.pooled.head + row * call.pooled.row +
-           column * call.pooled.key;
+    return call.pooled.data + item.batch * call.pooled.batch + head * call.pooled.head +
+           row * call.pooled.row + column * call.pooled.key;
   }
 
   void clear_sums() {
@@ -219,7 +238,8 @@ struct Inspect {
       for (; key < keys && block + key < end; ++key) {
         for (int v = 0; v < kVectors; ++v) {
           float* to = part + v * kLanes;
-          Simd::store(to, Simd::add(Simd::load(to), Simd::load(engine.memory.scores + key * kTile + v * kLanes)));
+          Simd::store(to, Simd::add(Simd::load(to),
+                                    Simd::load(engine.memory.scores + key * kTile + v * kLanes)));
         }
       }
       for (int i = 0; i < rows; ++i) {

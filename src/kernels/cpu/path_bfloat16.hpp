@@ -62,8 +62,8 @@ struct Bfloat16Path {
   }
 
   template <class Scratch, class Block>
-  static void load_values(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
-                          std::int64_t block, int keys, Scratch& memory) {
+  static void load_values(Block& to, const AttendCall& call, const Sequence& s,
+                          std::int64_t kv_head, std::int64_t block, int keys, Scratch& memory) {
     const std::byte* v = s.v + kv_head * call.v.head + block * call.v.token;
     const std::int64_t row = packed_row_floats(call.value_dim);
     std::uint16_t* gathered = reinterpret_cast<std::uint16_t*>(memory.rows);

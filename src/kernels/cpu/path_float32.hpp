@@ -33,12 +33,13 @@ struct Float32Path {
   template <class Scratch, class Block>
   static void load_keys(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
                         std::int64_t block, int keys, Scratch& memory) {
-    to.k = rows(call.k, s.k + kv_head * call.k.head + block * call.k.token, memory.k, call.head_dim, keys);
+    to.k = rows(call.k, s.k + kv_head * call.k.head + block * call.k.token, memory.k, call.head_dim,
+                keys);
   }
 
   template <class Scratch, class Block>
-  static void load_values(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
-                          std::int64_t block, int keys, Scratch& memory) {
+  static void load_values(Block& to, const AttendCall& call, const Sequence& s,
+                          std::int64_t kv_head, std::int64_t block, int keys, Scratch& memory) {
     const std::byte* from = s.v + kv_head * call.v.head + block * call.v.token;
     const BroadcastOperand v = rows(call.v, from, memory.v, call.value_dim, keys);
     to.v = {v.data, 4, v.row_bytes};

@@ -35,8 +35,8 @@ struct Lanes {
   std::int64_t min_begin, max_begin, min_end, max_end;
   float slope[kTile];
 
-  /// Rows first_row .. of `group` heads from first_head on: row r is query r / group of head first_head + r % group.
-  /// Lanes past the last row repeat it; their results are discarded.
+  /// Rows first_row .. of `group` heads from first_head on: row r is query r / group of head
+  /// first_head + r % group. Lanes past the last row repeat it; their results are discarded.
   void place(const AttendCall& call, const Sequence& s, std::int64_t first_head, std::int64_t group,
              std::int64_t first_row, int rows) {
     count = rows;
