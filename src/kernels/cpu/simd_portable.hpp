@@ -4,6 +4,7 @@
 struct Simd {
   typedef float V __attribute__((vector_size(16)));
   typedef std::int32_t I __attribute__((vector_size(16)));
+  typedef std::uint32_t U __attribute__((vector_size(16)));
   using M = I;  // all ones or all zeros a lane
   using StoredMask = M;
   static constexpr int kLanes = 4;
@@ -94,8 +95,9 @@ struct Simd {
     p = fma(p, r, broadcast(kExp2C2));
     p = fma(p, r, broadcast(kExp2C1));
     p = fma(p, r, broadcast(1.0f));
-    const I scaled = bits(p) + (bits(shifted) << 23);
-    return from_bits(scaled & ~(t < -126.0f));
+    // Unsigned: lanes whose result is discarded may hold a t that takes the exponent past its bits.
+    const U scaled = reinterpret_cast<U>(p) + (reinterpret_cast<U>(shifted) << 23);
+    return from_bits(reinterpret_cast<I>(scaled) & ~(t < -126.0f));
   }
 
   POLYHEAD_INLINE static V load_first(const float* p, int n) {
