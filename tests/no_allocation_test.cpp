@@ -8,6 +8,7 @@
 #include <new>
 
 #include "polyhead/attention.h"
+#include "support/effort.h"
 #include "support/problem.h"
 
 namespace {
@@ -51,7 +52,7 @@ TEST(NoAllocation, InPlanRun) {
   ThreadPool pool(3);
   for (Isa isa : isas()) {
     for (const Types& types : {kTypes[0], kTypes[1], kTypes[2]}) {
-      for (int i = 0; i < kMaskKinds + kModifierKinds; ++i) {
+      for (int i = 0; i < kMaskKinds + kModifierKinds; i += effort() == Effort::smoke ? 7 : 1) {
         for (std::int64_t q_len : {1, 150}) {
           Case c;
           c.batch = 2;
