@@ -327,15 +327,20 @@ struct Prefill {
   void pack_q(int t) {
     const Lanes& lanes = memory.lanes[t];
     const std::int64_t steps = Path::steps(call.head_dim), row_floats = pad(steps) + kLanes;
+    const bool direct = Path::direct_q(call.q, call.head_dim);
     float* to = memory.q + t * steps * kTile;
     for (int v = 0; v < lanes.vectors; ++v) {
+      const float* rows[kLanes];
       for (int i = 0; i < kLanes; ++i) {
         const int lane = v * kLanes + i;
         const std::byte* from =
             sequence.q + lanes.query[lane] * call.q.token + lanes.head[lane] * call.q.head;
-        Path::q_row(memory.rows + i * row_floats, from, call.q, call.head_dim, rules.q_factor);
+        rows[i] = direct ? reinterpret_cast<const float*>(from) : memory.rows + i * row_floats;
+        if (!direct) {
+          Path::widen_q(memory.rows + i * row_floats, from, call.q, call.head_dim);
+        }
       }
-      transpose_in(to + v * kLanes, memory.rows, row_floats, steps);
+      Path::transpose_q(to + v * kLanes, rows, steps, rules.q_factor);
     }
   }
 
@@ -756,20 +761,46 @@ struct Prefill {
       write_row_values(call, sequence, lanes.query[i], lanes.head[i], end, state.best_key[i]);
     }
     for (int i = lanes.count; i < kTile; ++i) factor[i] = 0.0f;
-    const std::int64_t row_floats = pad(call.value_dim) + kLanes;
     for (int v = 0; v < lanes.vectors; ++v) {
-      transpose_out(memory.rows, row_floats, state.o + v * kLanes, factor + v * kLanes,
-                    call.value_dim);
       const int count = std::min(kLanes, lanes.count - v * kLanes);
+      std::byte* rows[kLanes];
       for (int i = 0; i < count; ++i) {
         const int lane = v * kLanes + i;
-        std::byte* to =
+        rows[i] =
             sequence.out + lanes.query[lane] * call.out.token + lanes.head[lane] * call.out.head;
-        float* row = memory.rows + i * row_floats;
-        if (state.total[lane] == 0.0f)
-          std::memset(row, 0, static_cast<std::size_t>(call.value_dim) * sizeof(float));
-        narrow_row(to, row, call.out.type, call.out.dim, call.value_dim);
       }
+      write_rows(rows, count, state.o + v * kLanes, factor + v * kLanes);
+      for (int i = 0; i < count; ++i) {
+        if (state.total[v * kLanes + i] == 0.0f) zero_row(rows[i]);
+      }
+    }
+  }
+
+  void write_rows(std::byte* const* rows, int count, const float* o, const float* factor) {
+    const Operand& out = call.out;
+    if (out.dim == element_bytes(out.type) && call.value_dim % kLanes == 0) {
+      switch (out.type) {
+        case ElementType::float16:
+          return transpose_out_to<ElementType::float16>(rows, count, o, factor, call.value_dim);
+        case ElementType::bfloat16:
+          return transpose_out_to<ElementType::bfloat16>(rows, count, o, factor, call.value_dim);
+        default:
+          return transpose_out_to<ElementType::float32>(rows, count, o, factor, call.value_dim);
+      }
+    }
+    const std::int64_t row_floats = pad(call.value_dim) + kLanes;
+    transpose_out(memory.rows, row_floats, o, factor, call.value_dim);
+    for (int i = 0; i < count; ++i) {
+      narrow_row(rows[i], memory.rows + i * row_floats, out.type, out.dim, call.value_dim);
+    }
+  }
+
+  /// A row that saw no key: its accumulators may hold anything.
+  void zero_row(std::byte* to) {
+    const std::int64_t bytes = element_bytes(call.out.type);
+    const std::int64_t run = call.out.dim == bytes ? call.value_dim : 1;
+    for (std::int64_t d = 0; d < call.value_dim; d += run) {
+      std::memset(to + d * call.out.dim, 0, static_cast<std::size_t>(run * bytes));
     }
   }
 

@@ -45,7 +45,9 @@ inline void bias_tile(float* to, const PairTable& bias, std::int64_t b, const La
       widen_row(rows + i * kKeyBlock, from, bias.type, bias.key, keys);
       for (int j = keys; j < ((keys + kLanes - 1) & -kLanes); ++j) rows[i * kKeyBlock + j] = 0.0f;
     }
-    transpose_in(to + v * kLanes, rows, kKeyBlock, keys);
+    const float* from[kLanes];
+    for (int i = 0; i < kLanes; ++i) from[i] = rows + i * kKeyBlock;
+    transpose_in(to + v * kLanes, from, keys);
   }
 }
 

@@ -18,6 +18,18 @@ struct Bfloat16Path {
     if (dim % 2 != 0) pairs[dim] = 0;
   }
 
+  /// Whether rows of q can be transposed from where they lie.
+  static bool direct_q(const Operand& q, std::int64_t dim) {
+    return q.dim == 2 && dim % (2 * kLanes) == 0;
+  }
+  static void transpose_q(float* to, const float* const (&rows)[kLanes], std::int64_t n, float) {
+    transpose_in(to, rows, n);
+  }
+
+  static void widen_q(float* to, const std::byte* from, const Operand& q, std::int64_t dim) {
+    pair_row(to, from, q.dim, dim);
+  }
+
   static void q_row(float* to, const std::byte* from, const Operand& q, std::int64_t dim, float) {
     pair_row(to, from, q.dim, dim);
   }

@@ -7,6 +7,20 @@ struct Float32Path {
 
   static std::int64_t steps(std::int64_t n) { return n; }
 
+  /// Whether rows of q can be transposed from where they lie.
+  static bool direct_q(const Operand& q, std::int64_t dim) {
+    return q.type == ElementType::float32 && q.dim == 4 && dim % kLanes == 0;
+  }
+  static void transpose_q(float* to, const float* const (&rows)[kLanes], std::int64_t n, float factor) {
+    transpose_in(to, rows, n, Simd::broadcast(factor));
+  }
+
+  /// A row of q as 32-bit steps, without its factor.
+  static void widen_q(float* to, const std::byte* from, const Operand& q, std::int64_t dim) {
+    widen_row(to, from, q.type, q.dim, dim);
+  }
+
+  /// A row of q as 32-bit steps, times its factor.
   static void q_row(float* to, const std::byte* from, const Operand& q, std::int64_t dim,
                     float factor) {
     widen_row(to, from, q.type, q.dim, dim);

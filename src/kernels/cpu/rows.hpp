@@ -84,49 +84,82 @@ inline void narrow_row(std::byte* to, const float* from, ElementType type, std::
   }
 }
 
-/// One vector of lanes, kLanes rows of `steps` 32-bit values (row i at rows + i * row_floats), into
-/// to[step * kTile + lane]. steps is padded to a multiple of kLanes in `rows`; only `steps` are
-/// stored.
-inline void transpose_in(float* to, const float* rows, std::int64_t row_floats,
-                         std::int64_t steps) {
+/// kLanes rows of 32-bit values into one vector of lanes: to[step * kTile + lane] = rows[lane][step],
+/// times `factor`. Rows are read in whole vectors; only `steps` steps are stored.
+inline void transpose_in(float* to, const float* const (&rows)[kLanes], std::int64_t steps,
+                         Simd::V factor) {
   for (std::int64_t s = 0; s < steps; s += kLanes) {
     Simd::V r[kLanes];
 #pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) r[i] = Simd::load(rows + i * row_floats + s);
+    for (int i = 0; i < kLanes; ++i) r[i] = Simd::load(rows[i] + s);
     Simd::transpose(r);
     if (s + kLanes <= steps) {
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) Simd::store(to + (s + i) * kTile, r[i]);
+      for (int i = 0; i < kLanes; ++i) Simd::store(to + (s + i) * kTile, Simd::mul(r[i], factor));
     } else {
-      for (int i = 0; i < steps - s; ++i) Simd::store(to + (s + i) * kTile, r[i]);
+      for (int i = 0; i < steps - s; ++i) {
+        Simd::store(to + (s + i) * kTile, Simd::mul(r[i], factor));
+      }
     }
   }
 }
 
-/// The way back, times a factor a lane, plus zero (so that -0 never depends on what was skipped):
-/// rows[i * row_floats + step] = from[step * kTile + i] * factor[i] + 0. Rows are written in whole
-/// vectors.
-inline void transpose_out(float* rows, std::int64_t row_floats, const float* from,
-                          const float* factor, std::int64_t steps) {
-  const Simd::V f = Simd::load(factor);
+/// The same without a factor: the values may be pairs of bfloat16.
+inline void transpose_in(float* to, const float* const (&rows)[kLanes], std::int64_t steps) {
   for (std::int64_t s = 0; s < steps; s += kLanes) {
     Simd::V r[kLanes];
-    if (s + kLanes <= steps) {
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        r[i] = Simd::add(Simd::mul(Simd::load(from + (s + i) * kTile), f), Simd::zero());
-      }
-    } else {
+    for (int i = 0; i < kLanes; ++i) r[i] = Simd::load(rows[i] + s);
+    Simd::transpose(r);
+    const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
+    for (int i = 0; i < n; ++i) Simd::store(to + (s + i) * kTile, r[i]);
+  }
+}
+
+/// A block of the way back, times a factor a lane, plus zero (so that -0 never depends on what was
+/// skipped): lane[i] holds steps s .. s + kLanes of lane i; from `steps` on they mean nothing.
+POLYHEAD_INLINE void transpose_back(Simd::V (&lane)[kLanes], const float* from, Simd::V factor,
+                                    std::int64_t s, std::int64_t steps) {
+  const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        r[i] = s + i < steps
-                   ? Simd::add(Simd::mul(Simd::load(from + (s + i) * kTile), f), Simd::zero())
-                   : Simd::zero();
+  for (int i = 0; i < kLanes; ++i) {
+    // Past the end, the last step once more: in bounds, and discarded below.
+    const float* at = from + (s + (i < n ? i : n - 1)) * kTile;
+    lane[i] = Simd::add(Simd::mul(Simd::load(at), factor), Simd::zero());
+  }
+  Simd::transpose(lane);
+}
+
+/// rows[i * row_floats + step] = from[step * kTile + i] * factor[i] + 0, in whole vectors.
+inline void transpose_out(float* rows, std::int64_t row_floats, const float* from,
+                          const float* factor, std::int64_t steps) {
+  for (std::int64_t s = 0; s < steps; s += kLanes) {
+    Simd::V lane[kLanes];
+    transpose_back(lane, from, Simd::load(factor), s, steps);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) Simd::store(rows + i * row_floats + s, lane[i]);
+  }
+}
+
+/// The same straight into `count` dense rows of `type`; steps is a multiple of kLanes.
+template <ElementType kType>
+inline void transpose_out_to(std::byte* const* rows, int count, const float* from,
+                             const float* factor, std::int64_t steps) {
+  for (std::int64_t s = 0; s < steps; s += kLanes) {
+    Simd::V lane[kLanes];
+    transpose_back(lane, from, Simd::load(factor), s, s + kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+      if (i >= count) break;  // unrolled, so that lanes stay in registers
+      std::byte* to = rows[i] + s * element_bytes(kType);
+      if constexpr (kType == ElementType::float32) {
+        Simd::store(reinterpret_cast<float*>(to), lane[i]);
+      } else if constexpr (kType == ElementType::float16) {
+        Simd::store_float16(reinterpret_cast<std::uint16_t*>(to), lane[i]);
+      } else {
+        Simd::store_bfloat16(reinterpret_cast<std::uint16_t*>(to), lane[i]);
       }
     }
-    Simd::transpose(r);
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) Simd::store(rows + i * row_floats + s, r[i]);
   }
 }
 
