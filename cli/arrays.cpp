@@ -26,7 +26,7 @@ std::vector<std::string> pieces_of(const std::string& text) {
     if (c == ',')
       pieces.emplace_back();
     else if (c != ' ')
-      pieces.back() += c;
+      pieces.back().push_back(c);
   }
   return pieces;
 }

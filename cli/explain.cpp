@@ -289,7 +289,7 @@ json rows_json(const Array& rows) {
 ordered_json Explain::exercises(const Options& options) const {
   const std::int64_t model_dim = rows_q_.view.layout.extents[1];
   const auto one = [&](const std::vector<Columns>& columns, bool causal, bool swapped,
-                       std::vector<std::int64_t> heads) {
+                       const std::vector<std::int64_t>& heads) {
     ExplainInput input = input_of(columns);
     if (swapped) {  // the permutation that swaps the two halves
       const std::int64_t extents[] = {model_dim, model_dim};
@@ -303,6 +303,7 @@ ordered_json Explain::exercises(const Options& options) const {
     if (causal) call.mask = polyhead::causal();
     const Case made = explain_case(input, call, std::nullopt, options);
     std::vector<Pruned> pruned;
+    pruned.reserve(heads.size());
     for (const std::int64_t head : heads) pruned.push_back(prune(made, head));
     return case_json(made, input, pruned);
   };

@@ -15,6 +15,8 @@ constexpr std::size_t kDramBytes = std::size_t{256}
                                    << 20;  // eight times the third level of what is measured on
 constexpr double kCeilingSeconds =
     0.003;  // short enough to share the clock speed of the sample beside it
+constexpr double kAloneSeconds = 0.02;     // of a ceiling measured for itself
+constexpr int kAloneRepeats = 5;           // medians: other programs come and go
 constexpr int kMaxSamples = 25, kMinSamples = 3;
 constexpr double kLongSample = 1.0;  // seconds; longer ones are taken once
 
@@ -46,15 +48,14 @@ Executor& Measurer::executor(int threads) {
 Isa Measurer::isa_of(const Case& of) const { return of.isa == Isa::automatic ? isa_ : of.isa; }
 
 Ceilings Measurer::ceilings() {
-  constexpr double kSeconds = 0.02;
-  constexpr int kRepeats = 5;  // medians: other programs come and go
   const auto often = [&](auto measure) {
     std::vector<double> rates;
-    for (int i = 0; i < kRepeats; ++i) rates.push_back(measure());
+    rates.reserve(kAloneRepeats);
+    for (int i = 0; i < kAloneRepeats; ++i) rates.push_back(measure());
     return median(rates);
   };
   const auto arithmetic = [&](Arithmetic kind, Isa isa, int threads) {
-    return often([&] { return bench::arithmetic_gops(kind, isa, executor(threads), kSeconds); });
+    return often([&] { return bench::arithmetic_gops(kind, isa, executor(threads), kAloneSeconds); });
   };
   Ceilings c;
   c.one_float32 = arithmetic(Arithmetic::float32, isa_, 1);
@@ -67,7 +68,7 @@ Ceilings Measurer::ceilings() {
   c.dram = threads_ == 1 ? c.one_dram : often([&] { return reader_.dram_gbps(executor(0)); });
   const bench::CacheBytes caches = bench::cache_bytes();
   const auto cached = [&](std::size_t bytes) {
-    return bytes == 0 ? 0.0 : often([&] { return reader_.cached_gbps(bytes, kSeconds / 4); });
+    return bytes == 0 ? 0.0 : often([&] { return reader_.cached_gbps(bytes, kAloneSeconds / 4); });
   };
   c.l1 = cached(caches.l1 / 2);
   c.l2 = cached(caches.l2 / 2);

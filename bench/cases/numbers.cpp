@@ -4,10 +4,14 @@
 #include <cstring>
 
 namespace polyhead::bench {
+namespace {
+
+constexpr std::size_t kPeriod = 65521;  // a prime: rows of powers of two all differ
+
+}  // namespace
 
 Numbers::Numbers(ElementType type, std::int64_t count, std::uint32_t seed)
     : bytes_(static_cast<std::size_t>(count * element_bytes(type))) {
-  constexpr std::size_t kPeriod = 65521;  // a prime: rows of powers of two all differ
   const auto size = static_cast<std::size_t>(element_bytes(type));
   std::vector<std::byte> pattern(kPeriod * size);
   std::uint32_t state = seed * 2654435761u + 1u;

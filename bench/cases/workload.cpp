@@ -6,6 +6,8 @@
 namespace polyhead::bench {
 namespace {
 
+constexpr std::int64_t kBins = 64;  // of a pooled map, each way
+
 /// [batch, tokens, heads, dim] over memory of either order.
 View heads_view(void* data, ElementType type, Order order, std::int64_t batch, std::int64_t tokens,
                 std::int64_t heads, std::int64_t dim) {
@@ -112,7 +114,6 @@ class SecondPass : public Attend {
     lse_ = Numbers(ElementType::float32, c.batch * c.q_len * c.q_heads, 6);
     call_.lse = {static_cast<float*>(lse_.data()), {c.batch, c.q_len, c.q_heads}};
     Attend::run();
-    constexpr std::int64_t kBins = 64;
     const std::int64_t per_head = c.work == Work::weights    ? c.q_len * c.kv_len
                                   : c.work == Work::received ? c.kv_len
                                                              : kBins * kBins;

@@ -175,6 +175,7 @@ void Safetensors::parse(std::span<const std::byte> file) {
 
 void Safetensors::check_coverage(std::uint64_t data_bytes) const {
   std::vector<std::pair<const Entry*, const std::string*>> order;
+  order.reserve(tensors_.size());
   for (const auto& [name, entry] : tensors_) order.emplace_back(&entry, &name);
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
     return std::pair(a.first->begin, a.first->end) < std::pair(b.first->begin, b.first->end);
@@ -198,6 +199,7 @@ void Safetensors::check_coverage(std::uint64_t data_bytes) const {
 
 std::vector<std::string> Safetensors::names() const {
   std::vector<std::string> list;
+  list.reserve(tensors_.size());
   for (const auto& [name, entry] : tensors_) list.push_back(name);
   return list;
 }
