@@ -65,7 +65,7 @@ void step(const Console& console, int& number, const std::string& title,
 /// A square root where it is one: "1/√2 = 0.7071".
 std::string scale_text(const Case& shown) {
   const double root = 1.0 / std::sqrt(static_cast<double>(shown.head_dim));
-  const std::string value = fixed(shown.scale);
+  std::string value = fixed(shown.scale);
   if (std::abs(shown.scale - root) > 1e-6 * root) return value;
   return "1/√" + std::to_string(shown.head_dim) + " = " + value;
 }

@@ -15,8 +15,8 @@ constexpr std::size_t kDramBytes = std::size_t{256}
                                    << 20;  // eight times the third level of what is measured on
 constexpr double kCeilingSeconds =
     0.003;  // short enough to share the clock speed of the sample beside it
-constexpr double kAloneSeconds = 0.02;     // of a ceiling measured for itself
-constexpr int kAloneRepeats = 5;           // medians: other programs come and go
+constexpr double kAloneSeconds = 0.02;  // of a ceiling measured for itself
+constexpr int kAloneRepeats = 5;        // medians: other programs come and go
 constexpr int kMaxSamples = 25, kMinSamples = 3;
 constexpr double kLongSample = 1.0;  // seconds; longer ones are taken once
 
@@ -55,7 +55,8 @@ Ceilings Measurer::ceilings() {
     return median(rates);
   };
   const auto arithmetic = [&](Arithmetic kind, Isa isa, int threads) {
-    return often([&] { return bench::arithmetic_gops(kind, isa, executor(threads), kAloneSeconds); });
+    return often(
+        [&] { return bench::arithmetic_gops(kind, isa, executor(threads), kAloneSeconds); });
   };
   Ceilings c;
   c.one_float32 = arithmetic(Arithmetic::float32, isa_, 1);

@@ -38,7 +38,8 @@ detail::Layout dense_layout(std::span<const std::int64_t> shape, bool fortran) {
 Array array_at(const std::byte* data, ElementType type, const detail::Layout& layout,
                std::int64_t count, std::shared_ptr<const void> owner) {
   const auto bytes = static_cast<std::size_t>(element_bytes(type));
-  if (reinterpret_cast<std::uintptr_t>(data) % bytes == 0)
+  // A bit has no bytes of its own and lies anywhere.
+  if (bytes == 0 || reinterpret_cast<std::uintptr_t>(data) % bytes == 0)
     return {ConstView(data, type, layout), std::move(owner)};
   const std::size_t size = static_cast<std::size_t>(count) * bytes;
   auto copy =
