@@ -28,6 +28,7 @@ constexpr const char* kExample =
     "  polyhead explain --heads 2 --causal                two heads, causal\n"
     "  polyhead explain --heads 2 --query cat             one row, the products written out\n"
     "  polyhead explain --columns 0-1,0-1                 both heads on the same columns\n"
+    "  polyhead explain --heads 2 --wo examples/swap_heads.json\n"
     "  polyhead explain --heads 2 --prune 0               what the output loses without head 0\n"
     "  polyhead explain --q q.npy --k k.npy --v v.npy --query 17 --json\n"
     "  polyhead explain --q m.safetensors:q --k m.safetensors:k --v m.safetensors:v --heads 8 "

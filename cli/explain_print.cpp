@@ -9,11 +9,13 @@
 namespace polyhead::cli {
 namespace {
 
-constexpr std::size_t kMaxColumns =
-    16;  // keys a matrix shows side by side before it is cut in the middle
-constexpr std::size_t kMaxNumbers = 8;  // numbers of a vector before it is cut
+constexpr std::size_t kMaxColumns = 16;  // keys a matrix shows side by side before it is cut
+constexpr std::size_t kMaxLines = 32;    // lines of a table before it is cut in the middle
+constexpr std::size_t kMaxNumbers = 8;   // numbers of a vector that is shown whole
+constexpr std::size_t kCutNumbers =
+    4;  // and of a longer one, which then leaves room for its neighbours
 constexpr std::size_t kMaxKeys =
-    40;  // lines of a row's table before the lightest keys are left out
+    24;  // lines of a row's table before the lightest keys are left out
 
 /// Indices 0 .. count - 1, or the first and last ones with a -1 between them where there are too
 /// many.
@@ -28,10 +30,14 @@ std::vector<int> chosen(std::size_t count, std::size_t most) {
   return indices;
 }
 
+std::vector<int> chosen_numbers(std::size_t count) {
+  return chosen(count, count > kMaxNumbers ? kCutNumbers : kMaxNumbers);
+}
+
 /// Numbers of a vector in columns as wide as the widest number of the tables it stands in.
 std::string numbers(const std::vector<double>& values, std::size_t width) {
   std::string text;
-  for (const int i : chosen(values.size(), kMaxNumbers)) {
+  for (const int i : chosen_numbers(values.size())) {
     const std::string shown = i < 0 ? "…" : fixed(values[static_cast<std::size_t>(i)]);
     if (!text.empty()) text += "  ";
     if (i >= 0 && shown.size() < width) text.append(width - shown.size(), ' ');
@@ -43,7 +49,7 @@ std::string numbers(const std::vector<double>& values, std::size_t width) {
 std::size_t widest(const Matrix& matrix) {
   std::size_t width = 0;
   for (const std::vector<double>& row : matrix) {
-    for (const int i : chosen(row.size(), kMaxNumbers)) {
+    for (const int i : chosen_numbers(row.size())) {
       if (i >= 0) width = std::max(width, fixed(row[static_cast<std::size_t>(i)]).size());
     }
   }
@@ -120,31 +126,45 @@ void print_title(const Console& console, const Case& shown, const ExplainInput& 
   table.print(console);
 }
 
+/// A line for each of `count` things, `cells(i)`, with the middle left out where there are too
+/// many.
+template <class Cells>
+void add_lines(Table& table, std::size_t count, const Cells& cells) {
+  for (const int i : chosen(count, kMaxLines)) {
+    table.row(i < 0 ? std::vector<std::string>{"…"} : cells(static_cast<std::size_t>(i)));
+  }
+}
+
 void print_vectors(const Console& console, const HeadNumbers& head, const Case& shown,
                    const ExplainInput& input) {
+  using Cells = std::vector<std::string>;
+  using Align = Table::Align;
   const std::size_t width = std::max({widest(head.q), widest(head.k), widest(head.v)});
+  const auto cell = [&](const std::vector<double>& vector) {
+    return "  " + numbers(vector, width);
+  };
+  const auto key = [&](std::size_t j) {
+    return token(input.k_tokens, static_cast<std::int64_t>(j));
+  };
   if (input.q_tokens == input.k_tokens && shown.queries.size() == input.k_tokens.size()) {
-    Table table({Table::Align::left, Table::Align::left, Table::Align::left, Table::Align::left});
+    Table table({Align::left, Align::left, Align::left, Align::left});
     table.header({"", "  query q", "  key k", "  value v"});
-    for (std::size_t i = 0; i < head.k.size(); ++i) {
-      table.row({token(input.k_tokens, static_cast<std::int64_t>(i)),
-                 "  " + numbers(head.q[i], width), "  " + numbers(head.k[i], width),
-                 "  " + numbers(head.v[i], width)});
-    }
+    add_lines(table, head.k.size(), [&](std::size_t i) {
+      return Cells{key(i), cell(head.q[i]), cell(head.k[i]), cell(head.v[i])};
+    });
     return table.print(console);
   }
-  Table queries({Table::Align::left, Table::Align::left});
+  Table queries({Align::left, Align::left});
   queries.header({"", "  query q"});
-  for (std::size_t row = 0; row < shown.queries.size(); ++row) {
-    queries.row({token(input.q_tokens, shown.queries[row]), "  " + numbers(head.q[row], width)});
-  }
+  add_lines(queries, shown.queries.size(), [&](std::size_t row) {
+    return Cells{token(input.q_tokens, shown.queries[row]), cell(head.q[row])};
+  });
   queries.print(console);
-  Table keys({Table::Align::left, Table::Align::left, Table::Align::left});
+  Table keys({Align::left, Align::left, Align::left});
   keys.header({"", "  key k", "  value v"});
-  for (std::size_t j = 0; j < head.k.size(); ++j) {
-    keys.row({token(input.k_tokens, static_cast<std::int64_t>(j)), "  " + numbers(head.k[j], width),
-              "  " + numbers(head.v[j], width)});
-  }
+  add_lines(keys, head.k.size(), [&](std::size_t j) {
+    return Cells{key(j), cell(head.k[j]), cell(head.v[j])};
+  });
   keys.print(console);
 }
 
@@ -158,13 +178,14 @@ void print_pairs(const Console& console, const Matrix& pairs, const Case& shown,
   for (const int j : keys) header.push_back(j < 0 ? "…" : token(input.k_tokens, j));
   if (last != nullptr) header.push_back("  " + last_title);
   table.header(std::move(header));
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
+  add_lines(table, pairs.size(), [&](std::size_t i) {
     std::vector<std::string> cells{token(input.q_tokens, shown.queries[i])};
-    for (const int j : keys)
+    for (const int j : keys) {
       cells.push_back(j < 0 ? "…" : fixed(pairs[i][static_cast<std::size_t>(j)]));
+    }
     if (last != nullptr) cells.push_back("  " + fixed((*last)[i]));
-    table.row(std::move(cells));
-  }
+    return cells;
+  });
   table.print(console);
 }
 
@@ -174,23 +195,22 @@ void print_rows(const Console& console, const Matrix& rows, const Case& shown,
   const std::size_t width = widest(rows);
   const std::size_t heads =
       dim > 0 && !rows.empty() ? rows.front().size() / static_cast<std::size_t>(dim) : 1;
-  const std::vector<int> blocks = chosen(heads, kMaxNumbers);
+  const bool long_vectors = dim > static_cast<std::int64_t>(kMaxNumbers);
+  const std::vector<int> blocks = chosen(heads, long_vectors ? kCutNumbers : kMaxNumbers);
   Table table(std::vector<Table::Align>(blocks.size() + 1, Table::Align::left));
   std::vector<std::string> header{""};
   for (const int h : blocks)
     header.push_back(h < 0 ? "…" : heads > 1 ? "  head " + std::to_string(h) : "");
   if (heads > 1) table.header(std::move(header));
-  for (std::size_t i = 0; i < rows.size(); ++i) {
+  add_lines(table, rows.size(), [&](std::size_t i) {
     std::vector<std::string> cells{token(input.q_tokens, shown.queries[i])};
+    const auto each = static_cast<std::ptrdiff_t>(rows[i].size() / heads);
     for (const int h : blocks) {
-      const std::size_t each = rows[i].size() / heads,
-                        begin = static_cast<std::size_t>(std::max(h, 0)) * each;
-      const std::vector<double> block(rows[i].begin() + static_cast<std::ptrdiff_t>(begin),
-                                      rows[i].begin() + static_cast<std::ptrdiff_t>(begin + each));
-      cells.push_back(h < 0 ? "…" : "  " + numbers(block, width));
+      const auto begin = rows[i].begin() + std::max(h, 0) * each;
+      cells.push_back(h < 0 ? "…" : "  " + numbers({begin, begin + each}, width));
     }
-    table.row(std::move(cells));
-  }
+    return cells;
+  });
   table.print(console);
 }
 
@@ -232,6 +252,15 @@ void print_all_heads(const Console& console, const Case& shown, const ExplainInp
   // A single head's output stands above already.
   if (shown.q_heads > 1 || !shown.w_o.empty() || !pruned.empty()) {
     print_result(console, shown, input, pruned);
+  }
+  const bool cut =
+      shown.kv_len > static_cast<std::int64_t>(kMaxColumns) ||
+      std::max(shown.head_dim, shown.value_dim) > static_cast<std::int64_t>(kMaxNumbers);
+  if (cut) {
+    console.out << '\n'
+                << console.styled(Style::faint,
+                                  "  … stands for what is left out; --json prints it all.")
+                << '\n';
   }
   char difference[32];
   std::snprintf(difference, sizeof difference, "%.1e", shown.difference);

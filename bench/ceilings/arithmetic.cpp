@@ -16,7 +16,6 @@ constexpr int kRound = 20000;  // steps between looks at the clock: some 100 mic
 constexpr int kChains = 12;  // latency times ports is 8 to 12; more would leave the registers
 
 std::atomic<float> kept;  // results go here, or the compiler drops the work
-std::atomic<int> kept_int;
 std::atomic<float> zero{0.0f};  // a compiler cannot know that it stays so
 
 // Each step of a round is one instruction on each accumulator. A round returns its operations.
@@ -42,6 +41,8 @@ double float32_portable() {
 }
 
 #if defined(__x86_64__)
+
+std::atomic<int> kept_int;
 
 __attribute__((target("avx2,fma"))) double float32_avx2() {
   __m256 sum[kChains];
@@ -105,7 +106,7 @@ __attribute__((target("avx512f,avx512vnni"))) double int8_avx512() {
 
 #endif
 
-Round round_of(Arithmetic arithmetic, Isa isa) {
+Round round_of(Arithmetic arithmetic, [[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
   if (isa == Isa::avx512 || isa == Isa::avx512_bf16) {
     if (arithmetic == Arithmetic::float32) return float32_avx512;
