@@ -94,25 +94,27 @@ POLYHEAD_INLINE Fold fold(Simd::V running, Simd::V added, const Rules& rules) {
 struct RowEnd {
   float factor = 0.0f, lse = -kInfinity, entropy = 0.0f, max_weight = 0.0f;
 };
+/// ln(exp(a) + exp(b)); b may be -inf.
+inline double join_logs(double a, double b) {
+  if (b == -std::numeric_limits<double>::infinity() || a != a) return a;
+  const double high = std::max(a, b), low = std::min(a, b);
+  return high + std::log1p(std::exp(low - high));
+}
+
 inline RowEnd end_row(const AttendCall& call, const Rules& rules, std::int64_t head, float max,
                       float total, float exact_total, float spread, float best) {
   RowEnd end;
   if (total == 0.0f)
     return end;  // nothing visible: the largest visible score always adds a weight of 1
   const double reference = static_cast<double>(max) * rules.natural;
-  double sink = 0.0, lse = reference + std::log(static_cast<double>(exact_total));
+  double sink = 0.0, logit = -std::numeric_limits<double>::infinity();
   if (call.score.sink) {
-    const double logit = static_cast<double>(call.score.sink[head * call.score.sink_stride]);
+    logit = static_cast<double>(call.score.sink[head * call.score.sink_stride]);
     sink = std::exp(logit - reference);
-    const double high = std::max(lse, logit), low = std::min(lse, logit);
-    lse = lse != lse ? lse
-          : high == -std::numeric_limits<double>::infinity()
-              ? high
-              : high + std::log1p(std::exp(low - high));
   }
   const double keep = 1.0 - static_cast<double>(call.score.dropout);
   end.factor = static_cast<float>(1.0 / ((static_cast<double>(total) + sink) * keep));
-  end.lse = static_cast<float>(lse);
+  if (call.lse.data) end.lse = static_cast<float>(join_logs(reference + std::log(static_cast<double>(exact_total)), logit));
   if (call.entropy.data || call.max_weight.data) {
     // w = p / z: -sum w ln w = (sum p) ln z / z - (sum p ln p) / z, with p relative to the
     // reference.
@@ -155,46 +157,50 @@ struct Scratch {
 /// rows and the next item's queries. Prefetching is a hint: it never faults and changes no result.
 class Fetcher {
  public:
-  /// Lines of `count` tokens from `base` of `heads` heads, in runs of kKeyBlock tokens.
+  /// Lines of `count` tokens from `base` of `heads` heads.
   void add(const std::byte* base, std::int64_t token, std::int64_t count, std::int64_t head,
            std::int64_t heads, std::int64_t bytes) {
     for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t line = 0; line < bytes; line += kLine) {
-        for (std::int64_t run = 0; run < count; run += kKeyBlock) {
-          if (count_ == kMost) return;
-          streams_[count_++] = {base + h * head + run * token + line, token};
-        }
+        if (count_ == kMost) return;
+        runs_[count_++] = {{base + h * head + line, token}, count};
       }
     }
   }
-  /// Starts on the lines of one block of keys and values.
-  void next_block(Stream k, std::int64_t k_bytes, Stream v, std::int64_t v_bytes) {
-    k_ = k;
-    v_ = v;
-    k_left_ = k_bytes;
-    v_left_ = v_bytes;
+  /// Puts the lines of a block of keys and values before all else; what was left of the last one is dropped.
+  void next_block(Stream k, std::int64_t k_bytes, Stream v, std::int64_t v_bytes, std::int64_t keys) {
+    block_count_ = block_taken_ = 0;
+    for (std::int64_t line = 0; line < k_bytes; line += kLine) push_block({k.at + line, k.stride}, keys);
+    for (std::int64_t line = 0; line < v_bytes; line += kLine) push_block({v.at + line, v.stride}, keys);
   }
-  /// The next stream to follow for a loop over a whole block, or one that stays at `idle`.
-  Stream take(const std::byte* idle) {
-    if (k_left_ > 0) {
-      k_left_ -= kLine;
-      return {std::exchange(k_.at, k_.at + kLine), k_.stride};
-    }
-    if (v_left_ > 0) {
-      v_left_ -= kLine;
-      return {std::exchange(v_.at, v_.at + kLine), v_.stride};
-    }
-    if (taken_ < count_) return streams_[taken_++];
+  /// The next `steps` lines, or a stream that stays at `idle`.
+  Stream take(const std::byte* idle, std::int64_t steps) {
+    if (block_taken_ < block_count_) return advance(block_, block_taken_, steps);
+    if (taken_ < count_) return advance(runs_, taken_, steps);
     return {idle, 0};
   }
 
  private:
+  struct Run {
+    Stream stream;
+    std::int64_t left;
+  };
+  static Stream advance(Run* runs, int& at, std::int64_t steps) {
+    Run& run = runs[at];
+    const Stream result = run.stream;
+    run.stream.at += steps * run.stream.stride;
+    run.left -= steps;
+    if (run.left <= 0) ++at;
+    return result;
+  }
+  void push_block(Stream stream, std::int64_t keys) {
+    if (block_count_ < kMost) block_[block_count_++] = {stream, keys};
+  }
+
   static constexpr int kMost = 64;
   static constexpr std::int64_t kLine = 64;
-  Stream k_{}, v_{};
-  std::int64_t k_left_ = 0, v_left_ = 0;
-  int count_ = 0, taken_ = 0;
-  Stream streams_[kMost];
+  int block_count_ = 0, block_taken_ = 0, count_ = 0, taken_ = 0;
+  Run block_[kMost], runs_[kMost];
 };
 
 template <class Path>
@@ -253,6 +259,8 @@ struct Prefill {
   Scratch memory;
   const bool statistics;
   int tile_count;
+  State *split_states[kMaxTiles], *running_states[kMaxTiles];
+  bool folded[kMaxTiles] = {};  // whether the running state holds anything
   Fetcher fetcher;
 
   Prefill(const AttendCall& c, const WorkItem& i, std::byte* base)
@@ -265,8 +273,8 @@ struct Prefill {
     lay_out(call, base, &memory);
   }
 
-  State& split_state(int tile) { return memory.states[2 * tile]; }
-  State& running_state(int tile) { return memory.states[2 * tile + 1]; }
+  State& split_state(int tile) { return *split_states[tile]; }
+  State& running_state(int tile) { return *running_states[tile]; }
 
   static void attend(const AttendCall& call, const WorkItem& item, std::byte* scratch,
                      std::byte* partial) {
@@ -286,6 +294,8 @@ struct Prefill {
           static_cast<int>(std::min<std::int64_t>(kTile, item.rows - std::int64_t{t} * kTile));
       Lanes& lanes = memory.lanes[t];
       lanes.place(call, sequence, item.kv_head * call.group(), call.group(), item.first_row + std::int64_t{t} * kTile, rows);
+      split_states[t] = memory.states + 2 * t;
+      running_states[t] = memory.states + 2 * t + 1;
       split_state(t).o = memory.o + (2 * t) * call.value_dim * kTile;
       running_state(t).o = memory.o + (2 * t + 1) * call.value_dim * kTile;
       running_state(t).reset();
@@ -321,7 +331,8 @@ struct Prefill {
     const std::byte* k = sequence.k + item.kv_head * call.k.head + block * call.k.token;
     const std::byte* v = sequence.v + item.kv_head * call.v.head + block * call.v.token;
     fetcher.next_block({k, call.k.token}, call.head_dim * element_bytes(call.k.type),
-                       {v, call.v.token}, call.value_dim * element_bytes(call.v.type));
+                       {v, call.v.token}, call.value_dim * element_bytes(call.v.type),
+                       std::min(kKeyBlock, sequence.kv_len - block));
   }
 
   void pack_q(int t) {
@@ -358,7 +369,7 @@ struct Prefill {
       const std::int64_t begin = std::max(first / kKeyBlock * kKeyBlock, split * kSplitKeys);
       for (std::int64_t block = begin; block < end; block += kKeyBlock) run_block(block, touched);
       for (int t = 0; t < tile_count; ++t) {
-        if (touched[t]) fold_tile(running_state(t), split_state(t));
+        if (touched[t]) fold_tile(t);
       }
     }
   }
@@ -685,14 +696,13 @@ struct Prefill {
     const BroadcastOperand at{rows.v.data + d * 4 + step * rows.v.step_bytes, 4, rows.v.step_bytes};
     const float* p = memory.scores + step * kTile + part.first * kLanes;
     if (part.full) {
-      // A stream has as many lines as a block has keys.
       const std::byte* idle = reinterpret_cast<const std::byte*>(p);
-      const bool whole = kR > 1 && part.key_end - part.key_begin == kKeyBlock;
-      outer_product<typename Path::Dot, kR, kV, true>(acc, at, p, kTile, steps,
-                                                      whole ? fetcher.take(idle) : Stream{idle, 0});
-    } else
+      const Stream stream = kR > 1 ? fetcher.take(idle, steps) : Stream{idle, 0};
+      outer_product<typename Path::Dot, kR, kV, true>(acc, at, p, kTile, steps, stream);
+    } else {
       Path::template weigh_masked<kR, kV>(acc, at, p, sight.masks + part.first, part.key_begin,
                                           steps, rows.finite);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) {
 #pragma GCC unroll 4
@@ -702,8 +712,13 @@ struct Prefill {
 
   // --- splits and the end ---
 
-  /// running = running + added, in split order.
-  void fold_tile(State& running, const State& added) { fold_state(call, rules, running, added); }
+  /// running = running + split, in split order. The first split is the sum so far: folding it into nothing would
+  /// multiply it by exactly 1.
+  void fold_tile(int t) {
+    if (folded[t]) fold_state(call, rules, running_state(t), split_state(t));
+    else std::swap(split_states[t], running_states[t]);
+    folded[t] = true;
+  }
 
   static void fold_state(const AttendCall& call, const Rules& rules, State& running,
                          const State& added) {

@@ -201,7 +201,7 @@ struct Decode {
     full[b] = true;
     for (int r = 0; r < row_count; ++r) {
       words[b][r] =
-          row_word(call, sequence, head[r], query[r], begin[r], end[r], block, keys) & whole;
+          table_word(call, sequence, head[r], query[r], range_word(begin[r], end[r], block), block, keys) & whole;
       any |= words[b][r];
       full[b] = full[b] && words[b][r] == whole;
     }

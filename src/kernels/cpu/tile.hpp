@@ -41,35 +41,36 @@ struct Lanes {
              std::int64_t first_row, int rows) {
     count = rows;
     vectors = (rows + kLanes - 1) / kLanes;
-    min_begin = min_end = std::numeric_limits<std::int64_t>::max();
-    max_begin = max_end = 0;
     std::int64_t token = first_row / group, member = first_row % group;
     for (int i = 0; i < kTile; ++i) {
-      if (i >= rows) {
-        const int last = rows - 1;
-        query[i] = query[last], head[i] = head[last], q_pos[i] = q_pos[last];
-        begin[i] = begin[last], end[i] = end[last], slope[i] = slope[last];
-        continue;
-      }
       query[i] = token;
       head[i] = first_head + member;
-      q_pos[i] = s.q_pos0 + token;
+      if (i < rows - 1 && ++member == group) member = 0, ++token;
+    }
+    // Simple loops, so that the compiler makes vectors of them.
+    for (int i = 0; i < kTile; ++i) {
+      q_pos[i] = s.q_pos0 + query[i];
       const KeyRange range = structural_range(call.mask, s, q_pos[i]);
       begin[i] = range.begin;
       end[i] = range.end;
+    }
+    min_begin = min_end = std::numeric_limits<std::int64_t>::max();
+    max_begin = max_end = 0;
+    for (int i = 0; i < kTile; ++i) {
       min_begin = std::min(min_begin, begin[i]);
       max_begin = std::max(max_begin, begin[i]);
       min_end = std::min(min_end, end[i]);
       max_end = std::max(max_end, end[i]);
-      slope[i] = 0.0f;
-      if (call.score.alibi) {
-        // Heads repeat every `group` lanes, and the closed form is a pow.
-        slope[i] = call.score.alibi_slopes
-                       ? call.score.alibi_slopes[head[i] * call.score.alibi_stride]
-                   : i >= group ? slope[i - group]
-                                : alibi_slope(head[i], call.q_heads);
-      }
-      if (++member == group) member = 0, ++token;
+    }
+    if (call.score.alibi) place_slopes(call, group);
+  }
+
+  /// Heads repeat every `group` lanes, and the closed form is a pow.
+  void place_slopes(const AttendCall& call, std::int64_t group) {
+    const ScoreSpec& spec = call.score;
+    for (int i = 0; i < kTile; ++i) {
+      if (spec.alibi_slopes) slope[i] = spec.alibi_slopes[head[i] * spec.alibi_stride];
+      else slope[i] = i >= group && head[i] == head[i - group] ? slope[i - group] : alibi_slope(head[i], call.q_heads);
     }
   }
 };
@@ -86,10 +87,13 @@ struct Sight {
 
 /// Bits [begin, end) of a block that starts at key `block`.
 POLYHEAD_INLINE std::uint64_t range_word(std::int64_t begin, std::int64_t end, std::int64_t block) {
-  const std::int64_t low = std::max<std::int64_t>(begin - block, 0);
-  const std::int64_t high = std::min<std::int64_t>(end - block, kKeyBlock);
-  if (low >= high) return 0;
-  return (~std::uint64_t{0} >> (kKeyBlock - (high - low))) << low;
+  const std::int64_t low = std::clamp<std::int64_t>(begin - block, 0, kKeyBlock);
+  const std::int64_t high = std::clamp<std::int64_t>(end - block, 0, kKeyBlock);
+  // The bits below `high` without those below `low`; a shift by 64 is not defined.
+  const auto below = [](std::int64_t n) {
+    return n >= kKeyBlock ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1;
+  };
+  return below(high) & ~below(low);
 }
 
 inline std::uint64_t document_word(const AttendCall& call, const Sequence& s, std::int64_t query,
@@ -102,11 +106,10 @@ inline std::uint64_t document_word(const AttendCall& call, const Sequence& s, st
   return word;
 }
 
-/// The visibility word of one row: every part of the mask.
-inline std::uint64_t row_word(const AttendCall& call, const Sequence& s, std::int64_t head,
-                              std::int64_t query, std::int64_t begin, std::int64_t end,
-                              std::int64_t block, std::int64_t n) {
-  std::uint64_t word = range_word(begin, end, block);
+/// What the tables of the mask leave of one row's `word`.
+inline std::uint64_t table_word(const AttendCall& call, const Sequence& s, std::int64_t head,
+                                std::int64_t query, std::uint64_t word, std::int64_t block,
+                                std::int64_t n) {
   if (word != 0 && call.mask.visible.data) {
     word &= visibility_word(call.mask.visible, s.batch, head, query, block, n);
   }
@@ -158,19 +161,22 @@ inline void look(Sight& sight, const AttendCall& call, const Sequence& s, const 
     sight.kind = Sight::everything;
     return;
   }
+  alignas(64) std::uint64_t words[kTile];
+  for (int i = 0; i < kTile; ++i) words[i] = range_word(lanes.begin[i], lanes.end[i], block);
+  if (tables) {
+    for (int i = 0; i < lanes.count; ++i) {
+      words[i] &= table_word(call, s, lanes.head[i], lanes.query[i], words[i], block, keys);
+    }
+    for (int i = lanes.count; i < kTile; ++i) words[i] = words[lanes.count - 1];
+  }
   std::uint64_t any[kVectors] = {}, all[kVectors];
-  std::uint64_t word = 0;
-  for (int v = 0; v < lanes.vectors; ++v) {
+  for (int v = 0; v < kVectors; ++v) {
     all[v] = ~std::uint64_t{0};
     for (int i = v * kLanes; i < (v + 1) * kLanes; ++i) {
-      if (i < lanes.count) {
-        word = row_word(call, s, lanes.head[i], lanes.query[i], lanes.begin[i], lanes.end[i], block,
-                        keys);
-      }
-      sight.words[0][i] = static_cast<std::uint32_t>(word);
-      sight.words[1][i] = static_cast<std::uint32_t>(word >> 32);
-      any[v] |= word;
-      all[v] &= word;
+      sight.words[0][i] = static_cast<std::uint32_t>(words[i]);
+      sight.words[1][i] = static_cast<std::uint32_t>(words[i] >> 32);
+      any[v] |= words[i];
+      all[v] &= words[i];
     }
   }
   std::uint64_t seen = 0, whole = ~std::uint64_t{0};
