@@ -9,20 +9,24 @@
 #include "ceilings/ceilings.hpp"
 
 namespace polyhead::bench {
+
+// Seen from outside, or a compiler drops the work: where results go, and a zero that it cannot know
+// to stay one.
+std::atomic<float> arithmetic_kept;
+std::atomic<int> arithmetic_kept_int;
+std::atomic<float> arithmetic_zero{0.0f};
+
 namespace {
 
 constexpr int kRound = 20000;  // steps between looks at the clock: some 100 microseconds
 
 constexpr int kChains = 12;  // latency times ports is 8 to 12; more would leave the registers
 
-std::atomic<float> kept;  // results go here, or the compiler drops the work
-std::atomic<float> zero{0.0f};  // a compiler cannot know that it stays so
-
 // Each step of a round is one instruction on each accumulator. A round returns its operations.
 using Round = double (*)();
 
 /// Chains begin with different numbers, or a compiler computes one and copies it.
-float start(int chain) { return zero.load() + static_cast<float>(chain); }
+float start(int chain) { return arithmetic_zero.load() + static_cast<float>(chain); }
 
 typedef float Vector4 __attribute__((vector_size(16)));
 
@@ -36,13 +40,11 @@ double float32_portable() {
   }
   float total = 0.0f;
   for (const Vector4& s : sum) total += s[0];
-  kept = total;
+  arithmetic_kept = total;
   return 8.0 * kChains * kRound;
 }
 
 #if defined(__x86_64__)
-
-std::atomic<int> kept_int;
 
 __attribute__((target("avx2,fma"))) double float32_avx2() {
   __m256 sum[kChains];
@@ -54,7 +56,7 @@ __attribute__((target("avx2,fma"))) double float32_avx2() {
   }
   float total = 0.0f;
   for (const __m256& s : sum) total += _mm256_cvtss_f32(s);
-  kept = total;
+  arithmetic_kept = total;
   return 16.0 * kChains * kRound;
 }
 
@@ -68,7 +70,7 @@ __attribute__((target("avx512f"))) double float32_avx512() {
   }
   float total = 0.0f;
   for (const __m512& s : sum) total += _mm512_cvtss_f32(s);
-  kept = total;
+  arithmetic_kept = total;
   return 32.0 * kChains * kRound;
 }
 
@@ -83,7 +85,7 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) double bfloat16_
   }
   float total = 0.0f;
   for (const __m512& s : sum) total += _mm512_cvtss_f32(s);
-  kept = total;
+  arithmetic_kept = total;
   return 64.0 * kChains * kRound;
 }
 
@@ -93,14 +95,11 @@ __attribute__((target("avx512f,avx512vnni"))) double int8_avx512() {
   for (int i = 0; i < kChains; ++i) sum[i] = _mm512_set1_epi32(static_cast<int>(start(i)));
   for (int step = 0; step < kRound; ++step) {
 #pragma GCC unroll 32
-    for (int i = 0; i < kChains; ++i) {
-      sum[i] = _mm512_dpbusd_epi32(sum[i], a, b);
-      asm volatile("" : "+v"(sum[i]));  // whole numbers a compiler may sum up by itself
-    }
+    for (int i = 0; i < kChains; ++i) sum[i] = _mm512_dpbusd_epi32(sum[i], a, b);
   }
   int total = 0;
   for (const __m512i& s : sum) total ^= _mm512_cvtsi512_si32(s);
-  kept_int = total;
+  arithmetic_kept_int = total;
   return 128.0 * kChains * kRound;
 }
 
