@@ -61,8 +61,7 @@ struct Bfloat16Path {
   static void load_keys(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
                         std::int64_t block, int keys, Scratch& memory) {
     const std::byte* k = s.k + kv_head * call.k.head + block * call.k.token;
-    if (call.k.dim == 2 && call.head_dim % 2 == 0 &&
-        (call.k.token % 1024 != 0 || call.k.token == 0)) {
+    if (call.k.dim == 2 && call.head_dim % 2 == 0) {
       to.k = {k, call.k.token, 4};
     } else {
       const std::int64_t row = packed_row_floats(steps(call.head_dim));

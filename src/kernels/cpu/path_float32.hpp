@@ -29,11 +29,9 @@ struct Float32Path {
       Simd::store(to + i, Simd::mul(Simd::load(to + i), f));
   }
 
-  /// K and V can be read where they lie: float32, dense rows, and a stride that does not put all
-  /// rows of a block into a few sets of L1.
-  static bool direct(const Operand& x) {
-    return x.type == ElementType::float32 && x.dim == 4 && (x.token % 1024 != 0 || x.token == 0);
-  }
+  /// K and V can be read where they lie. Rows a power of two apart share sets of L1, but copying them first costs more
+  /// (docs/performance.md).
+  static bool direct(const Operand& x) { return x.type == ElementType::float32 && x.dim == 4; }
 
   static BroadcastOperand rows(const Operand& x, const std::byte* from, float* packed,
                                std::int64_t dim, int keys) {
