@@ -7,6 +7,7 @@
 
 #include "cli/call_options.hpp"
 #include "cli/command.hpp"
+#include "cli/json_text.hpp"
 #include "cli/table.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/npy.hpp"
@@ -285,7 +286,7 @@ void Attend::report(const Console& console, const AttentionArguments& call, cons
          {"shape", std::vector<std::int64_t>(begin, begin + view.layout.axes)}});
   }
   if (json_) {
-    console.out << summary.dump(1) << '\n';
+    console.out << json_text(summary);
     return;
   }
   Table table({Table::Align::left, Table::Align::left, Table::Align::left});
@@ -325,7 +326,7 @@ void Attend::run(const Console& console) {
     limits.kv_type = call.k.type;
     const std::string text = Plan(limits, options).describe(call);
     if (json_)
-      console.out << ordered_json{{"plan", text}}.dump(1) << '\n';
+      console.out << json_text(ordered_json{{"plan", text}});
     else
       console.out << text << '\n';
     return;

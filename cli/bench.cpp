@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "cli/command.hpp"
+#include "cli/json_text.hpp"
 #include "cli/measure.hpp"
 #include "cli/table.hpp"
 #include "polyhead/error.h"
@@ -241,7 +242,7 @@ void Bench::run(const Console& console) {
   result["ceilings"] = ceilings_json(ceilings);
   result["cases"] = ordered_json::array();
   for (const Measured& m : measured) result["cases"].push_back(case_json(m));
-  console.out << result.dump(1) << '\n';
+  console.out << json_text(result);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "cli/command.hpp"
 #include "cli/explain_print.hpp"
 #include "cli/five_tokens.hpp"
+#include "cli/json_text.hpp"
 #include "models/formats/file_error.hpp"
 #include "polyhead/error.h"
 
@@ -331,7 +332,7 @@ void Explain::run(const Console& console) {
                           rows_v_.view.layout.axes == 2;
   if (exercises_) {
     if (!whole_rows) throw UsageError("--exercises needs rows [tokens, model_dim]");
-    console.out << exercises(options).dump(1) << '\n';
+    console.out << json_text(exercises(options));
     return;
   }
   if (!whole_rows && (heads_ != 0 || !columns_.empty())) {
@@ -362,7 +363,7 @@ void Explain::run(const Console& console) {
       result["v"] = rows_json(rows_v_);
     }
     result.update(case_json(shown, input, pruned));
-    console.out << result.dump(1) << '\n';
+    console.out << json_text(result);
   } else if (query) {
     print_row(console, shown, input, pruned);
   } else {

@@ -10,6 +10,7 @@
 
 #include "cli/command.hpp"
 #include "cli/exit_codes.hpp"
+#include "cli/json_text.hpp"
 #include "cli/table.hpp"
 #include "models/formats/npy.hpp"
 #include "polyhead/attention.h"
@@ -468,6 +469,15 @@ TEST(Bench, ListsItsCasesAndGivesJson) {
     EXPECT_TRUE(made["cases"][0].contains(key)) << key;
   }
   EXPECT_GT(made["cases"][0]["share"].get<double>(), 0.0);
+}
+
+TEST(Json, RowsStandOnOneLineAndBadTextIsReplaced) {
+  const nlohmann::ordered_json value = {
+      {"rows", {{1, 2.5}, {3, nullptr}}}, {"name", "a\xff"}, {"none", json::array()}};
+  const std::string text = cli::json_text(value);
+  EXPECT_EQ(text,
+            "{\n  \"rows\": [\n    [1, 2.5],\n    [3, null]\n  ],\n  \"name\": \"a\ufffd\",\n  "
+            "\"none\": []\n}\n");
 }
 
 TEST(Table, AlignsWhatIsWide) {

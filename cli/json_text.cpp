@@ -1,0 +1,47 @@
+#include "cli/json_text.hpp"
+
+#include <algorithm>
+
+namespace polyhead::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string on_one_line(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+bool is_simple(const ordered_json& value) {
+  return std::none_of(value.begin(), value.end(),
+                      [](const ordered_json& element) { return element.is_structured(); });
+}
+
+void append(std::string& text, const ordered_json& value, std::size_t depth) {
+  const bool list = value.is_array();
+  if (!value.is_structured() || value.empty()) {
+    text += on_one_line(value);
+    return;
+  }
+  const bool one_line = list && is_simple(value);
+  const std::string line = one_line ? "" : "\n" + std::string(2 * (depth + 1), ' ');
+  text += list ? '[' : '{';
+  bool first = true;
+  for (const auto& [key, element] : value.items()) {
+    text += first ? line : one_line ? ", " : "," + line;
+    first = false;
+    if (!list) text += on_one_line(key) + ": ";
+    append(text, element, depth + 1);
+  }
+  if (!one_line) text += "\n" + std::string(2 * depth, ' ');
+  text += list ? ']' : '}';
+}
+
+}  // namespace
+
+std::string json_text(const ordered_json& value) {
+  std::string text;
+  append(text, value, 0);
+  return text + "\n";
+}
+
+}  // namespace polyhead::cli
