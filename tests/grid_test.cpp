@@ -252,5 +252,65 @@ TEST(Grid, LargeNormsAndConstantRows) {
   }
 }
 
+/// The bound of docs/numerics.md for the worst row of a float32 or 16-bit case without modifiers.
+double documented_bound(const Problem& p, const reference::Result& exact, WeightRounding rounding) {
+  const Case& c = p.description();
+  const double u = 0x1p-24, scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
+  double a = 0.0, v_most = largest_of(p.v);
+  for_each_index(Index{c.batch, c.q_len, c.q_heads, c.kv_len}, [&](const Index& at) {
+    double sum = 0.0;
+    for (std::int64_t d = 0; d < c.head_dim; ++d) {
+      sum += std::abs(p.q.get({at[0], at[1], at[2], d}) *
+                      p.k.get({at[0], at[3], at[2] * c.kv_heads / c.q_heads, d}));
+    }
+    a = std::max(a, scale * sum);
+  });
+  const double n = static_cast<double>(c.kv_len),
+               sums = std::min(n, 1024.0) + std::ceil(n / 1024) + 8;
+  const double range = std::min(2 * a, 87.0);
+  const double weight = (static_cast<double>(c.head_dim) + 6) * u * a + 4 * u * range + 4 * u;
+  double bound = 2 * (weight + sums * u) * v_most;
+  if (rounding == WeightRounding::bfloat16) bound += 0x1p-8 * v_most;
+  if (c.types.out == f16) bound += std::max(0x1p-11 * largest(exact.out), 0x1p-25);
+  if (c.types.out == bf16) bound += 0x1p-8 * largest(exact.out);
+  return bound;
+}
+
+// Adversarial inputs: large norms, constant rows, one dominant key, values that cancel.
+TEST(Grid, StaysWithinTheDocumentedBound) {
+  enum Kind { large_norms, constant_rows, dominant_key, cancelling_values, kKinds };
+  for (int kind = 0; kind < kKinds; ++kind) {
+    for (const Types& types : {kTypes[0], kTypes[1], kTypes[2], kTypes[5]}) {
+      for (std::int64_t q_len : {1, 25}) {
+        if (effort() == Effort::smoke && q_len != 1) continue;
+        Case c;
+        c.q_len = q_len;
+        c.kv_len = 1100;
+        c.head_dim = 48;
+        c.value_dim = 8;
+        c.types = types;
+        c.q_deviation = kind == large_norms ? 60.0 : 1.0;
+        Problem p(c);
+        if (kind == constant_rows)
+          p.k.fill([](const Index& at) { return 0.3 * static_cast<double>(at[3] % 5); });
+        if (kind == dominant_key) {
+          p.q.fill([](const Index&) { return 1.0; });
+          p.k.fill([](const Index& at) { return at[1] == 777 ? 20.0 : -1.0; });
+        }
+        if (kind == cancelling_values)
+          p.v.fill([](const Index& at) { return at[1] % 2 == 0 ? 1000.0 : -1000.0; });
+        const kernels::AttendCall call = door::resolve(p.arguments());
+        const reference::Result exact = reference::attend(call);
+        for (Isa isa : isas()) {
+          p.run(isa);
+          EXPECT_LE(errors_of_problem(p, exact).out.largest(),
+                    documented_bound(p, exact, rounding_of(call, isa)))
+              << isa_name(isa) << " kind " << kind << ": " << describe(c);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace polyhead::test

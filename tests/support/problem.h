@@ -63,8 +63,6 @@ struct Types {
   ElementType q = ElementType::float32, k = ElementType::float32, v = ElementType::float32,
               out = ElementType::float32;
 };
-inline constexpr ElementType f32 = ElementType::float32, f16 = ElementType::float16,
-                             bf16 = ElementType::bfloat16;
 
 struct Case {
   std::int64_t batch = 1, q_len = 8, kv_len = 8, q_heads = 1, kv_heads = 1, head_dim = 16,

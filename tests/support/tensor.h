@@ -15,6 +15,8 @@
 namespace polyhead::test {
 
 using Index = std::vector<std::int64_t>;
+inline constexpr ElementType f32 = ElementType::float32, f16 = ElementType::float16,
+                             bf16 = ElementType::bfloat16;
 
 /// Calls f(index) for every index, the last axis fastest.
 template <class F>

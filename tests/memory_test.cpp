@@ -1,0 +1,246 @@
+// Long, large and far arrays, and what lies beyond their edges.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "polyhead/attention.h"
+#include "support/distance.h"
+#include "support/effort.h"
+#include "support/problem.h"
+#include "support/slice.h"
+
+namespace polyhead::test {
+namespace {
+
+// Near-uniform weights and values around 1: sums of 131,072 terms must not drift.
+TEST(Regression, NoDegradationAtLongKeys) {
+  Case c;
+  c.q_len = 2;
+  c.kv_len = 131072;
+  c.head_dim = 8;
+  c.value_dim = 4;
+  c.q_deviation = 0.05;
+  for (const Types& types : {kTypes[0], kTypes[1], kTypes[2]}) {
+    for (std::int64_t q_len : {1, 24}) {
+      if (effort() == Effort::smoke && q_len != 1) continue;
+      c.types = types;
+      c.q_len = q_len;
+      Problem p(c);
+      Random random(8);
+      p.v.fill([&](const Index&) { return 1.0 + 0.1 * random.normal(); });
+      // The mean of rounded values, as every query sees about that.
+      for (Isa isa : isas()) {
+        p.run(isa);
+        const Distance distance = from_reference(p);
+        // 16-bit: half a unit of the output just above 1, and what is left of the rounding of
+        // weights after averaging.
+        const double unit = types.out == f32   ? 1e-5
+                            : types.out == f16 ? 0x1p-11 + 1e-5
+                                               : 0x1p-8 + 1e-4;
+        EXPECT_LE(distance.out, unit) << isa_name(isa) << describe(c);
+        EXPECT_LE(distance.lse, 1e-5) << isa_name(isa) << describe(c);
+      }
+    }
+  }
+}
+
+TEST(Regression, AMillionKeys) {
+  const std::int64_t kv_len = 1000000;
+  std::vector<float> k(static_cast<std::size_t>(kv_len) * 2), v(static_cast<std::size_t>(kv_len));
+  std::vector<float> q(128, 1.0f), out(64), lse(64);
+  double mean = 0;
+  for (std::int64_t j = 0; j < kv_len; ++j) {
+    v[static_cast<std::size_t>(j)] = static_cast<float>(j % 7);
+    mean += static_cast<double>(j % 7) / static_cast<double>(kv_len);
+  }
+  const std::int64_t one = 1, two = 2;
+  for (std::int64_t q_len : {1, 64}) {
+    for (Isa isa : isas()) {
+      if (isa == Isa::portable && effort() == Effort::smoke) continue;
+      AttentionArguments a;
+      a.q = {q.data(), {one, q_len, one, two}};
+      a.k = {k.data(), {one, kv_len, one, two}};  // all zero: uniform weights
+      a.v = {v.data(), {one, kv_len, one, one}};
+      a.out = {out.data(), {one, q_len, one, one}};
+      a.lse = {lse.data(), {one, q_len, one}};
+      attention(a, {.isa = isa});
+      for (std::int64_t i = 0; i < q_len; ++i) {
+        ASSERT_NEAR(out[static_cast<std::size_t>(i)], mean, 1e-5) << isa_name(isa);
+        ASSERT_NEAR(lse[static_cast<std::size_t>(i)], std::log(1e6), 1e-5) << isa_name(isa);
+      }
+    }
+  }
+}
+
+/// Address space without memory behind it until it is touched.
+class Reserved {
+ public:
+  explicit Reserved(std::size_t bytes) : bytes_(bytes) {
+    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
+  ~Reserved() {
+    if (valid()) munmap(data_, bytes_);
+  }
+  Reserved(const Reserved&) = delete;
+  Reserved& operator=(const Reserved&) = delete;
+  bool valid() const { return data_ != MAP_FAILED; }
+  float* floats() const { return static_cast<float*>(data_); }
+
+ private:
+  void* data_;
+  std::size_t bytes_;
+};
+
+TEST(Regression, OffsetsBeyondTwoToTheThirtyOneElements) {
+  // Tokens 2^29 elements apart: the sixth begins at 5 * 2^29 > 2^31.
+  const std::int64_t far = std::int64_t{1} << 29, tokens = 6;
+  Case c;
+  c.q_len = c.kv_len = tokens;
+  c.q_heads = c.kv_heads = 2;
+  c.mask = MaskKind::causal_end;
+  const std::size_t bytes = static_cast<std::size_t>(far * tokens) * sizeof(float);
+  Reserved q(bytes), k(bytes), v(bytes), out(bytes);
+  for (const Reserved* array : {&q, &k, &v, &out}) {
+    if (!array->valid()) GTEST_SKIP() << "no address space";
+  }
+  for (Isa isa : isas()) {
+    Problem p(c);
+    p.run(isa);
+    const auto spread = [&](const Reserved& to, const Tensor& from) {
+      const std::int64_t dim = from.extents()[3];
+      for_each_index(from.extents(), [&](const Index& at) {
+        to.floats()[at[1] * far + at[2] * dim + at[3]] = static_cast<float>(from.get(at));
+      });
+      return View(to.floats(), {std::int64_t{1}, tokens, std::int64_t{2}, dim},
+                  {std::int64_t{0}, far, dim, std::int64_t{1}});
+    };
+    AttentionArguments a = p.arguments();
+    a.q = spread(q, p.q);
+    a.k = spread(k, p.k);
+    a.v = spread(v, p.v);
+    Tensor nothing(f32, p.out.extents());
+    a.out = spread(out, nothing);
+    attention(a, {.isa = isa});
+    for_each_index(p.out.extents(), [&](const Index& at) {
+      ASSERT_EQ(out.floats()[at[1] * far + at[2] * 16 + at[3]], p.out.get(at)) << isa_name(isa);
+    });
+  }
+}
+
+TEST(Regression, ManySequencesAndHeads) {
+  for (const auto& [batch, heads] : {std::pair{4096, 16}, {65536, 1}, {1, 4096}}) {
+    for (std::int64_t q_len : {1, 2}) {
+      Case c;
+      c.batch = batch;
+      c.q_heads = c.kv_heads = heads;
+      c.q_len = q_len;
+      c.kv_len = 2;
+      c.head_dim = c.value_dim = 4;
+      Problem p(c);
+      p.run(isas().back());
+      EXPECT_LE(from_reference(p).out, bound(c)) << describe(c);
+    }
+  }
+}
+
+/// One array that ends where its pages end, or begins where they begin; beyond lies memory that may
+/// not be touched.
+class Guarded {
+ public:
+  Guarded(const Tensor& from, bool at_end) {
+    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE)),
+                      size = from.bytes().size();
+    const std::size_t body = (size + page - 1) / page * page;
+    bytes_ = body + 2 * page;
+    base_ = static_cast<std::byte*>(
+        mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(base_ + page, body, PROT_READ | PROT_WRITE);
+    data_ = base_ + page + (at_end ? body - size : 0);
+    if (size > 0) std::memcpy(data_, from.bytes().data(), size);
+  }
+  ~Guarded() { munmap(base_, bytes_); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte *base_, *data_;
+  std::size_t bytes_;
+};
+
+TEST(Regression, NothingIsTouchedBeyondAnEdge) {
+  Random random(31);
+  const int count = case_count(20, 160, 1500);
+  for (int i = 0; i < count; ++i) {
+    Case c;
+    constexpr std::int64_t kLengths[] = {1, 2, 3, 15, 17, 63, 65, 66, 129};
+    constexpr std::int64_t kDims[] = {1, 2, 3, 5, 15, 16, 17, 31, 33, 63, 65, 100};
+    c.q_len = kLengths[random.below(9)];
+    c.kv_len = kLengths[random.below(9)];
+    c.head_dim = kDims[random.below(12)];
+    c.value_dim = kDims[random.below(12)];
+    c.q_heads = 1 + random.below(3);
+    c.types =
+        kTypes[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(kTypes.size())))];
+    c.layout = i % 2 == 0 ? LayoutKind::dense : LayoutKind::heads_first;
+    c.mask = i % 3 == 0   ? MaskKind::boolean_full
+             : i % 3 == 1 ? MaskKind::bits
+                          : MaskKind::documents;
+    c.modifier = i % 5 == 0   ? ModifierKind::bias_full
+                 : i % 5 == 1 ? ModifierKind::bias_16_bit
+                              : ModifierKind::none;
+    c.seed = 9000 + static_cast<std::uint64_t>(i);
+    Problem p(c);
+    // Tables without gaps, so that their last row ends at the edge.
+    Tensor visible(ElementType::boolean, {1, c.q_heads, c.q_len, c.kv_len}),
+        bias(f32, visible.extents());
+    visible.fill([&](const Index&) { return random.chance(0.7); });
+    bias.fill_normal(random);
+    Tensor bits(ElementType::boolean, {1, 1, c.q_len, (c.kv_len + 7) / 8});
+    for (Isa isa : isas()) {
+      p.run(isa);
+      for (bool at_end : {true, false}) {
+        const Guarded q(p.q, at_end), k(p.k, at_end), v(p.v, at_end), out(p.out, at_end),
+            lse(p.lse, at_end);
+        const Guarded table(visible, at_end), packed(bits, at_end), added(bias, at_end);
+        AttentionArguments a = p.arguments();
+        a.q.data = q.data();
+        a.k.data = k.data();
+        a.v.data = v.data();
+        a.out.data = out.data();
+        a.lse.data = lse.data();
+        const bool own_mask = c.mask == MaskKind::documents;
+        if (c.mask == MaskKind::boolean_full) {
+          a.mask.visible = visible.const_view();
+          a.mask.visible.data = table.data();
+        } else if (c.mask == MaskKind::bits) {
+          const std::int64_t row = (c.kv_len + 7) / 8 * 8;
+          const std::int64_t one = 1, none = 0;
+          a.mask.visible =
+              ConstView(packed.data(), ElementType::bit,
+                        detail::Layout({one, one, c.q_len, c.kv_len}, {none, none, row, one}));
+        }
+        if (c.modifier == ModifierKind::bias_full) {
+          a.modifiers.bias = bias.const_view();
+          a.modifiers.bias.data = added.data();
+        }
+        attention(a, {.isa = isa});  // a touch beyond an edge ends the test here
+        if (own_mask && c.modifier != ModifierKind::bias_full) {
+          EXPECT_EQ(std::memcmp(out.data(), p.out.bytes().data(), p.out.bytes().size()), 0)
+              << describe(c);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace polyhead::test
