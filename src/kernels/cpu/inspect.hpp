@@ -151,7 +151,9 @@ struct Inspect {
       }
       for (int i = 0; i < kLanes && v * kLanes + i < rows; ++i) {
         float* row = block + i * kKeyBlock;
-        if (v * kLanes + i >= valid) std::memset(row, 0, kKeyBlock * sizeof(float));
+        const int whole =
+            v * kLanes + i < valid ? keys : 0;  // beyond, a vector's rest may hold anything
+        std::memset(row + whole, 0, static_cast<std::size_t>(kKeyBlock - whole) * sizeof(float));
         narrow_row(to + (v * kLanes + i) * call.weights.row, row, ElementType::float32,
                    call.weights.key, width);
       }
