@@ -5,6 +5,7 @@
 
 #include "attention/schedule.hpp"
 #include "attention/validate.hpp"
+#include "base/element.hpp"
 #include "base/memory.hpp"
 #include "base/refuse.hpp"
 #include "polyhead/attention.h"
@@ -98,6 +99,13 @@ Plan::Plan(const Limits& limits, const Options& options) : state_(std::make_uniq
   }
   check_plan_size("head_dim", limits.head_dim, kernels::kMaxDim);
   check_plan_size("value_dim", limits.value_dim, kernels::kMaxDim);
+  for (const auto& [name, type] :
+       {std::pair{"q_type", limits.q_type}, {"kv_type", limits.kv_type}}) {
+    if (!base::is_floating(type)) {
+      base::refuse("plan", name, " is ", element_name(type),
+                   ", expected float32, float16 or bfloat16");
+    }
+  }
   if (options.threads < 0) base::refuse("plan", "threads (", options.threads, ") is negative");
   state_->limits = limits;
   state_->isa = resolve_isa(options.isa);
