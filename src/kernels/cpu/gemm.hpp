@@ -1,14 +1,13 @@
 // Projections over packed panels, on the one microkernel's pattern: rows of x are broadcast,
 // weights are the lanes. Included inside an ISA namespace after rows.hpp and outer_product.hpp.
 
-// A row tile's inputs and a group of panels' weights over this many steps stay in L2 together:
-// 8 panels of 48 float32 lanes are 576 KiB.
-inline constexpr std::int64_t kGemmSteps = 384;
-inline constexpr std::int64_t kGemmGroup = 8;  // panels that share a pass over the rows
-inline constexpr std::int64_t kGemmRows =
-    128;  // rows whose partial sums fit in scratch beside them
-inline constexpr std::int64_t kGemmLead =
-    2048;  // bytes fetched ahead when weights are only streamed
+// A group of panels' weights over this many steps stay in L2 while rows pass by: 4 panels of 48
+// float32 lanes are 576 KiB.
+inline constexpr std::int64_t kGemmSteps = 768;
+inline constexpr std::int64_t kGemmGroup = 4;    // panels that share a pass over the rows
+inline constexpr std::int64_t kGemmRows = 256;   // rows whose partial sums fit in L2 beside them
+inline constexpr std::int64_t kGemmChunk = 16;   // steps between prefetches: a line of a row of x
+inline constexpr std::int64_t kGemmLead = 2048;  // bytes fetched ahead when weights only stream by
 
 /// How weights lie and multiply: `kInputs` inputs a step, `kBytes` bytes a lane.
 struct Float32Weights {
@@ -63,6 +62,13 @@ struct GemmTile {
   std::int64_t columns;  ///< of the panel that exist
   const float* bias;
   bool first, last;
+
+  // What comes next, fetched a little in every chunk of steps (outcomes do not depend on it): two
+  // rows of x, a slice of the next weights, and the sums of the next tile.
+  const std::byte *next_x[2], *next_weights;
+  std::int64_t next_lines;  ///< of weights, a chunk
+  const std::byte* next_sums;
+  std::int64_t next_sums_row;  ///< bytes
 };
 
 template <int kR>
@@ -108,31 +114,75 @@ POLYHEAD_INLINE void add_bias(Simd::V (&acc)[kR][kVectors], const float* bias,
   }
 }
 
-/// acc[row][vector] += x(row, step) * weights[step][vector]. kStream: the weights come from memory.
-template <class Weights, int kR, bool kStream>
-POLYHEAD_INLINE void gemm_chain(Simd::V (&acc)[kR][kVectors], const GemmTile& tile) {
-  const std::byte* low = tile.x;
-  const std::byte* high = tile.x + 4 * tile.x_row;  // two bases suit x86's addressing modes
-  const std::byte* w = tile.weights;
-  constexpr int kStepBytes = kTile * Weights::kBytes;
-  for (std::int64_t s = 0; s < tile.steps; ++s) {
-    Simd::V lane[kVectors];
+template <int kR>
+POLYHEAD_INLINE void fetch_sums(const GemmTile& tile) {
+  for (int r = 0; r < kR; ++r) {
+    const std::byte* const row = tile.next_sums + r * tile.next_sums_row;
+    for (int line = 0; line < kTile * 4; line += 64) __builtin_prefetch(row + line, 1, 3);
+  }
+}
+
+/// One step of a tile: x broadcast from two bases, which suit x86's addressing modes.
+template <class Weights, int kR>
+POLYHEAD_INLINE void gemm_step(Simd::V (&acc)[kR][kVectors], const std::byte* low,
+                               const std::byte* high, std::int64_t x_row, const std::byte* w) {
+  Simd::V lane[kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) lane[v] = Weights::load(w + v * kLanes * Weights::kBytes);
-    if constexpr (kStream) {
-#pragma GCC unroll 4
-      for (int line = 0; line < kStepBytes; line += 64)
-        __builtin_prefetch(w + kGemmLead + line, 0, 3);
-    }
+  for (int v = 0; v < kVectors; ++v) lane[v] = Weights::load(w + v * kLanes * Weights::kBytes);
 #pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) {
-      const Simd::V x =
-          Simd::broadcast_at(r < 4 ? low + r * tile.x_row : high + (r - 4) * tile.x_row);
+  for (int r = 0; r < kR; ++r) {
+    const Simd::V x = Simd::broadcast_at(r < 4 ? low + r * x_row : high + (r - 4) * x_row);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) acc[r][v] = Weights::Dot::dot(x, lane[v], acc[r][v]);
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = Weights::Dot::dot(x, lane[v], acc[r][v]);
+  }
+}
+
+/// acc[row][vector] += x(row, step) * weights[step][vector] over a whole tile of rows.
+template <class Weights, int kR>
+POLYHEAD_INLINE void gemm_chain(Simd::V (&acc)[kR][kVectors], const GemmTile& tile) {
+  constexpr int kStepBytes = kTile * Weights::kBytes;
+  const std::byte* low = tile.x;
+  const std::byte* high = tile.x + 4 * tile.x_row;
+  const std::byte* w = tile.weights;
+  const std::byte* next = tile.next_weights;
+  std::int64_t along = 0;
+  std::int64_t left = tile.steps;
+  for (; left >= kGemmChunk; left -= kGemmChunk) {
+    for (int line = 0; line < kGemmChunk * 4; line += 64) {
+      __builtin_prefetch(tile.next_x[0] + along + line, 0, 3);
+      __builtin_prefetch(tile.next_x[1] + along + line, 0, 3);
     }
+    along += kGemmChunk * 4;
+    for (std::int64_t line = 0; line < tile.next_lines; ++line, next += 64) {
+      __builtin_prefetch(next, 0, 2);
+    }
+    for (int s = 0; s < kGemmChunk; ++s) {
+      gemm_step<Weights, kR>(acc, low, high, tile.x_row, w);
+      low += 4;
+      high += 4;
+      w += kStepBytes;
+    }
+  }
+  for (; left > 0; --left) {
+    gemm_step<Weights, kR>(acc, low, high, tile.x_row, w);
     low += 4;
     high += 4;
+    w += kStepBytes;
+  }
+}
+
+/// The same for few rows, whose weights only stream by.
+template <class Weights, int kR>
+POLYHEAD_INLINE void gemm_stream(Simd::V (&acc)[kR][kVectors], const GemmTile& tile) {
+  constexpr int kStepBytes = kTile * Weights::kBytes;
+  const std::byte* x = tile.x;
+  const std::byte* w = tile.weights;
+  for (std::int64_t s = 0; s < tile.steps; ++s) {
+#pragma GCC unroll 4
+    for (int line = 0; line < kStepBytes; line += 64)
+      __builtin_prefetch(w + kGemmLead + line, 0, 3);
+    gemm_step<Weights, kR>(acc, x, x + 4 * tile.x_row, tile.x_row, w);
+    x += 4;
     w += kStepBytes;
   }
 }
@@ -149,7 +199,12 @@ template <class Weights, int kR>
 inline void gemm_tile(const GemmTile& tile, const GemmOutput& out) {
   Simd::V acc[kR][kVectors];
   load_sums<kR>(acc, tile);
-  gemm_chain<Weights, kR, (kR < Simd::kRows)>(acc, tile);
+  if constexpr (kR == Simd::kRows) {
+    fetch_sums<kR>(tile);
+    gemm_chain<Weights, kR>(acc, tile);
+  } else {
+    gemm_stream<Weights, kR>(acc, tile);
+  }
   if (!tile.last) return store_sums<kR>(acc, tile.sums, tile.sums_row, tile.columns);
   if (tile.bias != nullptr) add_bias<kR>(acc, tile.bias, tile.columns);
   if (out.plain()) {
@@ -172,47 +227,108 @@ POLYHEAD_INLINE std::int64_t gemm_rows_tile(std::int64_t rows, const GemmTile& t
   return gemm_tile<Weights, 1>(tile, out), 1;
 }
 
-/// A run of rows against a group of panels, all steps: the weights of one step block stay in L2
-/// while the rows pass by.
+/// A run of rows against a group of panels, all steps: the weights of one pass stay in L2 while the
+/// rows go by.
 template <class Weights>
-inline void gemm_block(const GemmCall& call, const GemmRange& block, float* scratch) {
-  const std::int64_t rows = block.end_row - block.first_row;
-  const std::int64_t steps = gemm_steps<Weights>(call.weights.in);
-  const std::int64_t passes =
-      rows <= Simd::kRows ? 1 : std::max<std::int64_t>((steps + kGemmSteps - 1) / kGemmSteps, 1);
-  const std::int64_t pass_steps = (steps + passes - 1) / passes;
-  constexpr std::int64_t kStepBytes = kTile * Weights::kBytes;
-  const GemmOutput y{call.y, call.y_type, call.y_row, call.y_column};
-  for (std::int64_t pass = 0; pass < passes; ++pass) {
-    const std::int64_t step = pass * pass_steps;
-    GemmTile tile{};
-    tile.x_row = call.x_row;
-    tile.steps = std::min(pass_steps, steps - step);
-    tile.first = pass == 0;
-    tile.last = pass == passes - 1;
-    std::int64_t done = 0;
-    for (std::int64_t row = block.first_row; row < block.end_row; row += done) {
-      tile.x = call.x + row * call.x_row + step * 4;
-      for (std::int64_t panel = block.first_panel; panel < block.end_panel; ++panel) {
-        const std::int64_t column = panel * kTile;
-        tile.weights = call.weights.panels + (panel * steps + step) * kStepBytes;
-        tile.columns = std::min<std::int64_t>(kTile, call.weights.out - column);
-        tile.bias = call.bias != nullptr ? call.bias + column : nullptr;
-        GemmOutput out = y;
-        out.y += row * y.row + column * y.column;
-        if (y.plain()) {
-          tile.sums = reinterpret_cast<float*>(out.y);
-          tile.sums_row = y.row / 4;
-        } else {
-          tile.sums_row = kGemmGroup * kTile;
-          tile.sums = scratch + (row - block.first_row) * tile.sums_row +
-                      (panel - block.first_panel) * kTile;
+struct GemmBlock {
+  static constexpr std::int64_t kStepBytes = kTile * Weights::kBytes;
+
+  const GemmCall& call;
+  const GemmRange& block;
+  float* scratch;
+  std::int64_t last_panel;  ///< of the range that this block is part of
+  std::int64_t steps, passes, pass_steps;
+
+  GemmBlock(const GemmCall& from, const GemmRange& range, float* memory, std::int64_t end_panel)
+      : call(from), block(range), scratch(memory), last_panel(end_panel) {
+    steps = gemm_steps<Weights>(call.weights.in);
+    const bool streams = rows() <= Simd::kRows;
+    passes = streams ? 1 : std::max<std::int64_t>((steps + kGemmSteps - 1) / kGemmSteps, 1);
+    pass_steps = (steps + passes - 1) / passes;
+  }
+
+  std::int64_t rows() const { return block.end_row - block.first_row; }
+
+  const std::byte* x_at(std::int64_t row, std::int64_t step) const {
+    return call.x + row * call.x_row + step * 4;
+  }
+
+  const std::byte* weights_at(std::int64_t panel, std::int64_t step) const {
+    return call.weights.panels + (panel * steps + step) * kStepBytes;
+  }
+
+  GemmOutput output_at(std::int64_t row, std::int64_t panel) const {
+    return {call.y + row * call.y_row + panel * kTile * call.y_column, call.y_type, call.y_row,
+            call.y_column};
+  }
+
+  /// Where a tile's partial sums lie: in y itself where it can hold them.
+  void place_sums(GemmTile& tile, std::int64_t row, std::int64_t panel) const {
+    const GemmOutput y = output_at(row, panel);
+    if (y.plain()) {
+      tile.sums = reinterpret_cast<float*>(y.y);
+      tile.sums_row = y.row / 4;
+      return;
+    }
+    tile.sums_row = kGemmGroup * kTile;
+    tile.sums =
+        scratch + (row - block.first_row) * tile.sums_row + (panel - block.first_panel) * kTile;
+  }
+
+  /// What to fetch while a tile is computed: x of the next row tile, shared out over the panels of
+  /// the group, and the panel's weights of the next pass or group, shared out over the row tiles.
+  void look_ahead(GemmTile& tile, std::int64_t pass, std::int64_t row, std::int64_t panel) const {
+    const bool more_rows = row + Simd::kRows < block.end_row;
+    const bool more_passes = pass + 1 < passes;
+    const std::int64_t next_step = more_passes ? (pass + 1) * pass_steps : 0;
+    const std::byte* const x =
+        more_rows ? x_at(row + Simd::kRows, pass * pass_steps) : x_at(block.first_row, next_step);
+    const std::int64_t slot = 2 * (panel - block.first_panel);
+    tile.next_x[0] = x + slot % Simd::kRows * call.x_row;
+    tile.next_x[1] = x + (slot + 1) % Simd::kRows * call.x_row;
+
+    const std::int64_t tiles = std::max<std::int64_t>(rows() / Simd::kRows, 1);
+    const std::int64_t next_panel = more_passes ? panel : panel + kGemmGroup;
+    tile.next_lines = 0;
+    if (next_panel < last_panel) {
+      tile.next_lines = (kGemmChunk * kStepBytes / 64 + tiles - 1) / tiles;
+      const std::int64_t slice =
+          tile.next_lines * 64 * ((pass_steps + kGemmChunk - 1) / kGemmChunk);
+      tile.next_weights =
+          weights_at(next_panel, next_step) + (row - block.first_row) / Simd::kRows * slice;
+    }
+    const bool same_row = panel + 1 < block.end_panel;
+    GemmTile next{};
+    place_sums(next, same_row ? row : (more_rows ? row + Simd::kRows : block.first_row),
+               same_row ? panel + 1 : block.first_panel);
+    tile.next_sums = reinterpret_cast<const std::byte*>(next.sums);
+    tile.next_sums_row = next.sums_row * 4;
+  }
+
+  void run() const {
+    for (std::int64_t pass = 0; pass < passes; ++pass) {
+      const std::int64_t step = pass * pass_steps;
+      GemmTile tile{};
+      tile.x_row = call.x_row;
+      tile.steps = std::min(pass_steps, steps - step);
+      tile.first = pass == 0;
+      tile.last = pass == passes - 1;
+      std::int64_t done = 0;
+      for (std::int64_t row = block.first_row; row < block.end_row; row += done) {
+        tile.x = x_at(row, step);
+        for (std::int64_t panel = block.first_panel; panel < block.end_panel; ++panel) {
+          const std::int64_t column = panel * kTile;
+          tile.weights = weights_at(panel, step);
+          tile.columns = std::min<std::int64_t>(kTile, call.weights.out - column);
+          tile.bias = call.bias != nullptr ? call.bias + column : nullptr;
+          place_sums(tile, row, panel);
+          look_ahead(tile, pass, row, panel);
+          done = gemm_rows_tile<Weights>(block.end_row - row, tile, output_at(row, panel));
         }
-        done = gemm_rows_tile<Weights>(block.end_row - row, tile, out);
       }
     }
   }
-}
+};
 
 template <class Weights>
 inline void gemm_range(const GemmCall& call, const GemmRange& range, std::byte* scratch) {
@@ -225,7 +341,7 @@ inline void gemm_range(const GemmCall& call, const GemmRange& range, std::byte* 
     for (std::int64_t row = range.first_row; row < range.end_row; row += run) {
       const GemmRange block{row, std::min(row + run, range.end_row), panel,
                             std::min(panel + kGemmGroup, range.end_panel)};
-      gemm_block<Weights>(call, block, reinterpret_cast<float*>(scratch));
+      GemmBlock<Weights>(call, block, reinterpret_cast<float*>(scratch), range.end_panel).run();
     }
   }
 }
