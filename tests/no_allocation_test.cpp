@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "polyhead/attention.h"
+#include "polyhead/layer.h"
 #include "support/effort.h"
 #include "support/problem.h"
 
@@ -89,6 +91,39 @@ TEST(NoAllocation, InPlanRun) {
           EXPECT_EQ(allocations.load() - before, 0) << isa_name(isa) << ": " << describe(c);
         }
       }
+    }
+  }
+}
+
+TEST(NoAllocation, InDecodingWithALayer) {
+  ThreadPool pool(3);
+  const std::vector<float> numbers(96 * 96, 0.01f);
+  std::vector<float> y(2 * 96);
+  LayerWeights weights;
+  weights.w_q = weights.w_k = weights.w_v = weights.w_o = {numbers.data(), {96, 96}};
+  for (Isa isa : isas()) {
+    for (ElementType type : {f32, f16, bf16}) {
+      LayerConfig config;
+      config.model_dim = 96;
+      config.q_heads = 4;
+      config.rope.emplace().pairing = RopePairing::half_split;
+      config.mask = causal();
+      config.weight_type = type;
+      const MultiHeadAttention layer(config, weights, {.isa = isa, .executor = &pool});
+      KvCache cache(layer.cache_config(2, 1100));
+      // Prefill to just before the keys begin a second split; a row repeats, by its stride.
+      std::vector<float> rows(2 * 1000 * 96);
+      layer.forward(ConstView(numbers.data(), {2, 1000, 96}, {0, 0, 1}), cache,
+                    View(rows.data(), {2, 1000, 96}));
+      LayerWorkspace workspace;
+      const LayerCall call{.workspace = &workspace};
+      std::int64_t before = 0;
+      for (int token = 0; token < 100; ++token) {
+        layer.forward(ConstView(numbers.data(), {2, 1, 96}), cache, View(y.data(), {2, 1, 96}),
+                      call);
+        if (token == 0) before = allocations.load();  // the workspace has its size
+      }
+      EXPECT_EQ(allocations.load() - before, 0) << isa_name(isa) << " " << element_name(type);
     }
   }
 }
