@@ -173,9 +173,9 @@ AttendCall resolve(const AttentionArguments& arguments) {
   const ConstView& v = arguments.v;
   const bool ragged = call.kv_offsets.given();
   const int token = ragged ? 0 : 1;
-  const door::Axis tokens{"kv_len", arguments.k.layout.extents[static_cast<std::size_t>(token)]};
-  const door::Axis heads{"kv_heads",
-                         arguments.k.layout.extents[static_cast<std::size_t>(token + 1)]};
+  const auto extent = [](const ConstView& view, int axis) { return view.layout.extents[axis]; };
+  const door::Axis tokens{"kv_len", extent(arguments.k, token)};
+  const door::Axis heads{"kv_heads", extent(arguments.k, token + 1)};
   const door::Axis dim{"value_dim", 0, door::Axis::at_least};
   if (ragged)
     door::check_axes(kCall, "v", v, {tokens, heads, dim});
@@ -183,7 +183,7 @@ AttendCall resolve(const AttentionArguments& arguments) {
     door::check_axes(kCall, "v", v, {{"batch", call.batch}, tokens, heads, dim});
   door::check_floating(kCall, "v", v);
   door::footprint_of(kCall, "v", v);
-  call.value_dim = v.layout.extents[static_cast<std::size_t>(token + 2)];
+  call.value_dim = extent(v, token + 2);
   call.v = {const_cast<std::byte*>(static_cast<const std::byte*>(v.data)),  // never written
             v.type,
             ragged ? 0 : door::kernel_stride(v, 0),

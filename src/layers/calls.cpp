@@ -27,7 +27,7 @@ void check_lengths(const char* call, const char* name, const ConstView& lengths,
 
 View slab_view(const Layer& layer, const Slab& slab, const Rows& like, std::int64_t column,
                std::int64_t heads, std::int64_t dim, bool ragged) {
-  return heads_view(slab.data + column * element_bytes(layer.activation), layer.activation, like,
+  return heads_view(slab.data + column * float_bytes(layer.activation), layer.activation, like,
                     slab.pitch, heads, dim, ragged);
 }
 
@@ -83,7 +83,7 @@ const std::int64_t* positions_of(const Layer& layer, const Input& input, const C
                                  const std::int64_t* starts, Buffer& buffer) {
   if (!layer.rotation) return nullptr;
   const std::int64_t tokens = input.rows.tokens;
-  auto* const to = reinterpret_cast<std::int64_t*>(buffer.need(input.rows.count() * 8));
+  auto* const to = reinterpret_cast<std::int64_t*>(buffer.need(input.rows.count(), 8));
   if (given.given()) {
     const int token = given.layout.axes - 1;
     for (std::int64_t b = 0; b < input.rows.batch; ++b) {

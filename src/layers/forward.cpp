@@ -20,7 +20,7 @@ constexpr const char* kCall = "MultiHeadAttention::forward";
 /// y by heads, for a layer without an output projection: attention writes it where it lies.
 View by_heads(const Layer& layer, const Rows& y, bool ragged) {
   const LayerConfig& c = layer.config;
-  const std::int64_t bytes = element_bytes(y.type);
+  const std::int64_t bytes = layers::float_bytes(y.type);
   const std::int64_t step = y.columns <= 1 ? 1 : y.column_stride / bytes;
   const std::int64_t token = y.token_stride / bytes;
   if (ragged) {
@@ -41,14 +41,14 @@ void finish(const Layer& layer, const Input& input, AttentionArguments& argument
     return layers::attend(layer, input.name, arguments, scratch);
   }
   const std::int64_t pitch =
-      layers::row_pitch(layer.concat_columns() * element_bytes(layer.activation));
+      layers::row_pitch(layer.concat_columns() * layers::float_bytes(layer.activation));
   Rows heads = y;
   heads.type = layer.activation;
   heads.columns = layer.concat_columns();
-  heads.data = scratch.heads.need(y.count() * pitch);
+  heads.data = scratch.heads.need(y.count(), pitch);
   heads.batch_stride = y.tokens * pitch;
   heads.token_stride = pitch;
-  heads.column_stride = element_bytes(layer.activation);
+  heads.column_stride = layers::float_bytes(layer.activation);
   arguments.out = layers::heads_view(heads.data, heads.type, heads, pitch, layer.config.q_heads,
                                      layer.config.value_dim, input.ragged);
   layers::attend(layer, input.name, arguments, scratch);
@@ -141,7 +141,7 @@ void MultiHeadAttention::forward(ConstView x, KvCache& cache, View y, const Laye
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
 
   const std::int64_t batch = input.rows.batch;
-  auto* const starts = reinterpret_cast<std::int64_t*>(scratch.starts.need(batch * 8));
+  auto* const starts = reinterpret_cast<std::int64_t*>(scratch.starts.need(batch, 8));
   for (std::int64_t b = 0; b < batch; ++b) starts[b] = cache.length(b);
   AttentionArguments arguments = layers::arguments_of(layer, kCall, call);
   const std::int64_t* const positions =

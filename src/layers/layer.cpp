@@ -115,7 +115,7 @@ LayerHeads MultiHeadAttention::split(View packed) const {
   const LayerConfig& c = state_->config;
   const layers::Rows rows =
       layers::rows_of("MultiHeadAttention::split", "packed", packed, packed_dim());
-  const std::int64_t bytes = element_bytes(rows.type), step = rows.column_stride / bytes;
+  const std::int64_t bytes = layers::float_bytes(rows.type), step = rows.column_stride / bytes;
   const auto part = [&](std::int64_t first, std::int64_t heads, std::int64_t dim) {
     std::byte* const data = rows.data == nullptr ? nullptr : rows.data + first * step * bytes;
     return View(data, rows.type,

@@ -22,7 +22,7 @@ struct Cut {
   std::int64_t rows, panels;  ///< of one item
 
   Cut(std::int64_t row_count, std::int64_t panel_count, int workers)
-      : rows(row_count), panels(panel_count) {
+      : rows(std::max<std::int64_t>(row_count, 1)), panels(std::max<std::int64_t>(panel_count, 1)) {
     if (workers <= 1 || row_count == 0) return;
     const std::int64_t wanted = workers * kItemsPerWorker;
     if (row_count <= kFewRows) {
@@ -76,10 +76,10 @@ Source source_of(const Engine& engine, const Linear& linear, const Rows& x, Buff
   const auto& weights = linear.weights();
   if (x.even() && x.dense() && table.direct(weights, x.type)) return {x.data, x.step()};
   const std::int64_t pitch = row_pitch(table.prepared_bytes(weights));
-  std::byte* const to = buffer.need(x.count() * pitch);
+  std::byte* const to = buffer.need(x.count(), pitch);
   share_out_rows(engine.crew, x.count(), [&](std::int64_t row, int) {
     table.prepare(to + row * pitch, weights, x.row(row), x.type,
-                  x.columns <= 1 ? element_bytes(x.type) : x.column_stride);
+                  x.columns <= 1 ? float_bytes(x.type) : x.column_stride);
   });
   return {to, pitch};
 }
@@ -120,7 +120,7 @@ void multiply(const Engine& engine, std::initializer_list<Product> products, Buf
                           y.data,
                           y.type,
                           y.step(),
-                          y.columns <= 1 ? element_bytes(y.type) : y.column_stride};
+                          y.columns <= 1 ? float_bytes(y.type) : y.column_stride};
       return table.multiply(call, range, memory + worker * worker_bytes);
     }
   });

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 
 #include "attention/schedule.hpp"
 #include "base/memory.hpp"
@@ -21,6 +22,11 @@ struct Engine {
   Crew crew{};
 };
 
+/// Bytes of a floating-point element: never 0, as the door has seen to it.
+constexpr std::int64_t float_bytes(ElementType type) {
+  return type == ElementType::float32 ? 4 : 2;
+}
+
 /// A checked [batch, tokens, columns] array; strides in bytes, 0 on axes of one element.
 struct Rows {
   std::byte* data = nullptr;  ///< inputs are never written
@@ -35,12 +41,18 @@ struct Rows {
   /// Whether all rows lie the same distance apart, and that distance.
   bool even() const { return batch <= 1 || tokens <= 1 || batch_stride == tokens * token_stride; }
   std::int64_t step() const { return tokens > 1 ? token_stride : batch_stride; }
-  bool dense() const { return columns <= 1 || column_stride == element_bytes(type); }
+  bool dense() const { return columns <= 1 || column_stride == float_bytes(type); }
 };
 
 /// Memory that grows to the largest size it was asked for.
 class Buffer {
  public:
+  /// For `rows` of `pitch` bytes. Throws std::bad_array_new_length where that overflows 64 bits.
+  std::byte* need(std::int64_t rows, std::int64_t pitch) {
+    std::int64_t bytes = 0;
+    if (__builtin_mul_overflow(rows, pitch, &bytes)) throw std::bad_array_new_length();
+    return need(bytes);
+  }
   std::byte* need(std::int64_t bytes) {
     if (static_cast<std::size_t>(bytes) > memory_.size()) {
       memory_ = base::AlignedBuffer<std::byte>();  // freed first: never both at once

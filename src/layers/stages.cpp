@@ -21,16 +21,14 @@ Rows columns_of(const Rows& rows, std::int64_t first, std::int64_t count) {
 
 Rows dense_rows(std::byte* data, ElementType type, const Rows& like, std::int64_t columns,
                 std::int64_t pitch) {
-  return {data,       type,
-          like.batch, like.tokens,
-          columns,    like.tokens * pitch,
-          pitch,      element_bytes(type)};
+  return {
+      data, type, like.batch, like.tokens, columns, like.tokens * pitch, pitch, float_bytes(type)};
 }
 
 /// q is x itself, and k and v are x or the context: textbooks begin so.
 void copy_columns(const Engine& engine, const Rows& x, const Rows& to, std::int64_t copies) {
-  const std::int64_t step = x.columns <= 1 ? element_bytes(x.type) : x.column_stride;
-  const std::int64_t bytes = element_bytes(to.type);
+  const std::int64_t step = x.columns <= 1 ? float_bytes(x.type) : x.column_stride;
+  const std::int64_t bytes = float_bytes(to.type);
   share_out_rows(engine.crew, x.count(), [&](std::int64_t row, int) {
     constexpr std::int64_t kPiece = 256;
     float wide[kPiece];
@@ -93,10 +91,10 @@ void fill(const Layer& layer, const Rows& x, Columns columns, const Rows& to, Sc
 Slab project(const Layer& layer, const Rows& x, Columns columns, const std::int64_t* positions,
              Scratch& scratch, bool context) {
   const std::int64_t count = count_of(layer, columns);
-  const std::int64_t bytes = element_bytes(layer.activation);
+  const std::int64_t bytes = float_bytes(layer.activation);
   Slab slab;
   slab.pitch = row_pitch(count * bytes);
-  slab.data = (context ? scratch.packed_context : scratch.packed).need(x.count() * slab.pitch);
+  slab.data = (context ? scratch.packed_context : scratch.packed).need(x.count(), slab.pitch);
   slab.first_k = columns == Columns::packed ? layer.q_columns() : 0;
   slab.first_v = slab.first_k + layer.k_columns();
   if (x.count() == 0) return slab;
@@ -105,7 +103,7 @@ Slab project(const Layer& layer, const Rows& x, Columns columns, const std::int6
   const bool narrows = layer.dresses() && layer.activation != ElementType::float32;
   const std::int64_t wide_pitch = row_pitch(count * 4);
   std::byte* const wide =
-      narrows ? (context ? scratch.wide_context : scratch.wide).need(x.count() * wide_pitch)
+      narrows ? (context ? scratch.wide_context : scratch.wide).need(x.count(), wide_pitch)
               : slab.data;
   const Rows to = narrows ? dense_rows(wide, ElementType::float32, x, count, wide_pitch)
                           : dense_rows(slab.data, layer.activation, x, count, slab.pitch);
@@ -134,9 +132,9 @@ void project_out(const Layer& layer, const Rows& heads, const Rows& y, Scratch& 
   // Rows at two distances: through rows at one.
   const std::int64_t pitch = row_pitch(y.columns * 4);
   const Rows even =
-      dense_rows(scratch.result.need(y.count() * pitch), ElementType::float32, y, y.columns, pitch);
+      dense_rows(scratch.result.need(y.count(), pitch), ElementType::float32, y, y.columns, pitch);
   multiply(layer.engine, {{&layer.o, source, even}}, scratch.products);
-  const std::int64_t step = y.columns <= 1 ? element_bytes(y.type) : y.column_stride;
+  const std::int64_t step = y.columns <= 1 ? float_bytes(y.type) : y.column_stride;
   share_out_rows(layer.engine.crew, y.count(), [&](std::int64_t row, int) {
     layer.engine.gemm->narrow_row(y.row(row), reinterpret_cast<const float*>(even.row(row)), y.type,
                                   step, y.columns);
@@ -170,7 +168,7 @@ void attend(const Layer& layer, const char* name, const AttentionArguments& argu
 
 View heads_view(std::byte* data, ElementType type, const Rows& like, std::int64_t pitch,
                 std::int64_t heads, std::int64_t dim, bool ragged) {
-  const std::int64_t row = pitch / element_bytes(type);
+  const std::int64_t row = pitch / float_bytes(type);
   if (ragged) return {data, type, {{like.tokens, heads, dim}, {row, dim, std::int64_t{1}}}};
   return {data,
           type,

@@ -28,7 +28,7 @@ void MultiHeadAttention::project(ConstView x, View packed, ConstView positions) 
   const std::int64_t* const at =
       layers::positions_of(layer, input, positions, nullptr, scratch.positions);
   const Slab slab = layers::project(layer, input.rows, Columns::packed, at, scratch);
-  const std::int64_t bytes = element_bytes(layer.activation);
+  const std::int64_t bytes = layers::float_bytes(layer.activation);
   for (std::int64_t row = 0; row < to.count(); ++row) {
     const std::byte* const from = slab.data + row * slab.pitch;
     for (std::int64_t i = 0; i < to.columns; ++i) {
