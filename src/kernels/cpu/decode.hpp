@@ -2,7 +2,7 @@
 // scores (groups of keys transposed in registers), dims are lanes for the weighted sum; every byte
 // is read once for all rows of a KV head. Each operation is the one that prefill does for the same
 // score, weight or sum, in the same order: the bits agree. Included inside an ISA namespace after
-// attend.hpp.
+// prefill.hpp.
 
 /// How K and V elements become 32-bit steps. `load` gives lanes [at, at + n) of a row, zero past n,
 /// touching no more.

@@ -1,6 +1,6 @@
 // The second pass: weights rebuilt from q, k and the LSE, stored, summed by key or pooled. One head
 // at a time, lanes are queries; scores, modifiers and masks are prefill's own. Included inside an
-// ISA namespace after attend.hpp.
+// ISA namespace after prefill.hpp.
 
 template <class Path>
 struct Inspect {
@@ -55,7 +55,7 @@ struct Inspect {
       alignas(64) float ignored[kTile];
       for (float& x : ignored) x = -kInfinity;
       for (int i = 0; i < sight.segments; ++i) {
-        if (!sight.segment[i].full) engine.masked_max(sight, sight.segment[i], ignored);
+        if (!sight.segment[i].full) engine.softmax().masked_max(sight, sight.segment[i], ignored);
       }
       clear_unseen(sight, keys);
     }

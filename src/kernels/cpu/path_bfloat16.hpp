@@ -98,14 +98,14 @@ struct Bfloat16Path {
 
   /// Weights are rounded two keys at a time. The output is divided by the sum of the rounded ones
   /// (a dot with ones); LSE and statistics use the unrounded sum.
-  template <class Weight>
+  template <bool kExact, class Weight>
   POLYHEAD_INLINE static void weights(const Weight& weight, float* p, int key_begin, int key_end,
                                       Simd::V& total, Simd::V& exact) {
     const Simd::V ones = Simd::from_bits(Simd::broadcast_int(0x3f803f80));
     for (int key = key_begin; key < key_end; key += 2) {
       const Simd::V even = weight(key);
       const Simd::V odd = key + 1 < key_end ? weight(key + 1) : Simd::zero();
-      exact = Simd::add(Simd::add(exact, even), odd);
+      if constexpr (kExact) exact = Simd::add(Simd::add(exact, even), odd);
       const Simd::V pair = round_to_pairs(even, odd);
       total = DotBf16::dot(ones, pair, total);
       Simd::store(p + key / 2 * kTile, pair);  // at or before the rows just read

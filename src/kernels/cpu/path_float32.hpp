@@ -11,7 +11,8 @@ struct Float32Path {
   static bool direct_q(const Operand& q, std::int64_t dim) {
     return q.type == ElementType::float32 && q.dim == 4 && dim % kLanes == 0;
   }
-  static void transpose_q(float* to, const float* const (&rows)[kLanes], std::int64_t n, float factor) {
+  static void transpose_q(float* to, const float* const (&rows)[kLanes], std::int64_t n,
+                          float factor) {
     transpose_in(to, rows, n, Simd::broadcast(factor));
   }
 
@@ -29,8 +30,8 @@ struct Float32Path {
       Simd::store(to + i, Simd::mul(Simd::load(to + i), f));
   }
 
-  /// K and V can be read where they lie. Rows a power of two apart share sets of L1, but copying them first costs more
-  /// (docs/performance.md).
+  /// K and V can be read where they lie. Rows a power of two apart share sets of L1, but copying
+  /// them first costs more (docs/performance.md).
   static bool direct(const Operand& x) { return x.type == ElementType::float32 && x.dim == 4; }
 
   static BroadcastOperand rows(const Operand& x, const std::byte* from, float* packed,
@@ -57,7 +58,7 @@ struct Float32Path {
     to.v = {v.data, 4, v.row_bytes};
   }
 
-  template <class Weight>
+  template <bool kExact, class Weight>
   POLYHEAD_INLINE static void weights(const Weight& weight, float* p, int key_begin, int key_end,
                                       Simd::V& total, Simd::V& exact) {
     for (int key = key_begin; key < key_end; ++key) {

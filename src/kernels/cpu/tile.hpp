@@ -69,8 +69,11 @@ struct Lanes {
   void place_slopes(const AttendCall& call, std::int64_t group) {
     const ScoreSpec& spec = call.score;
     for (int i = 0; i < kTile; ++i) {
-      if (spec.alibi_slopes) slope[i] = spec.alibi_slopes[head[i] * spec.alibi_stride];
-      else slope[i] = i >= group && head[i] == head[i - group] ? slope[i - group] : alibi_slope(head[i], call.q_heads);
+      if (spec.alibi_slopes)
+        slope[i] = spec.alibi_slopes[head[i] * spec.alibi_stride];
+      else
+        slope[i] = i >= group && head[i] == head[i - group] ? slope[i - group]
+                                                            : alibi_slope(head[i], call.q_heads);
     }
   }
 };

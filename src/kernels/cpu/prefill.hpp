@@ -1,141 +1,6 @@
 // Prefill: lanes are (query, head of the group) pairs. S^T = K Q^T, softmax down the lanes, O^T +=
 // V^T P^T; the scores of one tile and one key block are all that ever exists of the q_len x kv_len
-// matrix. Included inside an ISA namespace after modify.hpp.
-
-/// How a score becomes an exponent of 2: score - max (scale and log2(e) are in q), (score - max) *
-/// unit as one fma (bfloat16: the scale cannot be in q), or the same in two steps (natural units,
-/// after modifiers).
-enum class Exponent { folded, fused, natural };
-
-/// The rules of one element path and one call that prefill and decoding share: whatever is computed
-/// from them is computed by the same operations in both.
-struct Rules {
-  Exponent exponent;
-  float q_factor;      // multiplies q when it is packed
-  float score_factor;  // multiplies a score before its modifiers
-  float unit;          // score units to log2
-  float rescale;       // kRescaleLog2 in score units
-  double natural;      // score units to natural logarithm
-  bool modified;
-
-  Rules(const AttendCall& call, bool bfloat16_dot) {
-    const float scale = call.score.scale;
-    modified = call.score.modifies_scores() || (bfloat16_dot && !(scale > 0.0f));
-    q_factor = score_factor = unit = 1.0f;
-    natural = kLn2;
-    exponent = Exponent::folded;
-    if (modified) {
-      exponent = Exponent::natural;
-      (bfloat16_dot ? score_factor : q_factor) = scale;
-      unit = kLog2E;
-      natural = 1.0;
-    } else if (bfloat16_dot) {
-      exponent = Exponent::fused;
-      unit = static_cast<float>(static_cast<double>(scale) * static_cast<double>(kLog2E));
-      natural = static_cast<double>(unit) * kLn2;
-    } else {
-      q_factor = static_cast<float>(static_cast<double>(scale) * static_cast<double>(kLog2E));
-    }
-    rescale = kRescaleLog2 / unit;
-  }
-};
-
-/// The exponent of one score given what `exponent_base` made of the row's maximum.
-template <Exponent kForm>
-POLYHEAD_INLINE Simd::V exponent_of(Simd::V score, Simd::V base, Simd::V unit) {
-  if constexpr (kForm == Exponent::folded)
-    return Simd::sub(score, base);
-  else if constexpr (kForm == Exponent::fused)
-    return Simd::fma(score, unit, base);
-  else
-    return Simd::mul(Simd::sub(score, base), unit);
-}
-template <Exponent kForm>
-POLYHEAD_INLINE Simd::V exponent_base(Simd::V max, Simd::V unit) {
-  // A row that has seen nothing keeps -inf; its exponents must not become inf - inf.
-  const Simd::V finite =
-      Simd::select(Simd::equal(max, Simd::broadcast(-kInfinity)), Simd::zero(), max);
-  if constexpr (kForm == Exponent::fused)
-    return Simd::mul(Simd::sub(Simd::zero(), finite), unit);
-  else
-    return finite;
-}
-
-/// What a new block maximum does to a row: the new reference and the factor for what has been
-/// summed so far.
-struct Rescale {
-  Simd::V max, factor;
-  bool needed;
-};
-POLYHEAD_INLINE Rescale rescale(Simd::V max, Simd::V block_max, const Rules& rules) {
-  const Simd::M grows = Simd::greater(block_max, Simd::add(max, Simd::broadcast(rules.rescale)));
-  if (!Simd::any(grows)) return {max, Simd::broadcast(1.0f), false};
-  const Simd::V next = Simd::select(grows, block_max, max);
-  const Simd::V factor =
-      Simd::exp2(Simd::mul(Simd::sub(max, block_max), Simd::broadcast(rules.unit)));
-  return {next, Simd::select(grows, factor, Simd::broadcast(1.0f)), true};
-}
-
-/// Folding one split's state into the running one: factors for both and the joint reference.
-struct Fold {
-  Simd::V max, running, added;
-};
-POLYHEAD_INLINE Fold fold(Simd::V running, Simd::V added, const Rules& rules) {
-  const Simd::V max = Simd::select(Simd::greater(added, running), added, running);
-  const Simd::V safe =
-      Simd::select(Simd::equal(max, Simd::broadcast(-kInfinity)), Simd::zero(), max);
-  const Simd::V unit = Simd::broadcast(rules.unit);
-  return {max, Simd::exp2(Simd::mul(Simd::sub(running, safe), unit)),
-          Simd::exp2(Simd::mul(Simd::sub(added, safe), unit))};
-}
-
-/// One row's end: the sink joins the denominator; the factor for its output, its LSE and
-/// statistics.
-struct RowEnd {
-  float factor = 0.0f, lse = -kInfinity, entropy = 0.0f, max_weight = 0.0f;
-};
-/// ln(exp(a) + exp(b)); b may be -inf.
-inline double join_logs(double a, double b) {
-  if (b == -std::numeric_limits<double>::infinity() || a != a) return a;
-  const double high = std::max(a, b), low = std::min(a, b);
-  return high + std::log1p(std::exp(low - high));
-}
-
-inline RowEnd end_row(const AttendCall& call, const Rules& rules, std::int64_t head, float max,
-                      float total, float exact_total, float spread, float best) {
-  RowEnd end;
-  if (total == 0.0f)
-    return end;  // nothing visible: the largest visible score always adds a weight of 1
-  const double reference = static_cast<double>(max) * rules.natural;
-  double sink = 0.0, logit = -std::numeric_limits<double>::infinity();
-  if (call.score.sink) {
-    logit = static_cast<double>(call.score.sink[head * call.score.sink_stride]);
-    sink = std::exp(logit - reference);
-  }
-  const double keep = 1.0 - static_cast<double>(call.score.dropout);
-  end.factor = static_cast<float>(1.0 / ((static_cast<double>(total) + sink) * keep));
-  if (call.lse.data) end.lse = static_cast<float>(join_logs(reference + std::log(static_cast<double>(exact_total)), logit));
-  if (call.entropy.data || call.max_weight.data) {
-    // w = p / z: -sum w ln w = (sum p) ln z / z - (sum p ln p) / z, with p relative to the
-    // reference.
-    const double z = static_cast<double>(exact_total) + sink;
-    end.entropy = static_cast<float>(std::max(0.0, (static_cast<double>(exact_total) * std::log(z) -
-                                                    static_cast<double>(spread) * rules.natural) /
-                                                       z));
-    end.max_weight = static_cast<float>(
-        std::exp((static_cast<double>(best) - static_cast<double>(max)) * rules.natural) / z);
-  }
-  return end;
-}
-
-inline void write_row_values(const AttendCall& call, const Sequence& s, std::int64_t query,
-                             std::int64_t head, const RowEnd& end, std::int64_t max_key) {
-  if (call.lse.data) std::memcpy(row_address(call.lse, s, query, head), &end.lse, 4);
-  if (call.entropy.data) std::memcpy(row_address(call.entropy, s, query, head), &end.entropy, 4);
-  if (call.max_weight.data)
-    std::memcpy(row_address(call.max_weight, s, query, head), &end.max_weight, 4);
-  if (call.max_key.data) std::memcpy(row_address(call.max_key, s, query, head), &max_key, 8);
-}
+// matrix. Included inside an ISA namespace after modify.hpp, fetcher.hpp and tile_softmax.hpp.
 
 /// K and V of one block as the microkernel reads them: 4-byte elements (floats or bfloat16 pairs).
 struct KeyBlock {
@@ -151,56 +16,6 @@ struct Scratch {
   Sight* sight;
   Lanes* lanes;
   State* states;  // per sub-tile: the split's, then the running one
-};
-
-/// What an item fetches while it computes: lines of the next key block first, then its own output
-/// rows and the next item's queries. Prefetching is a hint: it never faults and changes no result.
-class Fetcher {
- public:
-  /// Lines of `count` tokens from `base` of `heads` heads.
-  void add(const std::byte* base, std::int64_t token, std::int64_t count, std::int64_t head,
-           std::int64_t heads, std::int64_t bytes) {
-    for (std::int64_t h = 0; h < heads; ++h) {
-      for (std::int64_t line = 0; line < bytes; line += kLine) {
-        if (count_ == kMost) return;
-        runs_[count_++] = {{base + h * head + line, token}, count};
-      }
-    }
-  }
-  /// Puts the lines of a block of keys and values before all else; what was left of the last one is dropped.
-  void next_block(Stream k, std::int64_t k_bytes, Stream v, std::int64_t v_bytes, std::int64_t keys) {
-    block_count_ = block_taken_ = 0;
-    for (std::int64_t line = 0; line < k_bytes; line += kLine) push_block({k.at + line, k.stride}, keys);
-    for (std::int64_t line = 0; line < v_bytes; line += kLine) push_block({v.at + line, v.stride}, keys);
-  }
-  /// The next `steps` lines, or a stream that stays at `idle`.
-  Stream take(const std::byte* idle, std::int64_t steps) {
-    if (block_taken_ < block_count_) return advance(block_, block_taken_, steps);
-    if (taken_ < count_) return advance(runs_, taken_, steps);
-    return {idle, 0};
-  }
-
- private:
-  struct Run {
-    Stream stream;
-    std::int64_t left;
-  };
-  static Stream advance(Run* runs, int& at, std::int64_t steps) {
-    Run& run = runs[at];
-    const Stream result = run.stream;
-    run.stream.at += steps * run.stream.stride;
-    run.left -= steps;
-    if (run.left <= 0) ++at;
-    return result;
-  }
-  void push_block(Stream stream, std::int64_t keys) {
-    if (block_count_ < kMost) block_[block_count_++] = {stream, keys};
-  }
-
-  static constexpr int kMost = 64;
-  static constexpr std::int64_t kLine = 64;
-  int block_count_ = 0, block_taken_ = 0, count_ = 0, taken_ = 0;
-  Run block_[kMost], runs_[kMost];
 };
 
 template <class Path>
@@ -257,7 +72,6 @@ struct Prefill {
   const Rules rules;
   const Sequence sequence;
   Scratch memory;
-  const bool statistics;
   int tile_count;
   State *split_states[kMaxTiles], *running_states[kMaxTiles];
   bool folded[kMaxTiles] = {};  // whether the running state holds anything
@@ -268,9 +82,17 @@ struct Prefill {
         item(i),
         rules(c, Path::kBfloat16),
         sequence(sequence_of(c, i.batch)),
-        statistics(c.entropy.data || c.max_weight.data || c.max_key.data),
         tile_count(static_cast<int>((i.rows + kTile - 1) / kTile)) {
     lay_out(call, base, &memory);
+  }
+
+  using Softmax = TileSoftmax<Path>;
+  Softmax softmax() {
+    const Detail detail = call.entropy.data || call.max_weight.data || call.max_key.data
+                              ? Detail::statistics
+                          : call.lse.data ? Detail::lse
+                                          : Detail::output;
+    return {rules, detail, call.value_dim, memory.scores};
   }
 
   State& split_state(int tile) { return *split_states[tile]; }
@@ -293,7 +115,8 @@ struct Prefill {
       const int rows =
           static_cast<int>(std::min<std::int64_t>(kTile, item.rows - std::int64_t{t} * kTile));
       Lanes& lanes = memory.lanes[t];
-      lanes.place(call, sequence, item.kv_head * call.group(), call.group(), item.first_row + std::int64_t{t} * kTile, rows);
+      lanes.place(call, sequence, item.kv_head * call.group(), call.group(),
+                  item.first_row + std::int64_t{t} * kTile, rows);
       split_states[t] = memory.states + 2 * t;
       running_states[t] = memory.states + 2 * t + 1;
       split_state(t).o = memory.o + (2 * t) * call.value_dim * kTile;
@@ -404,17 +227,18 @@ struct Prefill {
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
       if (!part.full)
-        masked_max(sight, part, block_max);
+        softmax().masked_max(sight, part, block_max);
       else if (rules.modified)
-        plain_max(part, block_max);
+        softmax().plain_max(part, block_max);
     }
-    move_reference(state, block_max, lanes.vectors, first);
-    exponentiate(sight, state, block);
+    softmax().move_reference(state, block_max, lanes.vectors, first);
+    softmax().exponentiate(sight, state, block);
     if (call.score.dropout > 0.0f) drop(sight, lanes, block);
     weigh(sight, state, rows, lanes.vectors, first);
   }
 
-  /// The final scores of what the tile sees, before masking; the maxima of full segments where wanted.
+  /// The final scores of what the tile sees, before masking; the maxima of full segments where
+  /// wanted.
   void prepare_scores(int t, Sight& sight, const KeyBlock& rows, std::int64_t block, int keys,
                       float* block_max) {
     const Lanes& lanes = memory.lanes[t];
@@ -486,144 +310,6 @@ struct Prefill {
         return scores_of<2>(part, k, q, block_max);
       default:
         return scores_of<3>(part, k, q, block_max);
-    }
-  }
-
-  // --- softmax ---
-
-  void plain_max(const Segment& part, float* block_max) {
-    for (int v = part.first; v < part.last; ++v) {
-      Simd::V m = Simd::load(block_max + v * kLanes);
-      for (int key = part.key_begin; key < part.key_end; ++key) {
-        m = Simd::max(m, Simd::load(memory.scores + key * kTile + v * kLanes));
-      }
-      Simd::store(block_max + v * kLanes, m);
-    }
-  }
-
-  /// Also stores the masks of the segment: visible by word, and not hidden by a score of -inf.
-  void masked_max(Sight& sight, const Segment& part, float* block_max) {
-    const Simd::V hidden = Simd::broadcast(-kInfinity);
-    for (int v = part.first; v < part.last; ++v) {
-      Simd::V m = Simd::load(block_max + v * kLanes);
-      for (int key = part.key_begin; key < part.key_end; ++key) {
-        const Simd::V s = Simd::load(memory.scores + key * kTile + v * kLanes);
-        const Simd::I words = Simd::load_int(sight.words[key / 32] + v * kLanes);
-        const Simd::I bit =
-            Simd::broadcast_int(static_cast<std::int32_t>(std::uint32_t{1} << (key % 32)));
-        Simd::M visible = Simd::test(words, bit);
-        if (rules.modified) visible = Simd::mask_and(visible, Simd::not_equal(s, hidden));
-        sight.masks[key * kVectors + v] = Simd::store_mask(visible);
-        m = Simd::max(m, Simd::select(visible, s, hidden));
-      }
-      if (part.key_end % 2 != 0) {  // a pair's missing second key
-        sight.masks[part.key_end * kVectors + v] = Simd::store_mask(Simd::greater(hidden, hidden));
-      }
-      Simd::store(block_max + v * kLanes, m);
-    }
-  }
-
-  /// Moves each row's reference maximum where the block asks for it, and rescales its sums.
-  void move_reference(State& state, const float* block_max, int vectors, bool first) {
-    for (int v = 0; v < vectors; ++v) {
-      const int at = v * kLanes;
-      const Simd::V old = Simd::load(state.max + at);
-      const Rescale step = rescale(old, Simd::load(block_max + at), rules);
-      if (!step.needed) continue;
-      Simd::store(state.max + at, step.max);
-      if (first) continue;
-      const Simd::V total = Simd::load(state.exact_total + at);
-      if (statistics) {
-        // With nothing summed yet, the old reference is -inf and its change must not become a NaN.
-        const Simd::V change =
-            Simd::select(Simd::equal(total, Simd::zero()), Simd::zero(), Simd::sub(old, step.max));
-        Simd::store(
-            state.spread + at,
-            Simd::mul(step.factor, Simd::fma(change, total, Simd::load(state.spread + at))));
-      }
-      Simd::store(state.total + at, Simd::mul(Simd::load(state.total + at), step.factor));
-      Simd::store(state.exact_total + at, Simd::mul(total, step.factor));
-      for (std::int64_t d = 0; d < call.value_dim; ++d) {
-        float* o = state.o + d * kTile + at;
-        Simd::store(o, Simd::mul(Simd::load(o), step.factor));
-      }
-    }
-  }
-
-  void exponentiate(const Sight& sight, State& state, std::int64_t block) {
-    for (int i = 0; i < sight.segments; ++i) {
-      const Segment& part = sight.segment[i];
-      switch (rules.exponent) {
-        case Exponent::folded:
-          exponentiate_as<Exponent::folded>(sight, part, state, block);
-          break;
-        case Exponent::fused:
-          exponentiate_as<Exponent::fused>(sight, part, state, block);
-          break;
-        case Exponent::natural:
-          exponentiate_as<Exponent::natural>(sight, part, state, block);
-          break;
-      }
-    }
-  }
-
-  template <Exponent kForm>
-  void exponentiate_as(const Sight& sight, const Segment& part, State& state, std::int64_t block) {
-    if (statistics) {
-      if (part.full)
-        exponentiate_part<kForm, false, true>(sight, part, state, block);
-      else
-        exponentiate_part<kForm, true, true>(sight, part, state, block);
-    } else {
-      if (part.full)
-        exponentiate_part<kForm, false, false>(sight, part, state, block);
-      else
-        exponentiate_part<kForm, true, false>(sight, part, state, block);
-    }
-  }
-
-  /// p = 2^(score - max) for a segment, summed in key order; P replaces the scores (pairs of keys
-  /// for bfloat16).
-  template <Exponent kForm, bool kMasked, bool kStatistics>
-  void exponentiate_part(const Sight& sight, const Segment& part, State& state,
-                         std::int64_t block) {
-    using V = Simd::V;
-    const V unit = Simd::broadcast(rules.unit);
-    for (int v = part.first; v < part.last; ++v) {
-      const int at = v * kLanes;
-      const V base = exponent_base<kForm>(Simd::load(state.max + at), unit);
-      V total = Simd::load(state.total + at), exact = Simd::load(state.exact_total + at);
-      V spread = Simd::load(state.spread + at), best = Simd::load(state.best + at);
-      Simd::I best_key = Simd::load_int(state.best_key + at);
-      const V reference = exponent_base<Exponent::folded>(Simd::load(state.max + at), unit);
-      const auto weight = [&](int key) __attribute__((always_inline)) {
-        const V s = Simd::load(memory.scores + key * kTile + at);
-        V p = Simd::exp2(exponent_of<kForm>(s, base, unit));
-        if constexpr (kMasked)
-          p = Simd::select(Simd::load_mask(sight.masks[key * kVectors + v]), p, Simd::zero());
-        if constexpr (kStatistics) {
-          V term = Simd::sub(s, reference);
-          Simd::M better = Simd::greater(s, best);
-          if constexpr (kMasked) {
-            const Simd::M seen = Simd::load_mask(sight.masks[key * kVectors + v]);
-            term = Simd::select(seen, term, Simd::zero());
-            better = Simd::mask_and(better, seen);
-          }
-          spread = Simd::fma(p, term, spread);
-          best = Simd::select(better, s, best);
-          best_key = Simd::select(
-              better, Simd::broadcast_int(static_cast<std::int32_t>(block + key)), best_key);
-        }
-        return p;
-      };
-      Path::weights(weight, memory.scores + at, part.key_begin, part.key_end, total, exact);
-      Simd::store(state.total + at, total);
-      Simd::store(state.exact_total + at, exact);
-      if constexpr (kStatistics) {
-        Simd::store(state.spread + at, spread);
-        Simd::store(state.best + at, best);
-        Simd::store_int(state.best_key + at, best_key);
-      }
     }
   }
 
@@ -712,55 +398,14 @@ struct Prefill {
 
   // --- splits and the end ---
 
-  /// running = running + split, in split order. The first split is the sum so far: folding it into nothing would
-  /// multiply it by exactly 1.
+  /// running = running + split, in split order. The first split is the sum so far: folding it into
+  /// nothing would multiply it by exactly 1.
   void fold_tile(int t) {
-    if (folded[t]) fold_state(call, rules, running_state(t), split_state(t));
-    else std::swap(split_states[t], running_states[t]);
+    if (folded[t])
+      Softmax::fold_state(rules, call.value_dim, running_state(t), split_state(t));
+    else
+      std::swap(split_states[t], running_states[t]);
     folded[t] = true;
-  }
-
-  static void fold_state(const AttendCall& call, const Rules& rules, State& running,
-                         const State& added) {
-    for (int v = 0; v < kVectors; ++v) {
-      const int at = v * kLanes;
-      // What has seen nothing has no accumulators: they may hold anything.
-      if (!Simd::any(Simd::not_equal(Simd::load(added.total + at), Simd::zero()))) continue;
-      const Simd::V old = Simd::load(running.max + at), fresh = Simd::load(added.max + at);
-      const Fold f = fold(old, fresh, rules);
-      const auto join = [&](float* to, const float* from) {
-        Simd::store(to, Simd::fma(Simd::load(to), f.running, Simd::mul(Simd::load(from), f.added)));
-      };
-      const auto moved = [&](const float* spread, const float* total, Simd::V from) {
-        const Simd::V sum = Simd::load(total);
-        const Simd::V change =
-            Simd::select(Simd::equal(sum, Simd::zero()), Simd::zero(), Simd::sub(from, f.max));
-        return Simd::fma(change, sum, Simd::load(spread));
-      };
-      const Simd::V spread =
-          Simd::fma(moved(running.spread + at, running.exact_total + at, old), f.running,
-                    Simd::mul(moved(added.spread + at, added.exact_total + at, fresh), f.added));
-      Simd::store(running.spread + at, spread);
-      const Simd::M better =
-          Simd::greater(Simd::load(added.best + at), Simd::load(running.best + at));
-      Simd::store(running.best + at,
-                  Simd::select(better, Simd::load(added.best + at), Simd::load(running.best + at)));
-      Simd::store_int(running.best_key + at,
-                      Simd::select(better, Simd::load_int(added.best_key + at),
-                                   Simd::load_int(running.best_key + at)));
-      const bool empty = !Simd::any(Simd::not_equal(Simd::load(running.total + at), Simd::zero()));
-      join(running.total + at, added.total + at);
-      join(running.exact_total + at, added.exact_total + at);
-      for (std::int64_t d = 0; d < call.value_dim; ++d) {
-        float* to = running.o + d * kTile + at;
-        // 0 * 0 + o * factor is what the general case would give.
-        if (empty)
-          Simd::store(to, Simd::mul(Simd::load(added.o + d * kTile + at), f.added));
-        else
-          join(to, added.o + d * kTile + at);
-      }
-      Simd::store(running.max + at, f.max);
-    }
   }
 
   void finish_tiles() {
@@ -841,8 +486,8 @@ struct Prefill {
                     const std::byte* added) {
     const Rules rules(call, Path::kBfloat16);
     for (int t = 0; t * kTile < item.rows; ++t) {
-      fold_state(call, rules, partial_state(call, running, t),
-                 partial_state(call, const_cast<std::byte*>(added), t));
+      Softmax::fold_state(rules, call.value_dim, partial_state(call, running, t),
+                          partial_state(call, const_cast<std::byte*>(added), t));
     }
   }
 
@@ -852,7 +497,8 @@ struct Prefill {
     for (int t = 0; t < self.tile_count; ++t) {
       const int rows =
           static_cast<int>(std::min<std::int64_t>(kTile, item.rows - std::int64_t{t} * kTile));
-      self.memory.lanes[t].place(call, self.sequence, item.kv_head * call.group(), call.group(), item.first_row + std::int64_t{t} * kTile, rows);
+      self.memory.lanes[t].place(call, self.sequence, item.kv_head * call.group(), call.group(),
+                                 item.first_row + std::int64_t{t} * kTile, rows);
       self.finish_tile(self.memory.lanes[t], partial_state(call, running, t));
     }
   }

@@ -1,0 +1,55 @@
+// Fetching ahead of the arithmetic. Included inside an ISA namespace after outer_product.hpp.
+
+/// What an item fetches while it computes: lines of the next key block first, then its own output
+/// rows and the next item's queries. Prefetching is a hint: it never faults and changes no result.
+class Fetcher {
+ public:
+  /// Lines of `count` tokens from `base` of `heads` heads.
+  void add(const std::byte* base, std::int64_t token, std::int64_t count, std::int64_t head,
+           std::int64_t heads, std::int64_t bytes) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t line = 0; line < bytes; line += kLine) {
+        if (count_ == kMost) return;
+        runs_[count_++] = {{base + h * head + line, token}, count};
+      }
+    }
+  }
+  /// Puts the lines of a block of keys and values before all else; what was left of the last one is
+  /// dropped.
+  void next_block(Stream k, std::int64_t k_bytes, Stream v, std::int64_t v_bytes,
+                  std::int64_t keys) {
+    block_count_ = block_taken_ = 0;
+    for (std::int64_t line = 0; line < k_bytes; line += kLine)
+      push_block({k.at + line, k.stride}, keys);
+    for (std::int64_t line = 0; line < v_bytes; line += kLine)
+      push_block({v.at + line, v.stride}, keys);
+  }
+  /// The next `steps` lines, or a stream that stays at `idle`.
+  Stream take(const std::byte* idle, std::int64_t steps) {
+    if (block_taken_ < block_count_) return advance(block_, block_taken_, steps);
+    if (taken_ < count_) return advance(runs_, taken_, steps);
+    return {idle, 0};
+  }
+
+ private:
+  struct Run {
+    Stream stream;
+    std::int64_t left;
+  };
+  static Stream advance(Run* runs, int& at, std::int64_t steps) {
+    Run& run = runs[at];
+    const Stream result = run.stream;
+    run.stream.at += steps * run.stream.stride;
+    run.left -= steps;
+    if (run.left <= 0) ++at;
+    return result;
+  }
+  void push_block(Stream stream, std::int64_t keys) {
+    if (block_count_ < kMost) block_[block_count_++] = {stream, keys};
+  }
+
+  static constexpr int kMost = 64;
+  static constexpr std::int64_t kLine = 64;
+  int block_count_ = 0, block_taken_ = 0, count_ = 0, taken_ = 0;
+  Run block_[kMost], runs_[kMost];
+};

@@ -1,0 +1,139 @@
+// The arithmetic of a softmax row that prefill and decoding share: whatever they compute with it,
+// they compute by the same operations. Included inside an ISA namespace after a Simd struct.
+
+/// How a score becomes an exponent of 2: score - max (scale and log2(e) are in q), (score - max) *
+/// unit as one fma (bfloat16: the scale cannot be in q), or the same in two steps (natural units,
+/// after modifiers).
+enum class Exponent { folded, fused, natural };
+
+/// The rules of one element path and one call that prefill and decoding share: whatever is computed
+/// from them is computed by the same operations in both.
+struct Rules {
+  Exponent exponent;
+  float q_factor;      // multiplies q when it is packed
+  float score_factor;  // multiplies a score before its modifiers
+  float unit;          // score units to log2
+  float rescale;       // kRescaleLog2 in score units
+  double natural;      // score units to natural logarithm
+  bool modified;
+
+  Rules(const AttendCall& call, bool bfloat16_dot) {
+    const float scale = call.score.scale;
+    modified = call.score.modifies_scores() || (bfloat16_dot && !(scale > 0.0f));
+    q_factor = score_factor = unit = 1.0f;
+    natural = kLn2;
+    exponent = Exponent::folded;
+    if (modified) {
+      exponent = Exponent::natural;
+      (bfloat16_dot ? score_factor : q_factor) = scale;
+      unit = kLog2E;
+      natural = 1.0;
+    } else if (bfloat16_dot) {
+      exponent = Exponent::fused;
+      unit = static_cast<float>(static_cast<double>(scale) * static_cast<double>(kLog2E));
+      natural = static_cast<double>(unit) * kLn2;
+    } else {
+      q_factor = static_cast<float>(static_cast<double>(scale) * static_cast<double>(kLog2E));
+    }
+    rescale = kRescaleLog2 / unit;
+  }
+};
+
+/// The exponent of one score given what `exponent_base` made of the row's maximum.
+template <Exponent kForm>
+POLYHEAD_INLINE Simd::V exponent_of(Simd::V score, Simd::V base, Simd::V unit) {
+  if constexpr (kForm == Exponent::folded)
+    return Simd::sub(score, base);
+  else if constexpr (kForm == Exponent::fused)
+    return Simd::fma(score, unit, base);
+  else
+    return Simd::mul(Simd::sub(score, base), unit);
+}
+template <Exponent kForm>
+POLYHEAD_INLINE Simd::V exponent_base(Simd::V max, Simd::V unit) {
+  // A row that has seen nothing keeps -inf; its exponents must not become inf - inf.
+  const Simd::V finite =
+      Simd::select(Simd::equal(max, Simd::broadcast(-kInfinity)), Simd::zero(), max);
+  if constexpr (kForm == Exponent::fused)
+    return Simd::mul(Simd::sub(Simd::zero(), finite), unit);
+  else
+    return finite;
+}
+
+/// What a new block maximum does to a row: the new reference and the factor for what has been
+/// summed so far.
+struct Rescale {
+  Simd::V max, factor;
+  bool needed;
+};
+POLYHEAD_INLINE Rescale rescale(Simd::V max, Simd::V block_max, const Rules& rules) {
+  const Simd::M grows = Simd::greater(block_max, Simd::add(max, Simd::broadcast(rules.rescale)));
+  if (!Simd::any(grows)) return {max, Simd::broadcast(1.0f), false};
+  const Simd::V next = Simd::select(grows, block_max, max);
+  const Simd::V factor =
+      Simd::exp2(Simd::mul(Simd::sub(max, block_max), Simd::broadcast(rules.unit)));
+  return {next, Simd::select(grows, factor, Simd::broadcast(1.0f)), true};
+}
+
+/// Folding one split's state into the running one: factors for both and the joint reference.
+struct Fold {
+  Simd::V max, running, added;
+};
+POLYHEAD_INLINE Fold fold(Simd::V running, Simd::V added, const Rules& rules) {
+  const Simd::V max = Simd::select(Simd::greater(added, running), added, running);
+  const Simd::V safe =
+      Simd::select(Simd::equal(max, Simd::broadcast(-kInfinity)), Simd::zero(), max);
+  const Simd::V unit = Simd::broadcast(rules.unit);
+  return {max, Simd::exp2(Simd::mul(Simd::sub(running, safe), unit)),
+          Simd::exp2(Simd::mul(Simd::sub(added, safe), unit))};
+}
+
+/// One row's end: the sink joins the denominator; the factor for its output, its LSE and
+/// statistics.
+struct RowEnd {
+  float factor = 0.0f, lse = -kInfinity, entropy = 0.0f, max_weight = 0.0f;
+};
+/// ln(exp(a) + exp(b)); b may be -inf.
+inline double join_logs(double a, double b) {
+  if (b == -std::numeric_limits<double>::infinity() || a != a) return a;
+  const double high = std::max(a, b), low = std::min(a, b);
+  return high + std::log1p(std::exp(low - high));
+}
+
+inline RowEnd end_row(const AttendCall& call, const Rules& rules, std::int64_t head, float max,
+                      float total, float exact_total, float spread, float best) {
+  RowEnd end;
+  if (total == 0.0f)
+    return end;  // nothing visible: the largest visible score always adds a weight of 1
+  const double reference = static_cast<double>(max) * rules.natural;
+  double sink = 0.0, logit = -std::numeric_limits<double>::infinity();
+  if (call.score.sink) {
+    logit = static_cast<double>(call.score.sink[head * call.score.sink_stride]);
+    sink = std::exp(logit - reference);
+  }
+  const double keep = 1.0 - static_cast<double>(call.score.dropout);
+  end.factor = static_cast<float>(1.0 / ((static_cast<double>(total) + sink) * keep));
+  if (call.lse.data)
+    end.lse = static_cast<float>(
+        join_logs(reference + std::log(static_cast<double>(exact_total)), logit));
+  if (call.entropy.data || call.max_weight.data) {
+    // w = p / z: -sum w ln w = (sum p) ln z / z - (sum p ln p) / z, with p relative to the
+    // reference.
+    const double z = static_cast<double>(exact_total) + sink;
+    end.entropy = static_cast<float>(std::max(0.0, (static_cast<double>(exact_total) * std::log(z) -
+                                                    static_cast<double>(spread) * rules.natural) /
+                                                       z));
+    end.max_weight = static_cast<float>(
+        std::exp((static_cast<double>(best) - static_cast<double>(max)) * rules.natural) / z);
+  }
+  return end;
+}
+
+inline void write_row_values(const AttendCall& call, const Sequence& s, std::int64_t query,
+                             std::int64_t head, const RowEnd& end, std::int64_t max_key) {
+  if (call.lse.data) std::memcpy(row_address(call.lse, s, query, head), &end.lse, 4);
+  if (call.entropy.data) std::memcpy(row_address(call.entropy, s, query, head), &end.entropy, 4);
+  if (call.max_weight.data)
+    std::memcpy(row_address(call.max_weight, s, query, head), &end.max_weight, 4);
+  if (call.max_key.data) std::memcpy(row_address(call.max_key, s, query, head), &max_key, 8);
+}
