@@ -385,6 +385,7 @@ POLYHEAD_INLINE std::int64_t gemm_place(const GemmWeights& w, const GemmShape& s
 inline void gemm_pack(std::byte* to, const GemmWeights& w, const std::byte* from,
                       ElementType from_type, std::int64_t out_stride, std::int64_t in_stride) {
   const GemmShape shape = gemm_shape(w);
+  if (w.in == 0 || w.out == 0) return;
   std::memset(to, 0, static_cast<std::size_t>(gemm_packed_bytes(w.type, w.in, w.out)));
   for (std::int64_t o = 0; o < w.out; ++o) {
     for (std::int64_t i = 0; i < w.in; ++i) {
