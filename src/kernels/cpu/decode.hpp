@@ -200,8 +200,9 @@ struct Decode {
     std::uint64_t any = 0;
     full[b] = true;
     for (int r = 0; r < row_count; ++r) {
-      words[b][r] =
-          table_word(call, sequence, head[r], query[r], range_word(begin[r], end[r], block), block, keys) & whole;
+      words[b][r] = table_word(call, sequence, head[r], query[r],
+                               range_word(begin[r], end[r], block), block, keys) &
+                    whole;
       any |= words[b][r];
       full[b] = full[b] && words[b][r] == whole;
     }

@@ -84,8 +84,8 @@ inline void narrow_row(std::byte* to, const float* from, ElementType type, std::
   }
 }
 
-/// kLanes rows of 32-bit values into one vector of lanes: to[step * kTile + lane] = rows[lane][step],
-/// times `factor`. Rows are read in whole vectors; only `steps` steps are stored.
+/// kLanes rows of 32-bit values into one vector of lanes: to[step * kTile + lane] =
+/// rows[lane][step], times `factor`. Rows are read in whole vectors; only `steps` steps are stored.
 inline void transpose_in(float* to, const float* const (&rows)[kLanes], std::int64_t steps,
                          Simd::V factor) {
   for (std::int64_t s = 0; s < steps; s += kLanes) {
