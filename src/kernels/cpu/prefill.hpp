@@ -20,16 +20,17 @@ struct Scratch {
 
 template <class Path>
 struct Prefill {
-  static constexpr int kMaxTiles = 4;
+  static constexpr int kMaxTiles = 8;
 
   static std::int64_t align(std::int64_t bytes) { return (bytes + 63) & ~std::int64_t{63}; }
   static std::int64_t pad(std::int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-  /// Tiles of one item. Packing K and V is shared by them; without packing one tile keeps the most
-  /// in L1.
+  /// Tiles of one item: they share a key block's trip from L2, and its packing, as far as their
+  /// queries and accumulators leave it room there.
   static int tiles(const AttendCall& call) {
     const std::int64_t widest = std::max(call.head_dim, call.value_dim);
-    if (widest <= 128) return kMaxTiles;
+    if (widest <= 64) return kMaxTiles;
+    if (widest <= 128) return 4;
     return widest <= 256 ? 2 : 1;
   }
 
