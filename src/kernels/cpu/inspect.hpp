@@ -19,6 +19,7 @@ struct Inspect {
   float* sums;  // [key of the stretch][lane]
   const std::int64_t head;
   alignas(64) float base[kTile];
+  std::int64_t bin[kTile];  // row of the pooled map that a lane's query belongs to
 
   Inspect(const InspectCall& c, std::int64_t batch, std::int64_t q_head, std::byte* scratch)
       : call(c),
@@ -26,6 +27,11 @@ struct Inspect {
         engine(c.attend, item, scratch + sums_bytes()),
         sums(reinterpret_cast<float*>(scratch)),
         head(q_head) {}
+
+  /// The bin that holds item i of n: the last one whose first item is at or before it.
+  static std::int64_t bin_of(std::int64_t i, std::int64_t bins, std::int64_t n) {
+    return ((i + 1) * bins - 1) / n;
+  }
 
   /// Queries first .. first + rows become the engine's tile 0.
   void place(std::int64_t first, int rows) {
@@ -37,6 +43,7 @@ struct Inspect {
       std::memcpy(&lse, row_address(call.attend.lse, engine.sequence, lanes.query[i], head), 4);
       const float finite = lse == -kInfinity ? 0.0f : lse;
       base[i] = static_cast<float>(static_cast<double>(finite) / engine.rules.natural);
+      bin[i] = bin_of(lanes.query[i], call.q_bins, call.attend.q_len);
     }
   }
 
@@ -50,6 +57,10 @@ struct Inspect {
     KeyBlock rows;
     Path::load_keys(rows, call.attend, engine.sequence, item.kv_head, block, keys, engine.memory);
     engine.prepare_scores(0, sight, rows, block, keys, nullptr);
+    if (may_hide(call.attend) && sight.kind == Sight::everything &&
+        engine.softmax().hides_any(sight.segment[0])) {
+      sight.see_by_score(keys, lanes.vectors);
+    }
     float* scores = engine.memory.scores;
     if (sight.kind == Sight::some) {
       alignas(64) float ignored[kTile];
@@ -144,7 +155,15 @@ struct Inspect {
     alignas(64) float factor[kLanes];
     alignas(64) float block[kLanes * kKeyBlock];
     for (float& x : factor) x = 1.0f;
+    const bool direct = keys == kKeyBlock && width == kKeyBlock && call.weights.key == 4;
     for (int v = 0; v * kLanes < rows; ++v) {
+      if (direct && (v + 1) * kLanes <= valid) {
+        std::byte* lines[kLanes];
+        for (int i = 0; i < kLanes; ++i) lines[i] = to + (v * kLanes + i) * call.weights.row;
+        transpose_out_to<ElementType::float32>(lines, kLanes, engine.memory.scores + v * kLanes,
+                                               factor, keys);
+        continue;
+      }
       std::memset(block, 0, sizeof block);
       if (keys > 0 && v * kLanes < valid) {
         transpose_out(block, kKeyBlock, engine.memory.scores + v * kLanes, factor, keys);
@@ -231,10 +250,8 @@ struct Inspect {
   }
 
   void add_pooled(std::int64_t block, int keys, int rows) {
-    const Lanes& lanes = engine.memory.lanes[0];
     for (int key = 0; key < keys;) {
-      // The bin that holds a key: the last one whose first key is at or before it.
-      const std::int64_t column = ((block + key + 1) * call.kv_bins - 1) / call.attend.kv_len;
+      const std::int64_t column = bin_of(block + key, call.kv_bins, call.attend.kv_len);
       const std::int64_t end = (column + 1) * call.attend.kv_len / call.kv_bins;
       alignas(64) float part[kTile] = {};
       for (; key < keys && block + key < end; ++key) {
@@ -245,11 +262,10 @@ struct Inspect {
         }
       }
       for (int i = 0; i < rows; ++i) {
-        const std::int64_t row = ((lanes.query[i] + 1) * call.q_bins - 1) / call.attend.q_len;
         float total;
-        std::memcpy(&total, pooled_at(row, column), 4);
+        std::memcpy(&total, pooled_at(bin[i], column), 4);
         total += part[i];
-        std::memcpy(pooled_at(row, column), &total, 4);
+        std::memcpy(pooled_at(bin[i], column), &total, 4);
       }
     }
   }

@@ -78,7 +78,7 @@ struct Bfloat16Path {
     const std::byte* v = s.v + kv_head * call.v.head + block * call.v.token;
     const std::int64_t row = packed_row_floats(call.value_dim);
     std::uint16_t* gathered = reinterpret_cast<std::uint16_t*>(memory.rows);
-    to.finite = true;
+    bool finite = true;
     for (int key = 0; key < keys; key += 2) {
       const std::uint16_t* pair[2] = {nullptr, nullptr};
       for (int i = 0; i < 2 && key + i < keys; ++i) {
@@ -90,14 +90,18 @@ struct Bfloat16Path {
           std::memcpy(dense + d, from + d * call.v.dim, 2);
         pair[i] = dense;
       }
-      to.finite =
-          interleave(memory.v + key / 2 * row, pair[0], pair[1], call.value_dim) && to.finite;
+      finite = interleave(memory.v + key / 2 * row, pair[0], pair[1], call.value_dim) && finite;
     }
+    to.finite = finite ? Block::yes : Block::no;
     to.v = {reinterpret_cast<const std::byte*>(memory.v), 4, row * 4};
   }
 
   /// Weights are rounded two keys at a time. The output is divided by the sum of the rounded ones
   /// (a dot with ones); LSE and statistics use the unrounded sum.
+  /// Known since V was packed.
+  template <class Block>
+  static void check_finite(Block&, int, std::int64_t) {}
+
   template <bool kExact, class Weight>
   POLYHEAD_INLINE static void weights(const Weight& weight, float* p, int key_begin, int key_end,
                                       Simd::V& total, Simd::V& exact) {

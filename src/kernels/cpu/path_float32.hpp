@@ -58,6 +58,25 @@ struct Float32Path {
     to.v = {v.data, 4, v.row_bytes};
   }
 
+  /// Finds out whether V has a NaN or an Inf: x - x is then not 0.
+  template <class Block>
+  static void check_finite(Block& to, int keys, std::int64_t dim) {
+    Simd::V sum = Simd::zero();
+    for (int key = 0; key < keys; ++key) {
+      const float* row = reinterpret_cast<const float*>(to.v.data + key * to.v.step_bytes);
+      std::int64_t d = 0;
+      for (; d + kLanes <= dim; d += kLanes) {
+        const Simd::V x = Simd::load(row + d);
+        sum = Simd::add(sum, Simd::sub(x, x));
+      }
+      if (d < dim) {
+        const Simd::V x = Simd::load_first(row + d, static_cast<int>(dim - d));
+        sum = Simd::add(sum, Simd::sub(x, x));
+      }
+    }
+    to.finite = Simd::any(Simd::not_equal(sum, Simd::zero())) ? Block::no : Block::yes;
+  }
+
   template <bool kExact, class Weight>
   POLYHEAD_INLINE static void weights(const Weight& weight, float* p, int key_begin, int key_end,
                                       Simd::V& total, Simd::V& exact) {

@@ -7,7 +7,7 @@ struct KeyBlock {
   BroadcastOperand k;  // row = key, step = dim or pair of dims
   BroadcastOperand v;  // row = dim, step = key or pair of keys
   bool ready = false;
-  bool finite = true;  // no NaN or Inf in V: bfloat16 pairs need it
+  enum { unknown, yes, no } finite = unknown;  // no NaN or Inf in V: a weight of 0 hides it exactly
 };
 
 /// A worker's memory, laid out once for each item.
@@ -218,13 +218,16 @@ struct Prefill {
   }
 
   /// One tile against one block: scores, modifiers, softmax, weighted sum.
-  void attend_block(int t, Sight& sight, const KeyBlock& rows, std::int64_t block, int keys,
-                    bool first) {
+  void attend_block(int t, Sight& sight, KeyBlock& rows, std::int64_t block, int keys, bool first) {
     const Lanes& lanes = memory.lanes[t];
     State& state = split_state(t);
     alignas(64) float block_max[kTile];
     for (int i = 0; i < kTile; ++i) block_max[i] = -kInfinity;
     prepare_scores(t, sight, rows, block, keys, rules.modified ? nullptr : block_max);
+    if (may_hide(call) && sight.kind == Sight::everything &&
+        softmax().hides_any(sight.segment[0])) {
+      sight.see_by_score(keys, lanes.vectors);
+    }
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
       if (!part.full)
@@ -235,12 +238,12 @@ struct Prefill {
     softmax().move_reference(state, block_max, lanes.vectors, first);
     softmax().exponentiate(sight, state, block);
     if (call.score.dropout > 0.0f) drop(sight, lanes, block);
-    weigh(sight, state, rows, lanes.vectors, first);
+    weigh(sight, state, rows, keys, lanes.vectors, first);
   }
 
   /// The final scores of what the tile sees, before masking; the maxima of full segments where
   /// wanted.
-  void prepare_scores(int t, Sight& sight, const KeyBlock& rows, std::int64_t block, int keys,
+  void prepare_scores(int t, Sight& sight, KeyBlock& rows, std::int64_t block, int keys,
                       float* block_max) {
     const Lanes& lanes = memory.lanes[t];
     if (sight.kind == Sight::everything) {
@@ -334,11 +337,13 @@ struct Prefill {
 
   // --- weighted sum ---
 
-  void weigh(const Sight& sight, State& state, const KeyBlock& rows, int vectors, bool first) {
+  void weigh(const Sight& sight, State& state, KeyBlock& rows, int keys, int vectors, bool first) {
     const bool whole =
         sight.segments == 1 && sight.segment[0].first == 0 && sight.segment[0].last == vectors;
     if (first && !whole)
       std::memset(state.o, 0, static_cast<std::size_t>(call.value_dim * kTile) * sizeof(float));
+    if (rows.finite == KeyBlock::unknown && sight.kind == Sight::some)
+      Path::check_finite(rows, keys, call.value_dim);
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
       const bool fresh = first && whole;
@@ -357,7 +362,7 @@ struct Prefill {
   }
 
   template <int kV>
-  void weigh_part(const Sight& sight, const Segment& part, State& state, const KeyBlock& rows,
+  void weigh_part(const Sight& sight, const Segment& part, State& state, KeyBlock& rows,
                   bool fresh) {
     constexpr int kR = Simd::kRows;
     std::int64_t d = 0;
@@ -369,7 +374,7 @@ struct Prefill {
 
   template <int kR, int kV>
   POLYHEAD_INLINE void weigh_rows(const Sight& sight, const Segment& part, State& state,
-                                  const KeyBlock& rows, std::int64_t d, bool fresh) {
+                                  KeyBlock& rows, std::int64_t d, bool fresh) {
     using V = Simd::V;
     V acc[kR][kV];
     float* o = state.o + d * kTile + part.first * kLanes;
@@ -382,13 +387,13 @@ struct Prefill {
     const std::int64_t step = Path::steps(part.key_begin), steps = Path::steps(part.key_end) - step;
     const BroadcastOperand at{rows.v.data + d * 4 + step * rows.v.step_bytes, 4, rows.v.step_bytes};
     const float* p = memory.scores + step * kTile + part.first * kLanes;
-    if (part.full) {
+    if (part.full || (!Path::kBfloat16 && rows.finite == KeyBlock::yes)) {
       const std::byte* idle = reinterpret_cast<const std::byte*>(p);
       const Stream stream = kR > 1 ? fetcher.take(idle, steps) : Stream{idle, 0};
       outer_product<typename Path::Dot, kR, kV, true>(acc, at, p, kTile, steps, stream);
     } else {
       Path::template weigh_masked<kR, kV>(acc, at, p, sight.masks + part.first, part.key_begin,
-                                          steps, rows.finite);
+                                          steps, rows.finite == KeyBlock::yes);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) {

@@ -163,21 +163,12 @@ inline void transpose_out_to(std::byte* const* rows, int count, const float* fro
   }
 }
 
-/// 64 visibility bits from up to 64 bytes, the tail's memory untouched.
+/// Visibility bits from up to 64 bytes, the tail's memory untouched.
 POLYHEAD_INLINE std::uint64_t bits_of_bytes(const std::byte* p, std::int64_t n) {
-  std::uint64_t word = 0;
-  for (std::int64_t i = 0; i < n; i += 8) {
-    std::uint64_t x = 0;
-    if (n - i >= 8)
-      std::memcpy(&x, p + i, 8);
-    else
-      std::memcpy(&x, p + i, static_cast<std::size_t>(n - i));
-    // The top bit of each byte: set where any bit is; then gather the eight top bits.
-    const std::uint64_t top =
-        (((x & 0x7f7f7f7f7f7f7f7fu) + 0x7f7f7f7f7f7f7f7fu) | x) & 0x8080808080808080u;
-    word |= ((top >> 7) * 0x0102040810204080u >> 56) << i;
-  }
-  return word;
+  if (n >= kKeyBlock) return Simd::nonzero_bytes(p);
+  alignas(64) std::byte tail[kKeyBlock] = {};
+  std::memcpy(tail, p, static_cast<std::size_t>(n));
+  return Simd::nonzero_bytes(tail);
 }
 
 /// Visibility of keys [key, key + n) for one row of a boolean table.

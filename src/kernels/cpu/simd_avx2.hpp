@@ -82,6 +82,16 @@ struct Simd {
     return _mm256_andnot_ps(tiny, from_bits(scaled));
   }
 
+  /// Bit i is set where byte i of 64 is not zero.
+  POLYHEAD_INLINE static std::uint64_t nonzero_bytes(const std::byte* p) {
+    const __m256i zero = _mm256_setzero_si256();
+    const auto zeros = [&](const std::byte* at) {
+      const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+      return static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes, zero)));
+    };
+    return ~(std::uint64_t{zeros(p)} | std::uint64_t{zeros(p + 32)} << 32);
+  }
+
   POLYHEAD_INLINE static I first_lanes(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }

@@ -71,6 +71,12 @@ struct Simd {
     return _mm512_scalef_ps(p, n);
   }
 
+  /// Bit i is set where byte i of 64 is not zero.
+  POLYHEAD_INLINE static std::uint64_t nonzero_bytes(const std::byte* p) {
+    const __m512i bytes = _mm512_loadu_si512(p);
+    return _mm512_test_epi8_mask(bytes, bytes);
+  }
+
   /// The first n lanes; the rest are zero and their memory is not touched.
   POLYHEAD_INLINE static V load_first(const float* p, int n) {
     return _mm512_maskz_loadu_ps(static_cast<M>((1u << n) - 1u), p);

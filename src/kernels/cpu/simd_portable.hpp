@@ -100,6 +100,20 @@ struct Simd {
     return from_bits(reinterpret_cast<I>(scaled) & ~(t < -126.0f));
   }
 
+  /// Bit i is set where byte i of 64 is not zero.
+  POLYHEAD_INLINE static std::uint64_t nonzero_bytes(const std::byte* p) {
+    std::uint64_t word = 0;
+    for (int i = 0; i < 64; i += 8) {
+      std::uint64_t x;
+      __builtin_memcpy(&x, p + i, 8);
+      // The top bit of each byte: set where any bit is; then gather the eight top bits.
+      const std::uint64_t low = 0x7f7f7f7f7f7f7f7fu;
+      const std::uint64_t top = (((x & low) + low) | x) & ~low;
+      word |= ((top >> 7) * 0x0102040810204080u >> 56) << i;
+    }
+    return word;
+  }
+
   POLYHEAD_INLINE static V load_first(const float* p, int n) {
     V v{};
     __builtin_memcpy(&v, p, static_cast<std::size_t>(n) * 4);

@@ -86,6 +86,14 @@ struct Sight {
   Segment segment[9];                            // at most one a group of 8 keys, and a sentinel
   std::uint32_t words[2][kTile];                 // bit j of [j / 32][lane]: key j is visible
   Simd::StoredMask masks[kKeyBlock * kVectors];  // by key and vector, filled by the softmax
+
+  /// From everything to what the scores leave: every pair may be visible, none is taken for it.
+  void see_by_score(int keys, int vectors) {
+    kind = some;
+    segments = 1;
+    segment[0] = {0, keys, 0, vectors, false};
+    std::memset(words, 0xff, sizeof words);
+  }
 };
 
 /// Bits [begin, end) of a block that starts at key `block`.
@@ -152,15 +160,18 @@ inline void cut_segments(Sight& sight, const std::uint64_t* any, const std::uint
   }
 }
 
+/// Whether a score of -inf, which hides its pair, may come out of the modifiers.
+inline bool may_hide(const AttendCall& call) {
+  return call.score.bias.data || call.score.custom_count > 0;
+}
+
 /// Decides what the tile sees of keys [block, block + keys).
 inline void look(Sight& sight, const AttendCall& call, const Sequence& s, const Lanes& lanes,
                  std::int64_t block, int keys) {
   sight.kind = Sight::nothing;
   if (block >= lanes.max_end || block + keys <= lanes.min_begin) return;
   const bool tables = call.mask.visible.data || call.mask.q_documents.data;
-  const bool may_hide =
-      call.score.bias.data || call.score.custom_count > 0;  // a score of -inf hides its pair
-  if (!tables && !may_hide && block >= lanes.max_begin && block + keys <= lanes.min_end) {
+  if (!tables && block >= lanes.max_begin && block + keys <= lanes.min_end) {
     sight.kind = Sight::everything;
     return;
   }
@@ -186,12 +197,12 @@ inline void look(Sight& sight, const AttendCall& call, const Sequence& s, const 
   for (int v = 0; v < lanes.vectors; ++v) seen |= any[v], whole &= all[v];
   if (seen == 0) return;
   const std::uint64_t block_word = ~std::uint64_t{0} >> (kKeyBlock - keys);
-  if (!may_hide && (whole & block_word) == block_word) {
+  if ((whole & block_word) == block_word) {
     sight.kind = Sight::everything;
     return;
   }
   sight.kind = Sight::some;
-  if (may_hide) {
+  if (may_hide(call)) {
     for (int v = 0; v < lanes.vectors; ++v) all[v] = 0;
   }
   cut_segments(sight, any, all, lanes.vectors, keys, call.score.custom_count > 0);

@@ -22,6 +22,17 @@ struct TileSoftmax {
     }
   }
 
+  /// Whether any score of the segment is -inf.
+  bool hides_any(const Segment& part) {
+    Simd::V least = Simd::zero();
+    for (int key = part.key_begin; key < part.key_end; ++key) {
+      for (int v = part.first; v < part.last; ++v) {
+        least = Simd::min(least, Simd::load(scores + key * kTile + v * kLanes));
+      }
+    }
+    return Simd::any(Simd::equal(least, Simd::broadcast(-kInfinity)));
+  }
+
   /// Also stores the masks of the segment: visible by word, and not hidden by a score of -inf.
   void masked_max(Sight& sight, const Segment& part, float* block_max) {
     const Simd::V hidden = Simd::broadcast(-kInfinity);
