@@ -33,11 +33,12 @@ struct AttentionArguments {
   View out;     ///< [batch, q_len, q_heads, value_dim]
   Mask mask;
   Modifiers modifiers;
-  ConstView q_offsets,
-      kv_offsets;     ///< ragged batch: int32/int64 [batch + 1], ascending from 0; both or neither
-  ConstView q_start;  ///< int32/int64 [batch]: position of each sequence's first query, instead of
-                      ///< `align`
-  View lse;           ///< optional float32 [batch, q_len, q_heads], natural logarithm
+  /// Ragged batch: int32/int64 [batch + 1], ascending from 0; both or neither. Tokens past the last
+  /// offset belong to no sequence: their rows of out and lse are left alone.
+  ConstView q_offsets, kv_offsets;
+  /// int32/int64 [batch]: position of each sequence's first query, instead of an alignment.
+  ConstView q_start;
+  View lse;  ///< optional float32 [batch, q_len, q_heads], natural logarithm
   RowStatistics statistics;
 };
 
@@ -45,22 +46,30 @@ struct AttentionArguments {
 struct Options {
   Isa isa = Isa::automatic;
   Executor* executor = nullptr;  ///< null: a pool of `threads`
-  int threads =
-      0;  ///< 0: Executor::shared(); else at most this many of the executor's tasks at once
+  /// 0: Executor::shared(); else at most this many of the executor's tasks at once.
+  int threads = 0;
 };
 
 /// Scaled dot-product attention: out = softmax(modify(scale * q k^T)) v, for every head.
 ///
 /// Query head h reads KV head h / group, group = q_heads / kv_heads. Element types float32, float16
-/// and bfloat16, each of q, k, v and out its own. Any strides. A query that sees no key gets zeros
-/// and an LSE of -inf. What is masked is not read into the result: NaN or Inf in a masked slot of k
-/// or v changes no bit. NaN in q or a visible slot reaches exactly the rows that see it. Same bits
-/// for any batching, chunking, strides, thread count (finite inputs, one instruction set and
-/// element type). Accuracy: scores and sums in float32; error bound in docs/numerics.md. Throws
-/// InvalidArgument naming the argument; out is untouched then. An exception of a custom modifier or
-/// of the executor comes out of the call, and out is then unspecified. Thread-safe. Scratch: at
-/// most 1 MiB a thread, never O(q_len * kv_len). Source: Vaswani et al. 2017, eq. 1; tiling after
-/// Dao et al. 2022, alg. 1.
+/// and bfloat16, each of q, k, v and out its own. Any strides.
+///
+/// A query that sees no key gets zeros and an LSE of -inf. What is masked is not read into the
+/// result: NaN or Inf in a masked slot of k or v changes no bit. NaN in q or in a visible slot
+/// reaches exactly the rows that see it.
+///
+/// Same bits for any batching, chunking, strides and thread count (finite inputs, one instruction
+/// set, one set of element types).
+///
+/// Accuracy: scores and sums in float32; error bound in docs/numerics.md.
+///
+/// Throws InvalidArgument naming the argument; out is untouched then. An exception of a custom
+/// modifier or of the executor comes out of the call, and out is then unspecified.
+///
+/// Thread-safe. Scratch: at most 1 MiB a thread, never O(q_len * kv_len).
+///
+/// Source: Vaswani et al. 2017, eq. 1; tiling after Dao et al. 2022, alg. 1.
 void attention(const AttentionArguments& arguments, const Options& options = {});
 
 /// The largest sizes a Plan will serve, and its element types.

@@ -18,19 +18,19 @@ enum class Align : std::uint8_t { unstated, start, end };
 struct Mask {
   bool causal = false;    ///< key at kv_pos <= q_pos, or kv_pos < prefix_length
   bool windowed = false;  ///< q_pos - left <= kv_pos <= q_pos + right; -1 is unbounded
-  bool conflict =
-      false;  ///< two masks of one kind with different contents were joined: refused at the door
+  /// Two masks of one kind with different contents were joined: refused at the door.
+  bool conflict = false;
   Align align = Align::unstated;
   std::int64_t left = -1, right = -1;
   std::int64_t prefix_length = 0;   ///< one for all sequences; `prefix_lengths` has one each
   ConstView prefix_lengths;         ///< int32/int64 [batch]
   ConstView kv_lengths, q_lengths;  ///< int32/int64 [batch]: valid tokens of a padded batch
-  ConstView q_documents,
-      kv_documents;   ///< int32/int64 [batch or 1, tokens]: equal ids see each other; ragged: all
-                      ///< sequences' tokens concatenated, [tokens] or [1, tokens]
-  ConstView visible;  ///< boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend.
-                      ///< Ragged: indices within the sequence, extents at least those of the
-                      ///< longest. Bits: key stride 1, others whole bytes
+  /// int32/int64 [batch or 1, tokens]: equal ids see each other. Ragged: all sequences' tokens
+  /// concatenated, [tokens] or [1, tokens].
+  ConstView q_documents, kv_documents;
+  /// Boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend. Ragged: indices within
+  /// the sequence, extents at least those of the longest. Bits: key stride 1, others whole bytes.
+  ConstView visible;
 };
 
 /// Each query sees the keys up to its own position. The alignment must be stated unless q_len
