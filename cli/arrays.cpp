@@ -42,7 +42,8 @@ Array numbers_written_out(const std::string& text, const std::string& what, Pars
       used = 0;
     }
     if (piece.empty() || used != piece.size())
-      throw UsageError(what + ": '" + piece + "' is not a number it takes");
+      throw UsageError(
+          std::string(what).append(": '").append(piece).append("' is not a number it takes"));
   }
   const ConstView view(values->data(), {static_cast<std::int64_t>(values->size())});
   return {view, std::move(values)};
