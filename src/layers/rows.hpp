@@ -2,13 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <new>
 
 #include "attention/schedule.hpp"
 #include "base/memory.hpp"
+#include "base/share_out.hpp"
 #include "kernels/cpu/gemm_table.hpp"
 #include "polyhead/types.h"
 
@@ -77,27 +77,7 @@ inline std::int64_t row_pitch(std::int64_t bytes) {
 /// throw.
 template <class Body>
 void share_out(const Crew& crew, std::int64_t items, const Body& body) {
-  const int tasks = static_cast<int>(std::min<std::int64_t>(crew.workers, items));
-  if (tasks <= 1) {
-    for (std::int64_t item = 0; item < items; ++item) body(item, 0);
-    return;
-  }
-  struct Shared {
-    std::atomic<std::int64_t> next{0};
-    std::int64_t items;
-    const Body* body;
-  } shared;
-  shared.items = items;
-  shared.body = &body;
-  const auto work = [](void* context, int worker) {
-    Shared& all = *static_cast<Shared*>(context);
-    while (true) {
-      const std::int64_t item = all.next.fetch_add(1, std::memory_order_relaxed);
-      if (item >= all.items) return;
-      (*all.body)(item, worker);
-    }
-  };
-  crew.executor->run(tasks, {work, &shared});
+  base::share_out(*crew.executor, crew.workers, items, body);
 }
 
 /// Rows that one item of an elementwise stage takes.
