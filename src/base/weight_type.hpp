@@ -1,0 +1,37 @@
+// How the weights of models are stored: plain elements, or blocks of small integers with scales.
+#pragma once
+
+#include <cstdint>
+
+namespace polyhead::inline v0 {
+
+/// Names and layouts of the quantised types are GGUF's (ggml, block_q4_0 and so on).
+enum class WeightType : std::uint8_t {
+  float32,
+  float16,
+  bfloat16,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k
+};
+
+/// Weights of one block: 1 for plain elements, 32, or 256 for the k types.
+constexpr int block_weights(WeightType type) {
+  if (type <= WeightType::bfloat16) return 1;
+  return type <= WeightType::q8_0 ? 32 : 256;
+}
+
+/// Bytes of one block.
+constexpr int block_bytes(WeightType type) {
+  constexpr int bytes[] = {4, 2, 2, 18, 20, 22, 24, 34, 84, 110, 144, 176, 210};
+  return bytes[static_cast<int>(type)];
+}
+
+}  // namespace polyhead::inline v0

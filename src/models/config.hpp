@@ -1,0 +1,50 @@
+// What a model is: the sizes and choices that the architectures here differ in.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "polyhead/rope.h"
+
+namespace polyhead::inline v0::models {
+
+enum class Architecture : std::uint8_t { llama, gemma3, qwen2, qwen3, gpt2, bert };
+enum class Norm : std::uint8_t { rms, layer };
+enum class Activation : std::uint8_t { silu, gelu, gelu_tanh };
+enum class Pooling : std::uint8_t { none, mean, first };
+
+/// The attention of one layer.
+struct LayerGeometry {
+  std::int64_t q_heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
+  std::int64_t window = 0;         ///< keys a query sees, itself included; 0: all before it
+  std::optional<RopeConfig> rope;  ///< none: learned positions
+};
+
+/// One model, as its file describes it. Sizes are checked against the tensors when it is opened.
+struct ModelConfig {
+  Architecture architecture = Architecture::llama;
+  std::string name;                   ///< as the file says, or the file's own name
+  std::vector<LayerGeometry> layers;  ///< one each
+  std::int64_t model_dim = 0, ffn_dim = 0, vocab_size = 0;
+  std::int64_t context_length = 0;  ///< tokens the model was made for
+  std::int64_t token_types = 0;     ///< bert; 0: none
+
+  Norm norm = Norm::rms;
+  float norm_eps = 1e-5f;
+  Activation activation = Activation::silu;
+  bool gated_ffn = true;  ///< down(activation(gate(x)) * up(x)), else down(activation(up(x)))
+  bool causal = true;
+  bool qk_norm = false;
+  float attention_scale = 0.0f;     ///< multiplies q.k
+  float attention_soft_cap = 0.0f;  ///< 0: none
+  float logit_soft_cap = 0.0f;      ///< 0: none
+  float embedding_scale = 1.0f;     ///< multiplies token embeddings (gemma: sqrt(model_dim))
+  bool tied_output = false;         ///< the output matrix is the token embedding
+  Pooling pooling = Pooling::none;  ///< embedding models
+};
+
+const char* architecture_name(Architecture architecture);
+
+}  // namespace polyhead::inline v0::models

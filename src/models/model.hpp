@@ -1,0 +1,105 @@
+// A transformer that runs real weights through Polyhead's attention.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/model_file.hpp"
+#include "polyhead/attention.h"
+
+namespace polyhead::inline v0::models {
+
+/// How weights are held. Decoding with `float32` may keep quantised weights as they are in the file
+/// where that is faster: the logits are the same bits.
+enum class WeightForm : std::uint8_t { float32, bfloat16 };
+
+struct ModelOptions {
+  WeightForm weights = WeightForm::float32;
+  Options run;  ///< instruction set and threads of everything
+};
+
+/// What one layer's attention was given and gave, for the rows of one chunk. Views live until the
+/// observer returns.
+struct AttentionSeen {
+  std::int64_t layer = 0;
+  std::int64_t first_query = 0;  ///< position of the first row
+  AttentionArguments call;       ///< q, k, v, mask, modifiers, out and lse: inspect() takes it
+};
+
+/// Watches a run from inside. `attended` is called after each layer's attention of each chunk, on
+/// the calling thread.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void attended(const AttentionSeen& seen) = 0;
+};
+
+/// Heads whose output is replaced by zeros before the output projection (pruning).
+struct HeadMask {
+  std::vector<std::vector<bool>> off;  ///< [layer][query head]; empty: none
+};
+
+struct RunOptions {
+  Observer* observer = nullptr;
+  const HeadMask* heads = nullptr;
+};
+
+enum class Wanted : std::uint8_t { nothing, last, every };  ///< logits of which tokens
+
+class Model;
+
+/// One sequence under way: its KV cache and its scratch. Used by one call at a time.
+class Session {
+ public:
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+  ~Session();
+  std::int64_t length() const;  ///< tokens seen
+  void truncate(std::int64_t length);
+  std::int64_t cache_bytes() const;
+
+ private:
+  friend class Model;
+  struct State;
+  explicit Session(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// Weights packed once; immutable, shared by any number of sessions.
+class Model {
+ public:
+  explicit Model(const ModelFile& file, const ModelOptions& options = {});
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
+  const ModelConfig& config() const;
+  std::size_t weight_bytes() const;
+
+  /// `capacity` tokens; 0: the model's context. The cache grows up to it.
+  Session make_session(std::int64_t capacity = 0) const;
+
+  /// Runs `ids` after what the session holds, in chunks of at most `chunk` tokens (0: chosen).
+  /// Logits float32 [1 or ids.size()][vocab_size], as `wanted` says. Same bits for any chunking and
+  /// any number of threads. Throws InvalidArgument; the session is as before then.
+  void forward(Session& session, std::span<const std::int32_t> ids, Wanted wanted, float* logits,
+               const RunOptions& options = {}, std::int64_t chunk = 0) const;
+
+  /// Mean negative log-likelihood in nats of ids[1..] given what precedes each, without keeping
+  /// logits.
+  double negative_log_likelihood(std::span<const std::int32_t> ids,
+                                 const RunOptions& options = {}) const;
+
+  /// Encoders: one pooled vector of model_dim a text, L2-normalised; texts run as a ragged batch.
+  void embed(std::span<const std::vector<std::int32_t>> texts, float* vectors,
+             const RunOptions& options = {}) const;
+
+ private:
+  struct State;
+  std::unique_ptr<const State> state_;
+};
+
+}  // namespace polyhead::inline v0::models
