@@ -43,6 +43,8 @@ struct RopeConfig {
   std::optional<double> attention_factor;     ///< yarn: given outright, else from the two below
   double mscale = 0.0, mscale_all_dim = 0.0;  ///< yarn; 0: not given
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  ///< llama3
+  std::vector<float>
+      frequency_divisors{};  ///< f_i / divisor_i on top, one a pair (GGUF rope_freqs); empty: none
 };
 
 /// The frequencies, in radians a position: rotary_dims / 2 of them, computed in double.

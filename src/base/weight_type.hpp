@@ -34,4 +34,13 @@ constexpr int block_bytes(WeightType type) {
   return bytes[static_cast<int>(type)];
 }
 
+/// "Q4_1", as GGUF's tools write it.
+constexpr const char* weight_type_name(WeightType type) {
+  constexpr const char* names[] = {"F32",  "F16",  "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1",
+                                   "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"};
+  return names[static_cast<int>(type)];
+}
+
+constexpr int kWeightTypes = 13;
+
 }  // namespace polyhead::inline v0

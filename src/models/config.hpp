@@ -33,6 +33,7 @@ struct ModelConfig {
 
   Norm norm = Norm::rms;
   float norm_eps = 1e-5f;
+  bool norm_plus_one = false;  ///< RMS norms multiply by 1 + weight (gemma's safetensors)
   Activation activation = Activation::silu;
   bool gated_ffn = true;  ///< down(activation(gate(x)) * up(x)), else down(activation(up(x)))
   bool causal = true;
@@ -45,6 +46,25 @@ struct ModelConfig {
   Pooling pooling = Pooling::none;  ///< embedding models
 };
 
+// Far above any model, and so few that what they bound is soon done.
+constexpr std::int64_t kMaxLayers = 4096;
+constexpr std::int64_t kMaxHeadDim = 4096;
+
 const char* architecture_name(Architecture architecture);
+
+/// Holds the numbers of a configuration against each other (sizes positive and of a size that can
+/// be addressed, heads in whole groups, rotations possible) before anything is allocated by them.
+/// Throws FileError naming `path`.
+void check_config(const std::string& path, const ModelConfig& config);
+
+/// A tensor that an architecture has, under its canonical name.
+struct ExpectedTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;  ///< outermost first
+  bool required = true;
+};
+
+/// All of them, required and optional, for one configuration.
+std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
 
 }  // namespace polyhead::inline v0::models

@@ -21,7 +21,7 @@ struct WeightTensor {
   std::string_view name;  ///< canonical
   WeightType type = WeightType::float32;
   std::vector<std::int64_t> shape;  ///< outermost first: a matrix is [out, in]
-  bool transposed = false;          ///< stored as [in, out] (gpt2's safetensors); float types only
+  bool transposed = false;  ///< the bytes hold [in, out] (gpt2's safetensors); plain types only
   std::span<const std::byte> data;
 };
 
@@ -55,8 +55,8 @@ class ModelFile {
 };
 
 /// Rows [first, first + count) of a tensor (rows are all axes but the last) as float32:
-/// to[count][columns]. The one meaning of every weight type: kernels that keep weights quantised
-/// agree with it to the bit.
+/// to[count][columns], whether it is stored transposed or not. The one meaning of every weight
+/// type: kernels that keep weights quantised agree with it to the bit.
 void dequantise_rows(const WeightTensor& tensor, std::int64_t first, std::int64_t count, float* to);
 
 }  // namespace polyhead::inline v0::models

@@ -109,6 +109,13 @@ void check_rope(const char* call, const RopeConfig& config, std::int64_t head_di
   if (!std::isfinite(config.factor) || config.factor < 1) {
     refuse(call, "rope.factor (" + number(config.factor) + ") is not finite and at least 1");
   }
+  const std::vector<float>& divisors = config.frequency_divisors;
+  if (!divisors.empty() && static_cast<std::int64_t>(divisors.size()) != dims / 2) {
+    refuse(call, "rope.frequency_divisors has " + std::to_string(divisors.size()) +
+                     " elements (expected " + std::to_string(dims / 2) + ", one a pair)");
+  }
+  for (const float divisor : divisors)
+    check_positive(call, "frequency_divisors", static_cast<double>(divisor));
   switch (config.scaling) {
     case RopeScaling::none:
       if (config.factor != 1) {
@@ -171,6 +178,8 @@ std::vector<double> rope_frequencies(const RopeConfig& config, std::int64_t head
         result = position::llama3_frequency(config, frequency);
         break;
     }
+    if (!config.frequency_divisors.empty())
+      result /= static_cast<double>(config.frequency_divisors[pair]);
   }
   return frequencies;
 }

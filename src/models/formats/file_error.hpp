@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace polyhead::inline v0::formats {
 
@@ -14,5 +15,9 @@ class FileError : public std::runtime_error {
   FileError(const std::string& path, const std::string& what)
       : std::runtime_error(path + ": " + what) {}
 };
+
+/// A name from a file as messages quote it: between ', cut after 120 bytes, control characters as
+/// \\xNN, so that it cannot steer a terminal.
+std::string quote(std::string_view name);
 
 }  // namespace polyhead::inline v0::formats

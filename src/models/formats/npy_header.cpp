@@ -19,7 +19,7 @@ class HeaderParser {
     bool descr = false, order = false, shape = false;
     expect('{');
     while (!take('}')) {
-      const std::string key = quoted("a key");
+      const std::string key = quote("a key");
       bool& seen = key == "descr" ? descr : key == "fortran_order" ? order : shape;
       if (key != "descr" && key != "fortran_order" && key != "shape")
         refuse("unknown key '" + key + "'");
@@ -75,7 +75,7 @@ class HeaderParser {
     if (!take(wanted)) refuse(unexpected(std::string("'") + wanted + "'"));
   }
 
-  std::string quoted(const std::string& what) {
+  std::string quote(const std::string& what) {
     const char quote = peek();
     if (quote != '\'' && quote != '"') refuse(unexpected(what + " in quotes"));
     const std::size_t end = text_.find(quote, at_ + 1);
@@ -93,7 +93,7 @@ class HeaderParser {
   std::string descr_value() {
     if (peek() == '[' || peek() == '(')
       refuse("record arrays (a list of fields in 'descr') are not supported");
-    return quoted("the type in 'descr'");
+    return quote("the type in 'descr'");
   }
 
   bool truth_value() {

@@ -70,12 +70,6 @@ json parse_header(const std::string& path, std::string_view text) {
   }
 }
 
-std::string printable(std::string_view name) {
-  std::string text = "'";
-  for (const char c : name.substr(0, 120)) text += (c < ' ' || c == 127) && c >= 0 ? '?' : c;
-  return text + (name.size() > 120 ? "...'" : "'");
-}
-
 /// A list of whole numbers from 0 to 2^63 - 1.
 std::vector<std::int64_t> whole_numbers(const json& from,
                                         const std::function<void(const std::string&)>& refuse,
@@ -141,7 +135,7 @@ void Safetensors::parse(std::span<const std::byte> file) {
       continue;
     }
     const auto refuse = [&, tensor = name](const std::string& why) {
-      throw FileError(path_, "tensor " + printable(tensor) + ": " + why);
+      throw FileError(path_, "tensor " + quote(tensor) + ": " + why);
     };
     if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
         !value.contains("shape") || !value.contains("data_offsets")) {
@@ -183,7 +177,7 @@ void Safetensors::check_coverage(std::uint64_t data_bytes) const {
   std::uint64_t covered = 0;
   for (const auto& [entry, name] : order) {
     if (entry->begin != covered) {
-      throw FileError(path_, "tensor " + printable(*name) + " begins at byte " +
+      throw FileError(path_, "tensor " + quote(*name) + " begins at byte " +
                                  std::to_string(entry->begin) + " of the data where " +
                                  std::to_string(covered) +
                                  " was expected: tensors overlap or leave a hole");
@@ -211,22 +205,21 @@ Array Safetensors::tensor(std::string_view name) const {
     int listed = 0;
     for (const auto& [other, entry] : tensors_) {
       if (++listed > 8) break;
-      known += (listed > 1 ? ", " : "") + printable(other);
+      known += (listed > 1 ? ", " : "") + quote(other);
     }
-    throw FileError(path_, "has no tensor " + printable(name) + " (it has " +
+    throw FileError(path_, "has no tensor " + quote(name) + " (it has " +
                                (known.empty() ? "none" : known + (listed > 8 ? ", ..." : "")) +
                                ")");
   }
   const Entry& entry = found->second;
   const DType* dtype = find_dtype(entry.dtype);
   if (dtype == nullptr || !dtype->type) {
-    throw FileError(path_, "tensor " + printable(name) + " has type " + printable(entry.dtype) +
+    throw FileError(path_, "tensor " + quote(name) + " has type " + quote(entry.dtype) +
                                " (expected F32, F16, BF16, I32, I64 or BOOL)");
   }
   if (entry.shape.size() > static_cast<std::size_t>(kMaxAxes)) {
-    throw FileError(path_, "tensor " + printable(name) + " has " +
-                               std::to_string(entry.shape.size()) + " axes (at most " +
-                               std::to_string(kMaxAxes) + ")");
+    throw FileError(path_, "tensor " + quote(name) + " has " + std::to_string(entry.shape.size()) +
+                               " axes (at most " + std::to_string(kMaxAxes) + ")");
   }
   return array_at(data_ + entry.begin, *dtype->type, dense_layout(entry.shape),
                   element_count(entry.shape), owner_);

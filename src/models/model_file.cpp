@@ -1,0 +1,149 @@
+#include "models/model_file.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "models/formats/array.hpp"
+#include "models/formats/file_error.hpp"
+#include "models/formats/gguf.hpp"
+#include "models/read_config.hpp"
+
+namespace polyhead::inline v0::models {
+
+using formats::FileError;
+using formats::quote;
+using formats::shape_text;
+
+struct ModelFile::State {
+  std::string path;
+  ModelConfig config;
+  TokenizerSpec tokenizer;
+  std::string weight_format;
+  std::uint64_t fingerprint = 0;
+  std::vector<WeightTensor> tensors;
+  std::map<std::string_view, std::size_t> by_name;
+  std::shared_ptr<const void> owner;  ///< of names and data
+};
+
+namespace {
+
+/// FNV-1a: not a secret's hash, a name for this header.
+class Fingerprint {
+ public:
+  void add(std::string_view text) {
+    for (const char c : text) step(static_cast<unsigned char>(c));
+    step(0);
+  }
+  void add(std::uint64_t number) {
+    for (int shift = 0; shift < 64; shift += 8) step(static_cast<unsigned char>(number >> shift));
+  }
+  std::uint64_t value() const { return hash_; }
+
+ private:
+  void step(unsigned char byte) { hash_ = (hash_ ^ byte) * 0x100000001b3u; }
+  std::uint64_t hash_ = 0xcbf29ce484222325u;
+};
+
+std::int64_t weights_of(const WeightTensor& tensor) { return formats::element_count(tensor.shape); }
+
+std::string most_common_type(const std::vector<WeightTensor>& tensors) {
+  std::array<std::int64_t, kWeightTypes> held{};
+  for (const WeightTensor& tensor : tensors)
+    held[static_cast<std::size_t>(tensor.type)] += weights_of(tensor);
+  const auto most = std::max_element(held.begin(), held.end()) - held.begin();
+  return weight_type_name(static_cast<WeightType>(most));
+}
+
+/// Tensors against the configuration: all there, of the right shapes, and none that nobody knows.
+void check_tensors(const std::string& path, const ModelConfig& config,
+                   const std::vector<WeightTensor>& tensors,
+                   const std::map<std::string_view, std::size_t>& by_name) {
+  std::size_t known = 0;
+  std::map<std::string, ExpectedTensor> expected;
+  for (ExpectedTensor& tensor : expected_tensors(config)) {
+    const auto found = by_name.find(tensor.name);
+    if (found == by_name.end()) {
+      if (!tensor.required) continue;
+      throw FileError(path, "has no tensor " + quote(tensor.name) + ", which a " +
+                                architecture_name(config.architecture) + " model needs");
+    }
+    const WeightTensor& there = tensors[found->second];
+    if (there.shape != tensor.shape) {
+      throw FileError(path, "tensor " + quote(tensor.name) + " has shape " +
+                                shape_text(there.shape) + " (expected " + shape_text(tensor.shape) +
+                                ")");
+    }
+    if (there.shape.size() == 1 && block_weights(there.type) != 1) {
+      throw FileError(path, "tensor " + quote(tensor.name) + " has type " +
+                                weight_type_name(there.type) + " (expected F32, F16 or BF16)");
+    }
+    ++known;
+    std::string name = tensor.name;
+    expected.emplace(std::move(name), std::move(tensor));
+  }
+  if (known == tensors.size()) return;
+  for (const WeightTensor& tensor : tensors) {
+    if (expected.contains(std::string(tensor.name))) continue;
+    throw FileError(path, "has a tensor " + quote(tensor.name) + ", which a " +
+                              architecture_name(config.architecture) +
+                              " model as supported here does not have");
+  }
+}
+
+/// What a file may have beside the weights of the model.
+bool is_aside(const ModelConfig& config, std::string_view name) {
+  return name == "rope_freqs.weight" ||
+         (config.architecture == Architecture::bert && name.starts_with("cls"));
+}
+
+}  // namespace
+
+ModelFile::ModelFile(const std::string& path) {
+  auto state = std::make_shared<State>();
+  state->path = path;
+  auto file = std::make_shared<const formats::Gguf>(path);
+  state->config = config_from_gguf(*file);
+  for (const formats::GgufTensor& tensor : file->tensors()) {
+    if (is_aside(state->config, tensor.name)) continue;
+    state->tensors.push_back({tensor.name, tensor.type, tensor.shape, false, tensor.data});
+  }
+  state->owner = std::move(file);
+
+  check_config(path, state->config);
+  Fingerprint fingerprint;
+  const std::byte* first = state->tensors.empty() ? nullptr : state->tensors.front().data.data();
+  for (std::size_t i = 0; i < state->tensors.size(); ++i) {
+    const WeightTensor& tensor = state->tensors[i];
+    state->by_name.emplace(tensor.name, i);
+    fingerprint.add(tensor.name);
+    fingerprint.add(weight_type_name(tensor.type));
+    for (const std::int64_t extent : tensor.shape)
+      fingerprint.add(static_cast<std::uint64_t>(extent));
+    fingerprint.add(static_cast<std::uint64_t>(tensor.data.data() - first));
+  }
+  check_tensors(path, state->config, state->tensors, state->by_name);
+  state->fingerprint = fingerprint.value();
+  state->weight_format = most_common_type(state->tensors);
+  state_ = std::move(state);
+}
+
+const std::string& ModelFile::path() const { return state_->path; }
+const ModelConfig& ModelFile::config() const { return state_->config; }
+const TokenizerSpec& ModelFile::tokenizer() const { return state_->tokenizer; }
+const std::string& ModelFile::weight_format() const { return state_->weight_format; }
+std::uint64_t ModelFile::fingerprint() const { return state_->fingerprint; }
+bool ModelFile::has(std::string_view name) const { return state_->by_name.contains(name); }
+const std::vector<WeightTensor>& ModelFile::tensors() const { return state_->tensors; }
+
+const WeightTensor& ModelFile::tensor(std::string_view name) const {
+  const auto found = state_->by_name.find(name);
+  if (found == state_->by_name.end()) {
+    throw FileError(state_->path, "has no tensor " + quote(name));
+  }
+  return state_->tensors[found->second];
+}
+
+}  // namespace polyhead::inline v0::models
