@@ -177,6 +177,23 @@ void add_decode(std::vector<Case>& list) {
   }
 }
 
+/// One decoding step of latent attention in absorbed form, DeepSeek-V3's latents.
+void add_latent(std::vector<Case>& list) {
+  for (const int heads : {16, 128}) {
+    Case c;
+    c.name = "latent decode " + std::to_string(heads) + " heads float32 kv=8192";
+    c.kv_len = 8192;
+    c.q_heads = heads;
+    c.kv_heads = 1;
+    c.head_dim = 576;
+    c.latent_dim = 512;
+    c.goal = 0.75;
+    list.push_back(c);
+    c.name = "latent decode " + std::to_string(heads) + " heads bfloat16 kv=8192";
+    list.push_back(in_bfloat16(c));
+  }
+}
+
 std::vector<Case> make_cases() {
   std::vector<Case> list;
   add_full(list);
@@ -184,6 +201,7 @@ std::vector<Case> make_cases() {
   add_patterns(list);
   add_layers(list);
   add_decode(list);
+  add_latent(list);
   return list;
 }
 

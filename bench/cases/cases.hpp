@@ -40,6 +40,7 @@ struct Case {
   std::string name;
   Work work = Work::attend;
   std::int64_t batch = 1, q_len = 1, kv_len = 1, q_heads = 16, kv_heads = 16, head_dim = 64;
+  std::int64_t latent_dim = 0;  ///< > 0: values are the first latent_dim elements of the keys
   ElementType type = ElementType::float32;
   Pattern pattern = Pattern::full;
   Extra extra = Extra::none;

@@ -43,7 +43,9 @@ double visible_pairs(const Case& c) {
 }  // namespace
 
 double attention_work(const Case& c) {
-  return 4.0 * static_cast<double>(c.head_dim * c.batch * c.q_heads) * visible_pairs(c);
+  const std::int64_t value_dim = c.latent_dim > 0 ? c.latent_dim : c.head_dim;
+  return 2.0 * static_cast<double>((c.head_dim + value_dim) * c.batch * c.q_heads) *
+         visible_pairs(c);
 }
 
 Options options_of(Isa isa, Executor& executor) {

@@ -15,6 +15,8 @@ View heads_view(void* data, ElementType type, Order order, std::int64_t batch, s
   return from_batch_heads_tokens_dim(View(data, type, {batch, heads, tokens, dim}));
 }
 
+std::int64_t value_dim(const Case& c) { return c.latent_dim > 0 ? c.latent_dim : c.head_dim; }
+
 Limits limits_of(const Case& c) {
   Limits limits;
   limits.batch = c.batch;
@@ -22,7 +24,8 @@ Limits limits_of(const Case& c) {
   limits.kv_len = c.kv_len;
   limits.q_heads = c.q_heads;
   limits.kv_heads = c.kv_heads;
-  limits.head_dim = limits.value_dim = c.head_dim;
+  limits.head_dim = c.head_dim;
+  limits.value_dim = value_dim(c);
   limits.q_type = limits.kv_type = c.type;
   return limits;
 }
@@ -32,8 +35,8 @@ class Attend : public Workload {
   Attend(const Case& c, Isa isa, Executor& executor)
       : q_(c.type, c.batch * c.q_len * c.q_heads * c.head_dim, 1),
         k_(c.type, c.batch * c.kv_len * c.kv_heads * c.head_dim, 2),
-        v_(c.type, c.batch * c.kv_len * c.kv_heads * c.head_dim, 3),
-        out_(c.type, c.batch * c.q_len * c.q_heads * c.head_dim, 4),
+        v_(c.type, c.latent_dim > 0 ? 0 : c.batch * c.kv_len * c.kv_heads * c.head_dim, 3),
+        out_(c.type, c.batch * c.q_len * c.q_heads * value_dim(c), 4),
         plan_(limits_of(c), options_of(isa, executor)),
         workspace_(plan_.make_workspace()) {
     work_ = attention_work(c);
@@ -44,7 +47,11 @@ class Attend : public Workload {
     call_.q = heads_view(q_.data(), c.type, c.order, c.batch, c.q_len, c.q_heads, c.head_dim);
     call_.k = heads_view(k_.data(), c.type, c.order, c.batch, c.kv_len, c.kv_heads, c.head_dim);
     call_.v = heads_view(v_.data(), c.type, c.order, c.batch, c.kv_len, c.kv_heads, c.head_dim);
-    call_.out = heads_view(out_.data(), c.type, c.order, c.batch, c.q_len, c.q_heads, c.head_dim);
+    if (c.latent_dim > 0) {
+      call_.v = call_.k;
+      call_.v.layout.extents[3] = c.latent_dim;
+    }
+    call_.out = heads_view(out_.data(), c.type, c.order, c.batch, c.q_len, c.q_heads, value_dim(c));
     add_pattern(c);
     add_extra(c);
   }

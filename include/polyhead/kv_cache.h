@@ -18,6 +18,9 @@ struct KvCacheConfig {
   std::int64_t capacity = 0;                ///< tokens a sequence
   bool growing =
       false;  ///< doubles its capacity when full; otherwise a full cache refuses to append
+  /// Values are the first value_dim elements of the keys and not stored again: the cache of latent
+  /// attention. `append` then takes no v.
+  bool values_in_keys = false;
 };
 
 /// Keys and values of `batch` sequences, each [length, kv_heads, dim]. Keys are stored as attention
@@ -47,7 +50,8 @@ class KvCache {
   /// int64 [batch]; stays valid, and follows the lengths, as long as the cache lives.
   ConstView lengths() const;
 
-  /// Adds k [batch, tokens, kv_heads, head_dim] and v [.., value_dim] at each sequence's end;
+  /// Adds k [batch, tokens, kv_heads, head_dim] and v [.., value_dim] at each sequence's end (no v
+  /// with values_in_keys);
   /// `counts`, where given (int32/int64 [batch]), says how many of `tokens` each sequence takes.
   /// Lengths advance once, at the end. Throws InvalidArgument, naming the sequence, where a cache
   /// of fixed capacity would overflow; nothing is written then.

@@ -73,6 +73,7 @@ class LayerWorkspace {
 
  private:
   friend class MultiHeadAttention;
+  friend class LatentAttention;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -108,6 +108,10 @@ void check_config(const KvCacheConfig& config) {
   for (const auto& [name, size] : sizes) {
     if (size < 0) base::refuse("KvCache", name, " (", size, ") is negative");
   }
+  if (config.values_in_keys && config.value_dim > config.head_dim) {
+    base::refuse("KvCache", "value_dim (", config.value_dim, ") exceeds head_dim (",
+                 config.head_dim, "), expected at most that with values_in_keys");
+  }
   if (!base::is_floating(config.type)) {
     base::refuse("KvCache", "type (", element_name(config.type),
                  ") is not float32, float16 or bfloat16");
@@ -193,7 +197,7 @@ KvCache::KvCache(const KvCacheConfig& config) : state_(std::make_unique<State>()
   s.config = config;
   if (s.config.value_dim == 0) s.config.value_dim = config.head_dim;
   s.keys.dim = config.head_dim;
-  s.values.dim = s.config.value_dim;
+  s.values.dim = config.values_in_keys ? 0 : s.config.value_dim;
   s.keys.row_bytes = product(s.keys.dim, element_bytes(config.type));
   s.values.row_bytes = product(s.values.dim, element_bytes(config.type));
   product(config.batch, config.kv_heads);
@@ -226,14 +230,23 @@ std::int64_t KvCache::max_length() const {
 }
 
 ConstView KvCache::keys() const { return state_->view(state_->keys, max_length()); }
-ConstView KvCache::values() const { return state_->view(state_->values, max_length()); }
+ConstView KvCache::values() const {
+  if (!state_->config.values_in_keys) return state_->view(state_->values, max_length());
+  ConstView values = keys();
+  values.layout.extents[3] = state_->config.value_dim;
+  return values;
+}
 ConstView KvCache::lengths() const { return {state_->lengths.data(), {state_->config.batch}}; }
 
 void KvCache::append(ConstView k, ConstView v, ConstView counts) {
   State& s = *state_;
   const std::int64_t tokens = k.layout.axes == 4 ? k.layout.extents[1] : 0;
   check_rows("k", k, s.config, tokens, s.keys.dim);
-  check_rows("v", v, s.config, tokens, s.values.dim);
+  if (!s.config.values_in_keys) {
+    check_rows("v", v, s.config, tokens, s.values.dim);
+  } else if (v.given()) {
+    base::refuse("KvCache::append", "v is given, but values are in the keys");
+  }
   check_counts(counts, s.config, tokens);
   std::int64_t needed = 0;
   for (std::int64_t b = 0; b < s.config.batch; ++b) {
@@ -255,7 +268,7 @@ void KvCache::append(ConstView k, ConstView v, ConstView counts) {
   for (std::int64_t b = 0; b < s.config.batch; ++b) {
     const std::int64_t count = count_at(counts, b, tokens);
     s.write(s.keys, k, b, count);
-    s.write(s.values, v, b, count);
+    if (!s.config.values_in_keys) s.write(s.values, v, b, count);
   }
   for (std::int64_t b = 0; b < s.config.batch; ++b) {
     s.lengths[static_cast<std::size_t>(b)] += count_at(counts, b, tokens);

@@ -5,6 +5,7 @@
 #include "base/element.hpp"
 #include "base/refuse.hpp"
 #include "layers/layer_state.hpp"
+#include "layers/weight_views.hpp"
 
 namespace polyhead::inline v0::layers {
 namespace {
@@ -67,21 +68,8 @@ void check_unprojected(const LayerConfig& c) {
   }
 }
 
-void check_matrix(const char* name, const ConstView& view, std::int64_t out, std::int64_t in) {
-  door::check_axes(kCall, name, view, {{"out", out}, {"in", in}});
-  door::check_floating(kCall, name, view);
-  door::footprint_of(kCall, name, view);
-}
-
-void check_vector(const char* name, const ConstView& view, std::int64_t size) {
-  if (!view.given()) return;
-  door::check_axes(kCall, name, view, {{"size", size}});
-  door::check_floating(kCall, name, view);
-  door::footprint_of(kCall, name, view);
-}
-
-void refuse_given(const char* name, const ConstView& view, const char* why) {
-  if (view.given()) base::refuse(kCall, name, " is given, but ", why);
+void check_given_vector(const char* name, const ConstView& view, std::int64_t size) {
+  if (view.given()) check_vector(kCall, name, view, size);
 }
 
 void check_projections(const LayerConfig& c, const LayerWeights& w) {
@@ -94,22 +82,22 @@ void check_projections(const LayerConfig& c, const LayerWeights& w) {
                                      {"b_q", w.b_q},
                                      {"b_k", w.b_k},
                                      {"b_v", w.b_v}}) {
-      refuse_given(name, view, "w_qkv holds all three");
+      refuse_given(kCall, name, view, "w_qkv holds all three");
     }
     if (c.context_dim != c.model_dim) {
       base::refuse(kCall, "w_qkv needs context_dim (", c.context_dim, ") to be model_dim (",
                    c.model_dim, ")");
     }
-    check_matrix("w_qkv", w.w_qkv, q + k + v, c.model_dim);
-    return check_vector("b_qkv", w.b_qkv, q + k + v);
+    check_matrix(kCall, "w_qkv", w.w_qkv, q + k + v, c.model_dim);
+    return check_given_vector("b_qkv", w.b_qkv, q + k + v);
   }
-  refuse_given("b_qkv", w.b_qkv, "w_qkv is not");
-  check_matrix("w_q", w.w_q, q, c.model_dim);
-  check_matrix("w_k", w.w_k, k, c.context_dim);
-  check_matrix("w_v", w.w_v, v, c.context_dim);
-  check_vector("b_q", w.b_q, q);
-  check_vector("b_k", w.b_k, k);
-  check_vector("b_v", w.b_v, v);
+  refuse_given(kCall, "b_qkv", w.b_qkv, "w_qkv is not");
+  check_matrix(kCall, "w_q", w.w_q, q, c.model_dim);
+  check_matrix(kCall, "w_k", w.w_k, k, c.context_dim);
+  check_matrix(kCall, "w_v", w.w_v, v, c.context_dim);
+  check_given_vector("b_q", w.b_q, q);
+  check_given_vector("b_k", w.b_k, k);
+  check_given_vector("b_v", w.b_v, v);
 }
 
 }  // namespace
@@ -130,24 +118,24 @@ LayerConfig check_layer(const LayerConfig& config, const LayerWeights& w) {
                                      {"b_k", w.b_k},
                                      {"b_v", w.b_v},
                                      {"b_qkv", w.b_qkv}}) {
-      refuse_given(name, view, "use_projections is false");
+      refuse_given(kCall, name, view, "use_projections is false");
     }
   }
   if (w.w_o.given()) {
-    check_matrix("w_o", w.w_o, c.model_dim, c.q_heads * c.value_dim);
-    check_vector("b_o", w.b_o, c.model_dim);
+    check_matrix(kCall, "w_o", w.w_o, c.model_dim, c.q_heads * c.value_dim);
+    check_given_vector("b_o", w.b_o, c.model_dim);
   } else {
-    refuse_given("b_o", w.b_o, "w_o is not");
+    refuse_given(kCall, "b_o", w.b_o, "w_o is not");
   }
   if (!c.qk_norm) {
-    refuse_given("q_norm", w.q_norm, "qk_norm is false");
-    refuse_given("k_norm", w.k_norm, "qk_norm is false");
+    refuse_given(kCall, "q_norm", w.q_norm, "qk_norm is false");
+    refuse_given(kCall, "k_norm", w.k_norm, "qk_norm is false");
     return c;
   }
   if (!w.q_norm.given()) base::refuse(kCall, "q_norm is not given, expected [head_dim]");
   if (!w.k_norm.given()) base::refuse(kCall, "k_norm is not given, expected [head_dim]");
-  check_vector("q_norm", w.q_norm, c.head_dim);
-  check_vector("k_norm", w.k_norm, c.head_dim);
+  check_given_vector("q_norm", w.q_norm, c.head_dim);
+  check_given_vector("k_norm", w.k_norm, c.head_dim);
   return c;
 }
 

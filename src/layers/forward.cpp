@@ -109,24 +109,6 @@ void check_cache(const Layer& layer, const Input& input, const KvCache& cache) {
   }
 }
 
-/// Takes back what a call appended, unless it is told that the call succeeded.
-class Appended {
- public:
-  Appended(KvCache& cache, const std::int64_t* lengths) : cache_(cache), lengths_(lengths) {}
-  Appended(const Appended&) = delete;
-  Appended& operator=(const Appended&) = delete;
-  ~Appended() {
-    if (kept_) return;
-    for (std::int64_t b = 0; b < cache_.config().batch; ++b) cache_.truncate(b, lengths_[b]);
-  }
-  void keep() { kept_ = true; }
-
- private:
-  KvCache& cache_;
-  const std::int64_t* lengths_;
-  bool kept_ = false;
-};
-
 }  // namespace
 
 void MultiHeadAttention::forward(ConstView x, KvCache& cache, View y, const LayerCall& call) const {
@@ -140,23 +122,21 @@ void MultiHeadAttention::forward(ConstView x, KvCache& cache, View y, const Laye
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
 
-  const std::int64_t batch = input.rows.batch;
-  auto* const starts = reinterpret_cast<std::int64_t*>(scratch.starts.need(batch, 8));
-  for (std::int64_t b = 0; b < batch; ++b) starts[b] = cache.length(b);
+  const layers::CacheStart start(cache, scratch.starts);
   AttentionArguments arguments = layers::arguments_of(layer, kCall, call);
   const std::int64_t* const positions =
-      layers::positions_of(layer, input, call.positions, starts, scratch.positions);
+      layers::positions_of(layer, input, call.positions, start.lengths(), scratch.positions);
   const Slab slab = layers::project(layer, input.rows, Columns::packed, positions, scratch);
   layers::place_q(layer, slab, input, arguments);
   layers::place_kv(layer, slab, input.rows, false, arguments);
 
   cache.append(arguments.k, arguments.v, call.lengths);
-  Appended appended(cache, starts);
+  layers::Appended appended(cache, start);
   arguments.k = cache.keys();
   arguments.v = cache.values();
   arguments.mask = arguments.mask & layers::padding(cache.lengths(), call.lengths);
   arguments.mask.align = Align::unstated;  // positions are the cache's
-  arguments.q_start = ConstView(starts, {batch});
+  arguments.q_start = ConstView(start.lengths(), {input.rows.batch});
   finish(layer, input, arguments, to, scratch);
   appended.keep();
 }

@@ -26,10 +26,12 @@ struct Turn {
 void dress_row(const Dressing& d, float* row, std::int64_t index, Turn& turn) {
   if (d.rotation != nullptr) d.rotation->at(d.positions[index], turn.cursor, turn.cos, turn.sin);
   for (const HeadColumns& part : d.parts) {
+    const std::int64_t stride = part.stride > 0 ? part.stride : part.dim;
+    const bool turns = part.turns && d.rotation != nullptr;
     for (std::int64_t head = 0; head < part.heads; ++head) {
-      float* const x = row + part.first + head * part.dim;
+      float* const x = row + part.first + head * stride;
       if (part.norm != nullptr) rms_normalise(x, part.dim, part.norm, d.norm_eps);
-      if (d.rotation != nullptr) position::rotate(x, *d.rotation, turn.cos, turn.sin);
+      if (turns) position::rotate(x, *d.rotation, turn.cos, turn.sin);
     }
   }
 }

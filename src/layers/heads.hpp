@@ -7,10 +7,12 @@
 
 namespace polyhead::inline v0::layers {
 
-/// Heads side by side in the columns of a row.
+/// Heads, or the same part of each, in the columns of a row.
 struct HeadColumns {
   std::int64_t first = 0, heads = 0, dim = 0;
   const float* norm = nullptr;  ///< [dim]: RMS weights; none: not normalised
+  std::int64_t stride = 0;      ///< from head to head; 0: dim, side by side
+  bool turns = true;            ///< by the rotation, where there is one
 };
 
 /// A stage over projected rows: each head of each part is normalised and turned, in float32, then

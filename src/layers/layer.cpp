@@ -5,40 +5,23 @@
 #include <utility>
 
 #include "attention/validate.hpp"
-#include "base/element.hpp"
 #include "base/refuse.hpp"
 #include "kernels/cpu/backend.hpp"
 #include "layers/layer_state.hpp"
+#include "layers/weight_views.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
-
-/// Rows [first, first + count) of a [out, in] or [out] view.
-ConstView slice(const ConstView& view, std::int64_t first, std::int64_t count) {
-  if (!view.given()) return view;
-  ConstView part = view;
-  part.data = static_cast<const std::byte*>(view.data) + first * door::kernel_stride(view, 0);
-  part.layout.extents[0] = count;
-  return part;
-}
-
-std::vector<float> floats_of(const ConstView& view) {
-  std::vector<float> values(static_cast<std::size_t>(view.layout.extents[0]));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = base::load_float32(static_cast<const std::byte*>(view.data) +
-                                       static_cast<std::int64_t>(i) * door::kernel_stride(view, 0),
-                                   view.type);
-  }
-  return values;
-}
 
 void pack(layers::Layer& layer, const LayerWeights& w) {
   const kernels::cpu::GemmTable& table = *layer.engine.gemm;
   const ElementType type = layer.config.weight_type;
   const std::int64_t q = layer.q_columns(), k = layer.k_columns(), v = layer.v_columns();
   if (w.w_qkv.given()) {
-    layer.q = layers::Linear(table, type, {slice(w.w_qkv, 0, q)}, {slice(w.b_qkv, 0, q)});
-    layer.kv = layers::Linear(table, type, {slice(w.w_qkv, q, k + v)}, {slice(w.b_qkv, q, k + v)});
+    layer.q =
+        layers::Linear(table, type, {layers::slice(w.w_qkv, 0, q)}, {layers::slice(w.b_qkv, 0, q)});
+    layer.kv = layers::Linear(table, type, {layers::slice(w.w_qkv, q, k + v)},
+                              {layers::slice(w.b_qkv, q, k + v)});
   } else if (layer.config.use_projections) {
     layer.q = layers::Linear(table, type, {w.w_q}, {w.b_q});
     layer.kv = layers::Linear(table, type, {w.w_k, w.w_v}, {w.b_k, w.b_v});
@@ -70,8 +53,8 @@ MultiHeadAttention::MultiHeadAttention(const LayerConfig& config, const LayerWei
   layer.engine.crew = crew_of(options);
   pack(layer, weights);
   if (layer.config.qk_norm) {
-    layer.q_norm = floats_of(weights.q_norm);
-    layer.k_norm = floats_of(weights.k_norm);
+    layer.q_norm = layers::floats_of(weights.q_norm);
+    layer.k_norm = layers::floats_of(weights.k_norm);
   }
   if (layer.config.rope) layer.rotation.emplace(*layer.config.rope, layer.config.head_dim, true);
 }

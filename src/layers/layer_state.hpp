@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "layers/heads.hpp"
 #include "layers/linear.hpp"
 #include "layers/rows.hpp"
 #include "polyhead/layer.h"
@@ -34,13 +35,15 @@ struct Layer {
 /// The buffers of one call in flight.
 struct Scratch {
   Buffer prepared, prepared_context, packed, packed_context, wide, wide_context, heads,
-      prepared_heads, result, products, dressing, attention, positions, context_positions, starts;
+      prepared_heads, result, products, dressing, attention, positions, context_positions, starts,
+      latents, keys, values;
 
   std::size_t bytes() const {
     std::size_t sum = 0;
-    for (const Buffer* buffer : {&prepared, &prepared_context, &packed, &packed_context, &wide,
-                                 &wide_context, &heads, &prepared_heads, &result, &products,
-                                 &dressing, &attention, &positions, &context_positions, &starts}) {
+    for (const Buffer* buffer :
+         {&prepared, &prepared_context, &packed, &packed_context, &wide, &wide_context, &heads,
+          &prepared_heads, &result, &products, &dressing, &attention, &positions,
+          &context_positions, &starts, &latents, &keys, &values}) {
       sum += buffer->bytes();
     }
     return sum;
@@ -62,6 +65,23 @@ struct Slab {
   std::int64_t pitch = 0;                 ///< bytes
   std::int64_t first_k = 0, first_v = 0;  ///< columns
 };
+
+/// Dense rows of a buffer, as many as `like` has.
+Rows dense_rows(std::byte* data, ElementType type, const Rows& like, std::int64_t columns,
+                std::int64_t pitch);
+
+/// Rows of the activation type, and where their products go before they are dressed.
+struct RowStage {
+  Slab slab;
+  Rows to;  ///< the slab's rows, or wide ones that dress_rows rounds into it
+};
+
+/// As many rows as `like` has, in `out`; products that will be dressed go into float32 rows.
+RowStage open_rows(const Layer& layer, const Rows& like, std::int64_t columns, bool dresses,
+                   Buffer& out, Buffer& wide);
+
+/// Normalises and turns the heads of a stage; the parts and positions of `dressing` are set.
+void dress_rows(const Layer& layer, const RowStage& stage, Dressing dressing, Buffer& tables);
 
 /// Step 1: products, biases, normalisation and RoPE, into the scratch of x (or of the context).
 /// `positions` holds one a row where the layer has RoPE.

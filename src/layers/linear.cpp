@@ -84,7 +84,7 @@ Source source_of(const Engine& engine, const Linear& linear, const Rows& x, Buff
   return {to, pitch};
 }
 
-void multiply(const Engine& engine, std::initializer_list<Product> products, Buffer& scratch) {
+void multiply(const Engine& engine, std::span<const Product> products, Buffer& scratch) {
   const auto& table = *engine.gemm;
   const std::int64_t rows = products.begin()->y.count();
   if (rows == 0) return;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <vector>
 
 #include "base/memory.hpp"
@@ -49,6 +50,10 @@ struct Product {
 };
 
 /// The products of one stage, all with the same rows, shared out together.
-void multiply(const Engine& engine, std::initializer_list<Product> products, Buffer& scratch);
+void multiply(const Engine& engine, std::span<const Product> products, Buffer& scratch);
+inline void multiply(const Engine& engine, std::initializer_list<Product> products,
+                     Buffer& scratch) {
+  multiply(engine, std::span(products.begin(), products.size()), scratch);
+}
 
 }  // namespace polyhead::inline v0::layers

@@ -5,7 +5,6 @@
 #include "attention/schedule.hpp"
 #include "attention/validate.hpp"
 #include "base/refuse.hpp"
-#include "layers/heads.hpp"
 #include "layers/layer_state.hpp"
 
 namespace polyhead::inline v0::layers {
@@ -17,12 +16,6 @@ Rows columns_of(const Rows& rows, std::int64_t first, std::int64_t count) {
   part.data += first * rows.column_stride;
   part.columns = count;
   return part;
-}
-
-Rows dense_rows(std::byte* data, ElementType type, const Rows& like, std::int64_t columns,
-                std::int64_t pitch) {
-  return {
-      data, type, like.batch, like.tokens, columns, like.tokens * pitch, pitch, float_bytes(type)};
 }
 
 /// q is x itself, and k and v are x or the context: textbooks begin so.
@@ -88,41 +81,54 @@ void fill(const Layer& layer, const Rows& x, Columns columns, const Rows& to, Sc
 
 }  // namespace
 
-Slab project(const Layer& layer, const Rows& x, Columns columns, const std::int64_t* positions,
-             Scratch& scratch, bool context) {
-  const std::int64_t count = count_of(layer, columns);
-  const std::int64_t bytes = float_bytes(layer.activation);
-  Slab slab;
-  slab.pitch = row_pitch(count * bytes);
-  slab.data = (context ? scratch.packed_context : scratch.packed).need(x.count(), slab.pitch);
-  slab.first_k = columns == Columns::packed ? layer.q_columns() : 0;
-  slab.first_v = slab.first_k + layer.k_columns();
-  if (x.count() == 0) return slab;
+Rows dense_rows(std::byte* data, ElementType type, const Rows& like, std::int64_t columns,
+                std::int64_t pitch) {
+  return {
+      data, type, like.batch, like.tokens, columns, like.tokens * pitch, pitch, float_bytes(type)};
+}
 
+RowStage open_rows(const Layer& layer, const Rows& like, std::int64_t columns, bool dresses,
+                   Buffer& out, Buffer& wide) {
+  RowStage stage;
+  stage.slab.pitch = row_pitch(columns * float_bytes(layer.activation));
+  stage.slab.data = out.need(like.count(), stage.slab.pitch);
+  stage.to = dense_rows(stage.slab.data, layer.activation, like, columns, stage.slab.pitch);
   // Heads are normalised and turned in float32, before any rounding.
-  const bool narrows = layer.dresses() && layer.activation != ElementType::float32;
-  const std::int64_t wide_pitch = row_pitch(count * 4);
-  std::byte* const wide =
-      narrows ? (context ? scratch.wide_context : scratch.wide).need(x.count(), wide_pitch)
-              : slab.data;
-  const Rows to = narrows ? dense_rows(wide, ElementType::float32, x, count, wide_pitch)
-                          : dense_rows(slab.data, layer.activation, x, count, slab.pitch);
-  fill(layer, x, columns, to, scratch, context ? scratch.prepared_context : scratch.prepared);
-  if (!layer.dresses()) return slab;
+  if (dresses && layer.activation != ElementType::float32) {
+    const std::int64_t pitch = row_pitch(columns * 4);
+    stage.to =
+        dense_rows(wide.need(like.count(), pitch), ElementType::float32, like, columns, pitch);
+  }
+  return stage;
+}
 
-  Dressing dressing;
-  dressing.rows = reinterpret_cast<float*>(wide);
-  dressing.pitch = narrows ? wide_pitch : slab.pitch;
-  dressing.count = x.count();
-  dressing.columns = count;
+void dress_rows(const Layer& layer, const RowStage& stage, Dressing dressing, Buffer& tables) {
+  dressing.rows = reinterpret_cast<float*>(stage.to.data);
+  dressing.pitch = stage.to.token_stride;
+  dressing.count = stage.to.count();
+  dressing.columns = stage.to.columns;
   dressing.norm_eps = layer.config.norm_eps;
   dressing.rotation = layer.rotation ? &*layer.rotation : nullptr;
+  dressing.narrow = stage.to.data != stage.slab.data ? stage.slab.data : nullptr;
+  dressing.narrow_pitch = stage.slab.pitch;
+  dress(layer.engine, dressing, tables);
+}
+
+Slab project(const Layer& layer, const Rows& x, Columns columns, const std::int64_t* positions,
+             Scratch& scratch, bool context) {
+  RowStage stage = open_rows(layer, x, count_of(layer, columns), layer.dresses(),
+                             context ? scratch.packed_context : scratch.packed,
+                             context ? scratch.wide_context : scratch.wide);
+  stage.slab.first_k = columns == Columns::packed ? layer.q_columns() : 0;
+  stage.slab.first_v = stage.slab.first_k + layer.k_columns();
+  if (x.count() == 0) return stage.slab;
+  fill(layer, x, columns, stage.to, scratch, context ? scratch.prepared_context : scratch.prepared);
+  if (!layer.dresses()) return stage.slab;
+  Dressing dressing;
   dressing.positions = positions;
-  dressing.narrow = narrows ? slab.data : nullptr;
-  dressing.narrow_pitch = slab.pitch;
   place_heads(layer, columns, dressing);
-  dress(layer.engine, dressing, scratch.dressing);
-  return slab;
+  dress_rows(layer, stage, dressing, scratch.dressing);
+  return stage.slab;
 }
 
 void project_out(const Layer& layer, const Rows& heads, const Rows& y, Scratch& scratch) {

@@ -1,0 +1,32 @@
+// What a latent attention layer holds.
+#pragma once
+
+#include <vector>
+
+#include "layers/layer_state.hpp"
+#include "polyhead/latent.h"
+
+namespace polyhead::inline v0 {
+
+namespace layers {
+
+/// A latent attention layer, checked and packed.
+struct Latent {
+  LatentConfig config;  ///< zeros filled in
+  Layer core;           ///< engine, activation, mask, modifiers, rotation, output projection
+  Linear q_down;        ///< without out() where q comes straight from x
+  Linear q, kv_down;
+  std::vector<Linear> to_key;      ///< a head: [nope_dim, kv_rank]
+  std::vector<Linear> absorb_key;  ///< its transpose, [kv_rank, nope_dim]
+  std::vector<Linear> to_value;    ///< a head: [value_dim, kv_rank]
+  std::vector<float> q_norm, kv_norm;
+};
+
+/// Throws unless config and weights fit together; gives the config with its zeros filled in.
+LatentConfig check_latent(const LatentConfig& config, const LatentWeights& weights);
+
+}  // namespace layers
+
+struct LatentAttention::State : layers::Latent {};
+
+}  // namespace polyhead::inline v0

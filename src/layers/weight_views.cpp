@@ -1,0 +1,44 @@
+#include "layers/weight_views.hpp"
+
+#include "attention/validate.hpp"
+#include "base/element.hpp"
+#include "base/refuse.hpp"
+
+namespace polyhead::inline v0::layers {
+
+void check_matrix(const char* call, const char* name, const ConstView& view, std::int64_t out,
+                  std::int64_t in) {
+  door::check_axes(call, name, view, {{"out", out}, {"in", in}});
+  door::check_floating(call, name, view);
+  door::footprint_of(call, name, view);
+}
+
+void check_vector(const char* call, const char* name, const ConstView& view, std::int64_t size) {
+  door::check_axes(call, name, view, {{"size", size}});
+  door::check_floating(call, name, view);
+  door::footprint_of(call, name, view);
+}
+
+void refuse_given(const char* call, const char* name, const ConstView& view, const char* why) {
+  if (view.given()) base::refuse(call, name, " is given, but ", why);
+}
+
+ConstView slice(const ConstView& view, std::int64_t first, std::int64_t count) {
+  if (!view.given()) return view;
+  ConstView part = view;
+  part.data = static_cast<const std::byte*>(view.data) + first * door::kernel_stride(view, 0);
+  part.layout.extents[0] = count;
+  return part;
+}
+
+std::vector<float> floats_of(const ConstView& view) {
+  std::vector<float> values(static_cast<std::size_t>(view.layout.extents[0]));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = base::load_float32(static_cast<const std::byte*>(view.data) +
+                                       static_cast<std::int64_t>(i) * door::kernel_stride(view, 0),
+                                   view.type);
+  }
+  return values;
+}
+
+}  // namespace polyhead::inline v0::layers

@@ -1,0 +1,407 @@
+// Latent attention against its definition in double, in both forms, and the promise of same bits.
+#include "polyhead/latent.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/element.hpp"
+#include "polyhead/isa.h"
+
+namespace {
+
+using polyhead::ConstView;
+using polyhead::ElementType;
+using polyhead::Isa;
+using polyhead::KvCache;
+using polyhead::LatentAttention;
+using polyhead::LatentConfig;
+using polyhead::LatentForm;
+using polyhead::LatentWeights;
+using polyhead::LayerCall;
+using Matrix = std::vector<std::vector<double>>;
+
+constexpr LatentForm kForms[] = {LatentForm::expanded, LatentForm::absorbed};
+
+std::vector<float> random_floats(std::int64_t count, unsigned seed, double scale = 1.0) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<double> normal(0.0, scale);
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = static_cast<float>(normal(generator));
+  return values;
+}
+
+double round_to(double value, ElementType type) {
+  std::byte bytes[4];
+  polyhead::base::store_float32(bytes, type, static_cast<float>(value));
+  return polyhead::base::load_float32(bytes, type);
+}
+
+/// A configuration and its random weights.
+struct Model {
+  LatentConfig c;
+  std::vector<float> w_q, w_q_down, q_norm, w_kv_down, kv_norm, w_kv_up, w_o;
+
+  explicit Model(const LatentConfig& config) : c(config) {
+    const auto matrix = [](std::int64_t out, std::int64_t in, unsigned seed) {
+      return random_floats(out * in, seed, 1.0 / std::sqrt(static_cast<double>(in)));
+    };
+    const std::int64_t q_in = c.q_rank > 0 ? c.q_rank : c.model_dim;
+    w_q = matrix(c.heads * (c.nope_dim + c.rope_dim), q_in, 1);
+    w_q_down = matrix(c.q_rank, c.model_dim, 2);
+    q_norm = random_floats(c.q_rank, 3);
+    w_kv_down = matrix(c.kv_rank + c.rope_dim, c.model_dim, 4);
+    kv_norm = random_floats(c.kv_rank, 5);
+    w_kv_up = matrix(c.heads * (c.nope_dim + c.value_dim), c.kv_rank, 6);
+    w_o = matrix(c.model_dim, c.heads * c.value_dim, 7);
+  }
+
+  LatentWeights weights() const {
+    LatentWeights w;
+    const ConstView up(
+        w_q.data(), {c.heads * (c.nope_dim + c.rope_dim), c.q_rank > 0 ? c.q_rank : c.model_dim});
+    if (c.q_rank > 0) {
+      w.w_q_up = up;
+      w.w_q_down = {w_q_down.data(), {c.q_rank, c.model_dim}};
+      w.q_norm = {q_norm.data(), {c.q_rank}};
+    } else {
+      w.w_q = up;
+    }
+    w.w_kv_down = {w_kv_down.data(), {c.kv_rank + c.rope_dim, c.model_dim}};
+    w.kv_norm = {kv_norm.data(), {c.kv_rank}};
+    w.w_kv_up = {w_kv_up.data(), {c.heads * (c.nope_dim + c.value_dim), c.kv_rank}};
+    w.w_o = {w_o.data(), {c.model_dim, c.heads * c.value_dim}};
+    return w;
+  }
+};
+
+LatentConfig small_config(std::int64_t q_rank = 24) {
+  LatentConfig c;
+  c.model_dim = 40;
+  c.heads = 3;
+  c.q_rank = q_rank;
+  c.kv_rank = 32;
+  c.nope_dim = 16;
+  c.rope_dim = 8;
+  c.value_dim = 20;
+  c.rope.emplace().pairing = polyhead::RopePairing::interleaved;
+  c.mask = polyhead::causal(polyhead::Align::end);
+  return c;
+}
+
+/// The definition, one sequence, in double; weights rounded to the weight type, and x as a layer
+/// of that type reads it.
+class Definition {
+ public:
+  explicit Definition(const Model& model) : m_(model), c_(model.c) {}
+
+  Matrix operator()(const std::vector<float>& x, std::int64_t tokens) const {
+    const auto n = static_cast<std::size_t>(tokens);
+    Matrix rows(n);
+    for (std::size_t t = 0; t < n; ++t) {
+      for (std::int64_t i = 0; i < c_.model_dim; ++i) {
+        const float value =
+            x[t * static_cast<std::size_t>(c_.model_dim) + static_cast<std::size_t>(i)];
+        // Only bfloat16 layers round x.
+        rows[t].push_back(c_.weight_type == ElementType::bfloat16 ? rounded(value) : value);
+      }
+    }
+    Matrix q = rows;
+    if (c_.q_rank > 0) {
+      q = times(rows, m_.w_q_down, c_.q_rank);
+      for (auto& row : q) norm(row, c_.q_rank, m_.q_norm);
+    }
+    q = times(q, m_.w_q, c_.heads * query_dim());
+    Matrix latents = times(rows, m_.w_kv_down, c_.kv_rank + c_.rope_dim);
+    for (std::size_t t = 0; t < n; ++t) {
+      norm(latents[t], c_.kv_rank, m_.kv_norm);
+      turn(latents[t].data() + c_.kv_rank, t);
+      for (std::int64_t h = 0; h < c_.heads; ++h) {
+        turn(q[t].data() + h * query_dim() + c_.nope_dim, t);
+      }
+    }
+    Matrix only(n);
+    for (std::size_t t = 0; t < n; ++t) {
+      only[t].assign(latents[t].begin(), latents[t].begin() + c_.kv_rank);
+    }
+    const Matrix up = times(only, m_.w_kv_up, c_.heads * (c_.nope_dim + c_.value_dim));
+    return times(attend(q, latents, up), m_.w_o, c_.model_dim);
+  }
+
+ private:
+  std::int64_t query_dim() const { return c_.nope_dim + c_.rope_dim; }
+  double rounded(float value) const {
+    return c_.weight_type == ElementType::float32 ? value : round_to(value, c_.weight_type);
+  }
+
+  Matrix times(const Matrix& x, const std::vector<float>& w, std::int64_t out) const {
+    Matrix y(x.size());
+    for (std::size_t t = 0; t < x.size(); ++t) {
+      for (std::int64_t o = 0; o < out; ++o) {
+        double sum = 0;
+        for (std::size_t i = 0; i < x[t].size(); ++i) {
+          sum += x[t][i] * rounded(w[static_cast<std::size_t>(o) * x[t].size() + i]);
+        }
+        y[t].push_back(sum);
+      }
+    }
+    return y;
+  }
+
+  void norm(std::vector<double>& row, std::int64_t count, const std::vector<float>& weight) const {
+    double squares = 0;
+    for (std::int64_t i = 0; i < count; ++i)
+      squares += row[static_cast<std::size_t>(i)] * row[static_cast<std::size_t>(i)];
+    const double root = std::sqrt(squares / static_cast<double>(count) + c_.norm_eps);
+    for (std::int64_t i = 0; i < count; ++i) {
+      row[static_cast<std::size_t>(i)] *= weight[static_cast<std::size_t>(i)] / root;
+    }
+  }
+
+  void turn(double* x, std::size_t position) const {
+    if (c_.rope_dim == 0) return;
+    const auto frequencies = polyhead::rope_frequencies(*c_.rope, c_.rope_dim);
+    for (std::size_t i = 0; i < frequencies.size(); ++i) {
+      const double angle = static_cast<double>(position) * frequencies[i];
+      const double a = x[2 * i], b = x[2 * i + 1];
+      x[2 * i] = a * std::cos(angle) - b * std::sin(angle);
+      x[2 * i + 1] = a * std::sin(angle) + b * std::cos(angle);
+    }
+  }
+
+  Matrix attend(const Matrix& q, const Matrix& latents, const Matrix& up) const {
+    Matrix out(q.size());
+    const double scale = 1.0 / std::sqrt(static_cast<double>(query_dim()));
+    for (std::size_t t = 0; t < q.size(); ++t) {
+      for (std::int64_t h = 0; h < c_.heads; ++h) {
+        const std::size_t first = static_cast<std::size_t>(h * (c_.nope_dim + c_.value_dim));
+        std::vector<double> scores;
+        double largest = -std::numeric_limits<double>::infinity(), total = 0;
+        for (std::size_t key = 0; key <= t; ++key) {
+          double s = 0;
+          const double* const at = q[t].data() + h * query_dim();
+          for (std::int64_t d = 0; d < c_.nope_dim; ++d) {
+            s += at[d] * up[key][first + static_cast<std::size_t>(d)];
+          }
+          for (std::int64_t d = 0; d < c_.rope_dim; ++d) {
+            s += at[c_.nope_dim + d] * latents[key][static_cast<std::size_t>(c_.kv_rank + d)];
+          }
+          scores.push_back(s * scale);
+          largest = std::max(largest, scores.back());
+        }
+        for (double& s : scores) total += s = std::exp(s - largest);
+        for (std::int64_t d = 0; d < c_.value_dim; ++d) {
+          double sum = 0;
+          for (std::size_t key = 0; key <= t; ++key) {
+            sum += scores[key] * up[key][first + static_cast<std::size_t>(c_.nope_dim + d)];
+          }
+          out[t].push_back(sum / total);
+        }
+      }
+    }
+    return out;
+  }
+
+  const Model& m_;
+  const LatentConfig& c_;
+};
+
+std::vector<float> run(const LatentAttention& layer, const std::vector<float>& x,
+                       std::int64_t batch, std::int64_t tokens, LatentForm form,
+                       const LayerCall& call = {}) {
+  const std::int64_t dim = layer.config().model_dim;
+  std::vector<float> y(static_cast<std::size_t>(batch * tokens * dim),
+                       std::numeric_limits<float>::quiet_NaN());
+  layer.forward({x.data(), {batch, tokens, dim}}, {y.data(), {batch, tokens, dim}}, form, call);
+  return y;
+}
+
+void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b,
+                      const std::string& what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0) << what;
+}
+
+TEST(LatentAttention, EqualsItsDefinitionInBothForms) {
+  for (const Isa isa : polyhead::available_isas()) {
+    for (const ElementType type :
+         {ElementType::float32, ElementType::float16, ElementType::bfloat16}) {
+      for (const std::int64_t q_rank : {0, 24}) {
+        LatentConfig config = small_config(q_rank);
+        config.weight_type = type;
+        const Model model(config);
+        const LatentAttention layer(config, model.weights(), {.isa = isa});
+        constexpr std::int64_t kTokens = 37;
+        const std::vector<float> x = random_floats(kTokens * config.model_dim, 11);
+        const Matrix expected = Definition(model)(x, kTokens);
+        // Five roundings to the activation type between x and y, each relative to values of about
+        // 1 that sums of up to 60 terms mix; y itself has a spread of about 1.
+        const double tolerance = type == ElementType::bfloat16 ? 5 * 0x1p-8 : 60 * 5 * 0x1p-23;
+        for (const LatentForm form : kForms) {
+          const std::vector<float> y = run(layer, x, 1, kTokens, form);
+          for (std::size_t i = 0; i < y.size(); ++i) {
+            const double want = expected[i / static_cast<std::size_t>(config.model_dim)]
+                                        [i % static_cast<std::size_t>(config.model_dim)];
+            ASSERT_NEAR(y[i], want, tolerance * (1 + std::abs(want)))
+                << polyhead::isa_name(isa) << ' ' << polyhead::element_name(type) << " q_rank "
+                << q_rank << " form " << static_cast<int>(form) << " at " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(LatentAttention, SameBitsWholeChunkedAndTokenByToken) {
+  for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
+    LatentConfig config = small_config();
+    config.weight_type = type;
+    const Model model(config);
+    const LatentAttention one(config, model.weights(), {.threads = 1});
+    const LatentAttention two(config, model.weights(), {.threads = 2});
+    constexpr std::int64_t kTokens = 83;
+    const std::int64_t dim = config.model_dim;
+    const std::vector<float> x = random_floats(kTokens * dim, 12);
+    for (const LatentForm form : kForms) {
+      const std::vector<float> whole = run(one, x, 1, kTokens, form);
+      expect_same_bits(whole, run(two, x, 1, kTokens, form), "two threads");
+      for (const std::int64_t chunk : {1, 7, 64}) {
+        KvCache cache(two.cache_config(1, 8, true));
+        std::vector<float> y(whole.size(), NAN);
+        for (std::int64_t at = 0; at < kTokens; at += chunk) {
+          const std::int64_t count = std::min(chunk, kTokens - at);
+          two.forward({x.data() + at * dim, {count, dim}}, cache,
+                      {y.data() + at * dim, {count, dim}}, form);
+        }
+        expect_same_bits(whole, y, "chunks of " + std::to_string(chunk));
+        EXPECT_EQ(cache.length(0), kTokens);
+      }
+    }
+  }
+}
+
+TEST(LatentAttention, BatchEqualsItsMembersAndRaggedEqualsBoth) {
+  const LatentConfig config = small_config();
+  const Model model(config);
+  const LatentAttention layer(config, model.weights());
+  constexpr std::int64_t kTokens = 9;
+  const std::int64_t dim = config.model_dim;
+  std::vector<float> x = random_floats(2 * kTokens * dim, 13);
+  const std::vector<float> first(x.begin(), x.begin() + kTokens * dim);
+  const std::vector<float> second(x.begin() + kTokens * dim, x.begin() + (kTokens + 5) * dim);
+  // The padding of the second sequence must not matter.
+  std::fill(x.begin() + (kTokens + 5) * dim, x.end(), NAN);
+  const std::int64_t lengths[] = {kTokens, 5};
+  const std::int32_t offsets[] = {0, kTokens, kTokens + 5};
+  for (const LatentForm form : kForms) {
+    std::vector<float> alone = run(layer, first, 1, kTokens, form);
+    const std::vector<float> other = run(layer, second, 1, 5, form);
+    std::vector<float> padded = run(layer, x, 2, kTokens, form, {.lengths = {lengths, {2}}});
+    padded.resize(static_cast<std::size_t>((kTokens + 5) * dim));
+    alone.insert(alone.end(), other.begin(), other.end());
+    expect_same_bits(alone, padded, "padded");
+    std::vector<float> ragged(static_cast<std::size_t>((kTokens + 5) * dim), NAN);
+    layer.forward({x.data(), {kTokens + 5, dim}}, {ragged.data(), {kTokens + 5, dim}}, form,
+                  {.offsets = {offsets, {3}}});
+    expect_same_bits(alone, ragged, "ragged");
+  }
+}
+
+TEST(LatentAttention, CacheHoldsOneLatentATokenAndServesBothForms) {
+  const LatentConfig config = small_config();
+  const Model model(config);
+  const LatentAttention layer(config, model.weights());
+  KvCache cache(layer.cache_config(1, 16));
+  EXPECT_EQ(cache.bytes(), 16 * (32 + 8) * 4);
+  const std::int64_t dim = config.model_dim;
+  const std::vector<float> x = random_floats(6 * dim, 14);
+  std::vector<float> prompt(static_cast<std::size_t>(5 * dim)), next(static_cast<std::size_t>(dim));
+  layer.forward({x.data(), {std::int64_t{5}, dim}}, cache, {prompt.data(), {std::int64_t{5}, dim}},
+                LatentForm::expanded);
+  layer.forward({x.data() + 5 * dim, {std::int64_t{1}, dim}}, cache,
+                {next.data(), {std::int64_t{1}, dim}}, LatentForm::absorbed);
+  // The latents are the same bits in either form, so the step equals the absorbed form's own.
+  const std::vector<float> whole = run(layer, x, 1, 6, LatentForm::absorbed);
+  expect_same_bits(next, {whole.end() - dim, whole.end()}, "absorbed after expanded");
+}
+
+TEST(LatentAttention, DeepSeekShapesRunInBothForms) {
+  LatentConfig config;
+  config.model_dim = 96;
+  config.heads = 4;
+  config.q_rank = 48;
+  config.kv_rank = 512;
+  config.nope_dim = 128;
+  config.rope_dim = 64;
+  config.value_dim = 128;
+  config.rope.emplace().pairing = polyhead::RopePairing::interleaved;
+  config.mask = polyhead::causal(polyhead::Align::end);
+  const Model model(config);
+  const LatentAttention layer(config, model.weights());
+  const std::vector<float> x = random_floats(70 * config.model_dim, 15);
+  const std::vector<float> a = run(layer, x, 1, 70, LatentForm::expanded);
+  const std::vector<float> b = run(layer, x, 1, 70, LatentForm::absorbed);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    // Sums of up to 512 products of values of about 1, in float32.
+    ASSERT_NEAR(a[i], b[i], 512 * 0x1p-23 * (1 + std::abs(a[i]))) << i;
+  }
+}
+
+template <class Call>
+void expect_refused(const Call& call, const std::string& part) {
+  try {
+    call();
+    FAIL() << "not refused: " << part;
+  } catch (const polyhead::InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(LatentAttention, RefusesWhatDoesNotFit) {
+  const LatentConfig good = small_config();
+  const Model model(good);
+  const auto with = [&](auto change, const std::string& part) {
+    LatentConfig config = good;
+    LatentWeights weights = model.weights();
+    change(config, weights);
+    expect_refused([&] { LatentAttention layer(config, weights); }, part);
+  };
+  with([](auto& c, auto&) { c.kv_rank = 0; }, "kv_rank (0)");
+  with([](auto& c, auto&) { c.kv_rank = 765; }, "kv_rank + rope_dim (773)");
+  with([](auto& c, auto&) { c.rope.reset(); }, "rope is not given with rope_dim 8");
+  with([](auto&, auto& w) { w.w_kv_up = {}; }, "w_kv_up");
+  with([](auto&, auto& w) { w.w_q = w.w_q_up; }, "w_q is given, but q_rank is not 0");
+  with([](auto& c, auto&) { c.q_rank = 0; }, "w_q_down is given, but q_rank is 0");
+  with([](auto& c, auto&) { c.heads = 5; }, "w_q_up");
+
+  const LatentAttention layer(good, model.weights());
+  std::vector<float> x(static_cast<std::size_t>(2 * good.model_dim)), y = x;
+  KvCache wrong({.batch = 1, .kv_heads = 1, .head_dim = 40, .value_dim = 32, .capacity = 4});
+  expect_refused(
+      [&] {
+        layer.forward({x.data(), {2, 40}}, wrong, {y.data(), {2, 40}});
+      },
+      "values_in_keys");
+  KvCache full(layer.cache_config(1, 1));
+  expect_refused(
+      [&] {
+        layer.forward({x.data(), {2, 40}}, full, {y.data(), {2, 40}});
+      },
+      "exceed the capacity (1)");
+  EXPECT_EQ(full.length(0), 0);
+  KvCache cache(layer.cache_config(1, 8));
+  expect_refused(
+      [&] {
+        layer.forward({x.data(), {2, 40}}, cache, {y.data(), {2, 40}},
+                      {.bias = {x.data(), {1, 1, 1, 77}}});
+      },
+      "bias");
+  EXPECT_EQ(cache.length(0), 0) << "what was appended is taken back";
+}
+
+}  // namespace
