@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "models/checkpoint.hpp"
 #include "models/formats/array.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/gguf.hpp"
@@ -93,10 +94,27 @@ void check_tensors(const std::string& path, const ModelConfig& config,
   }
 }
 
-/// What a file may have beside the weights of the model.
+/// What a GGUF file may have beside the weights of the model.
 bool is_aside(const ModelConfig& config, std::string_view name) {
   return name == "rope_freqs.weight" ||
          (config.architecture == Architecture::bert && name.starts_with("cls"));
+}
+
+void add_gguf(const std::string& path, ModelFile::State& state) {
+  auto file = std::make_shared<const formats::Gguf>(path);
+  state.config = config_from_gguf(*file);
+  for (const formats::GgufTensor& tensor : file->tensors()) {
+    if (is_aside(state.config, tensor.name)) continue;
+    state.tensors.push_back({tensor.name, tensor.type, tensor.shape, false, tensor.data});
+  }
+  state.owner = std::move(file);
+}
+
+void add_checkpoint(const std::string& path, ModelFile::State& state) {
+  Checkpoint checkpoint = read_checkpoint(path);
+  state.config = std::move(checkpoint.config);
+  state.tensors = std::move(checkpoint.tensors);
+  state.owner = std::move(checkpoint.owner);
 }
 
 }  // namespace
@@ -104,25 +122,21 @@ bool is_aside(const ModelConfig& config, std::string_view name) {
 ModelFile::ModelFile(const std::string& path) {
   auto state = std::make_shared<State>();
   state->path = path;
-  auto file = std::make_shared<const formats::Gguf>(path);
-  state->config = config_from_gguf(*file);
-  for (const formats::GgufTensor& tensor : file->tensors()) {
-    if (is_aside(state->config, tensor.name)) continue;
-    state->tensors.push_back({tensor.name, tensor.type, tensor.shape, false, tensor.data});
+  if (path.ends_with(".safetensors") || std::filesystem::is_directory(path)) {
+    add_checkpoint(path, *state);
+  } else {
+    add_gguf(path, *state);
   }
-  state->owner = std::move(file);
-
   check_config(path, state->config);
   Fingerprint fingerprint;
-  const std::byte* first = state->tensors.empty() ? nullptr : state->tensors.front().data.data();
   for (std::size_t i = 0; i < state->tensors.size(); ++i) {
     const WeightTensor& tensor = state->tensors[i];
-    state->by_name.emplace(tensor.name, i);
+    if (!state->by_name.emplace(tensor.name, i).second)
+      throw FileError(path, "has tensor " + quote(tensor.name) + " twice, under two names");
     fingerprint.add(tensor.name);
     fingerprint.add(weight_type_name(tensor.type));
     for (const std::int64_t extent : tensor.shape)
       fingerprint.add(static_cast<std::uint64_t>(extent));
-    fingerprint.add(static_cast<std::uint64_t>(tensor.data.data() - first));
   }
   check_tensors(path, state->config, state->tensors, state->by_name);
   state->fingerprint = fingerprint.value();

@@ -43,14 +43,15 @@ class ModelFile {
   const ModelConfig& config() const;
   const TokenizerSpec& tokenizer() const;
   const std::string& weight_format() const;  ///< "Q4_1", "F32": the type that holds most weights
-  std::uint64_t fingerprint() const;         ///< of the header: sizes, names, types, offsets
+  std::uint64_t fingerprint() const;         ///< of the header: names, types, shapes
 
   bool has(std::string_view name) const;
   const WeightTensor& tensor(std::string_view name) const;  ///< throws FileError when missing
   const std::vector<WeightTensor>& tensors() const;         ///< in file order
 
- private:
   struct State;
+
+ private:
   std::shared_ptr<const State> state_;
 };
 

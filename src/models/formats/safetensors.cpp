@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "models/formats/file_error.hpp"
+#include "models/formats/json_text.hpp"
 #include "models/formats/mapped_file.hpp"
 
 namespace polyhead::inline v0::formats {
@@ -47,27 +48,6 @@ const DType* find_dtype(std::string_view name) {
   const auto* found =
       std::find_if(kDTypes.begin(), kDTypes.end(), [&](const DType& d) { return d.name == name; });
   return found == kDTypes.end() ? nullptr : found;
-}
-
-/// Parses the header, refusing duplicate names at any depth and nesting the format does not have:
-/// nlohmann would keep the last duplicate, so that two readers could see two files.
-json parse_header(const std::string& path, std::string_view text) {
-  std::vector<std::set<std::string>> keys;
-  const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kMaxDepth) throw FileError(path, "safetensors header: nested too deeply");
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key &&
-        !keys.back().insert(parsed.get<std::string>()).second) {
-      throw FileError(path, "safetensors header: '" + parsed.get<std::string>() + "' stands twice");
-    }
-    return true;
-  };
-  try {
-    return json::parse(text.begin(), text.end(), check);
-  } catch (const json::exception& error) {
-    throw FileError(path, std::string("safetensors header is not JSON: ") + error.what());
-  }
 }
 
 /// A list of whole numbers from 0 to 2^63 - 1.
@@ -128,7 +108,7 @@ void Safetensors::parse(std::span<const std::byte> file) {
   if (!text.starts_with('{'))
     throw FileError(path_, "is not a safetensors file: its header does not begin with '{'");
   data_ = file.data() + 8 + length;
-  const json header = parse_header(path_, text);
+  const json header = parse_json(path_, "safetensors header", text, kMaxDepth);
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
       check_metadata(path_, value);
@@ -198,20 +178,27 @@ std::vector<std::string> Safetensors::names() const {
   return list;
 }
 
-Array Safetensors::tensor(std::string_view name) const {
+const Safetensors::Entry& Safetensors::find(std::string_view name) const {
   const auto found = tensors_.find(name);
-  if (found == tensors_.end()) {
-    std::string known;
-    int listed = 0;
-    for (const auto& [other, entry] : tensors_) {
-      if (++listed > 8) break;
-      known += (listed > 1 ? ", " : "") + quote(other);
-    }
-    throw FileError(path_, "has no tensor " + quote(name) + " (it has " +
-                               (known.empty() ? "none" : known + (listed > 8 ? ", ..." : "")) +
-                               ")");
+  if (found != tensors_.end()) return found->second;
+  std::string known;
+  int listed = 0;
+  for (const auto& [other, entry] : tensors_) {
+    if (++listed > 8) break;
+    known += (listed > 1 ? ", " : "") + quote(other);
   }
-  const Entry& entry = found->second;
+  throw FileError(path_, "has no tensor " + quote(name) + " (it has " +
+                             (known.empty() ? "none" : known + (listed > 8 ? ", ..." : "")) + ")");
+}
+
+Safetensors::Stored Safetensors::stored(std::string_view name) const {
+  const Entry& entry = find(name);
+  return {entry.dtype, entry.shape,
+          std::span(data_ + entry.begin, static_cast<std::size_t>(entry.end - entry.begin))};
+}
+
+Array Safetensors::tensor(std::string_view name) const {
+  const Entry& entry = find(name);
   const DType* dtype = find_dtype(entry.dtype);
   if (dtype == nullptr || !dtype->type) {
     throw FileError(path_, "tensor " + quote(name) + " has type " + quote(entry.dtype) +

@@ -34,6 +34,16 @@ class Safetensors {
   /// type is not supported or when it has more than kMaxAxes axes.
   Array tensor(std::string_view name) const;
 
+  /// A tensor of any type as it lies in the file, wherever that is; views live as long as this.
+  struct Stored {
+    std::string_view dtype;
+    std::span<const std::int64_t> shape;
+    std::span<const std::byte> data;
+  };
+  Stored stored(std::string_view name) const;  ///< throws FileError when there is none
+
+  const std::string& path() const { return path_; }
+
  private:
   struct Entry {
     std::string dtype;
@@ -41,6 +51,7 @@ class Safetensors {
     std::uint64_t begin = 0, end = 0;  ///< bytes in the data block
   };
 
+  const Entry& find(std::string_view name) const;
   void parse(std::span<const std::byte> file);
   void check_coverage(std::uint64_t data_bytes) const;
 

@@ -1,0 +1,186 @@
+#include "models/checkpoint.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "models/formats/file_error.hpp"
+#include "models/formats/json_text.hpp"
+#include "models/formats/mapped_file.hpp"
+#include "models/read_config.hpp"
+
+namespace polyhead::inline v0::models {
+namespace {
+
+namespace fs = std::filesystem;
+using formats::FileError;
+using formats::quote;
+using formats::Safetensors;
+
+constexpr std::size_t kMaxConfigBytes = 1u << 20;  // real ones have a few KiB
+constexpr std::size_t kMaxIndexBytes = 64u << 20;
+constexpr std::size_t kMaxShards = 1024;  // files that are mapped at once
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+/// A small file; none when there is no such file.
+std::optional<std::string> small_file(const fs::path& path, std::size_t most) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return std::nullopt;
+  const formats::MappedFile file(path.string());
+  if (file.size() > most) {
+    throw FileError(path.string(), "has " + std::to_string(file.size()) + " bytes (at most " +
+                                       std::to_string(most) + ")");
+  }
+  return std::string(reinterpret_cast<const char*>(file.data()), file.size());
+}
+
+struct DType {
+  std::string_view name;
+  WeightType type;
+};
+constexpr std::array<DType, 3> kDTypes{
+    {{"F32", WeightType::float32}, {"F16", WeightType::float16}, {"BF16", WeightType::bfloat16}}};
+
+/// A shard's place, if its name is a plain one and no link leads out of the folder.
+std::string shard_path(const std::string& index, const fs::path& folder, const std::string& name) {
+  if (name.empty() || name.find_first_of(std::string("/\\\0", 3)) != std::string::npos ||
+      name == "." || name == ".." || !name.ends_with(".safetensors")) {
+    throw FileError(index, "names the shard " + quote(name) +
+                               " (expected the plain name of a .safetensors file beside it)");
+  }
+  const fs::path path = folder / name;
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  if (error) throw FileError(path.string(), "cannot be opened: " + error.message());
+  const fs::path home = fs::canonical(folder.empty() ? fs::path(".") : folder, error);
+  if (error || real.parent_path() != home) {
+    throw FileError(path.string(), "is a link out of the model's folder");
+  }
+  return path.string();
+}
+
+using WeightMap = std::map<std::string, std::set<std::string>>;  // shard: its tensors
+
+WeightMap read_index(const std::string& path) {
+  const auto index = formats::read_json(path, kMaxIndexBytes, 4);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
+    throw FileError(path, "has no table 'weight_map'");
+  }
+  WeightMap shards;
+  for (const auto& [tensor, shard] : index["weight_map"].items()) {
+    if (!shard.is_string())
+      throw FileError(path, "tensor " + quote(tensor) + " has no shard's name");
+    shards[shard.get<std::string>()].insert(tensor);
+    if (shards.size() > kMaxShards) {
+      throw FileError(path, "names more than " + std::to_string(kMaxShards) + " shards");
+    }
+  }
+  if (shards.empty()) throw FileError(path, "names no shards");
+  return shards;
+}
+
+std::vector<Safetensors> open_shards(const fs::path& folder) {
+  const std::string index = (folder / kIndex).string();
+  std::vector<Safetensors> files;
+  std::set<std::string> seen;
+  for (const auto& [shard, promised] : read_index(index)) {
+    Safetensors& file = files.emplace_back(shard_path(index, folder, shard));
+    std::set<std::string> there;
+    for (std::string& name : file.names()) {
+      if (!seen.insert(name).second) {
+        throw FileError(file.path(), "tensor " + quote(name) + " stands in another shard too");
+      }
+      there.insert(std::move(name));
+    }
+    for (const std::string& name : promised) {
+      if (!there.contains(name)) {
+        throw FileError(file.path(), "has no tensor " + quote(name) + ", which the index promises");
+      }
+    }
+  }
+  return files;
+}
+
+/// What the tensors' names and bytes belong to.
+struct Owner {
+  std::vector<Safetensors> files;
+  std::vector<std::string> names;
+};
+
+WeightTensor weight_of(const Safetensors& file, const std::string& theirs, bool transposed) {
+  const Safetensors::Stored stored = file.stored(theirs);
+  const auto* type = std::find_if(kDTypes.begin(), kDTypes.end(),
+                                  [&](const DType& d) { return d.name == stored.dtype; });
+  if (type == kDTypes.end()) {
+    throw FileError(file.path(), "tensor " + quote(theirs) + " has type " + quote(stored.dtype) +
+                                     " (expected F32, F16 or BF16)");
+  }
+  WeightTensor weight;
+  weight.type = type->type;
+  weight.shape.assign(stored.shape.begin(), stored.shape.end());
+  weight.transposed = transposed;
+  if (transposed) std::reverse(weight.shape.begin(), weight.shape.end());
+  weight.data = stored.data;
+  return weight;
+}
+
+void collect_tensors(Checkpoint& to, Owner& owner) {
+  for (const Safetensors& file : owner.files) {
+    for (const std::string& theirs : file.names()) {
+      const auto canonical = canonical_name(to.config.architecture, theirs);
+      if (!canonical) {
+        throw FileError(file.path(), "has a tensor " + quote(theirs) + ", which a " +
+                                         architecture_name(to.config.architecture) +
+                                         " model as supported here does not have");
+      }
+      // Where the output is tied, a copy of it in the file is not what runs.
+      if (canonical->name.empty() || (to.config.tied_output && canonical->name == "output.weight"))
+        continue;
+      to.tensors.push_back(weight_of(file, theirs, canonical->transposed));
+      owner.names.push_back(canonical->name);
+    }
+  }
+  for (std::size_t i = 0; i < to.tensors.size(); ++i) to.tensors[i].name = owner.names[i];
+}
+
+}  // namespace
+
+Checkpoint read_checkpoint(const std::string& path) {
+  Checkpoint checkpoint;
+  const fs::path given(path);
+  const bool is_folder = fs::is_directory(given);
+  const fs::path folder = is_folder ? given : given.parent_path();
+  checkpoint.folder = folder.string();
+
+  const std::string config_path = (folder / "config.json").string();
+  const auto config = small_file(config_path, kMaxConfigBytes);
+  if (!config) throw FileError(config_path, "is missing: a model's weights need it beside them");
+  checkpoint.config = config_from_json(config_path, *config);
+  const fs::path whole = fs::absolute(is_folder ? given / "" : given);
+  checkpoint.config.name =
+      is_folder ? whole.parent_path().filename().string() : given.stem().string();
+  if (checkpoint.config.architecture == Architecture::bert) {
+    const fs::path pooling = folder / "1_Pooling" / "config.json";
+    if (const auto text = small_file(pooling, kMaxConfigBytes))
+      checkpoint.config.pooling = pooling_from_json(pooling.string(), *text);
+  }
+
+  auto owner = std::make_shared<Owner>();
+  if (!is_folder) {
+    owner->files.emplace_back(path);
+  } else if (fs::exists(folder / kIndex)) {
+    owner->files = open_shards(folder);
+  } else {
+    owner->files.emplace_back((folder / "model.safetensors").string());
+  }
+  collect_tensors(checkpoint, *owner);
+  checkpoint.owner = std::move(owner);
+  return checkpoint;
+}
+
+}  // namespace polyhead::inline v0::models
