@@ -139,6 +139,14 @@ class MultiHeadAttention {
   /// rotates context tokens by their own index.
   void forward(ConstView x, ConstView context, View y, const LayerCall& call = {}) const;
 
+  /// Cross attention's k and v, computed once: appends those of the context (all of it, or
+  /// `lengths` of each sequence) to a cache. RoPE counts on from the tokens held.
+  void project_context(ConstView context, KvCache& cache, ConstView lengths = {}) const;
+
+  /// Cross attention to such a cache, which it only reads: the same bits as with the context
+  /// itself.
+  void cross(ConstView x, const KvCache& context, View y, const LayerCall& call = {}) const;
+
   /// Self attention after a cache: appends the tokens of x (all, or `lengths` of each sequence) and
   /// attends to everything held. Prefill, chunked prefill and decoding are this one call. The
   /// layer's mask should be causal, as a token sees what the cache holds when it arrives. Without a

@@ -60,6 +60,24 @@ void finish(const Layer& layer, const Input& input, AttentionArguments& argument
   layers::project_out(layer, heads, y, scratch);
 }
 
+void check_cache(const Layer& layer, const char* name, const Input& input, const KvCache& cache) {
+  const LayerConfig& c = layer.config;
+  const KvCacheConfig& has = cache.config();
+  if (input.ragged) base::refuse(name, "offsets are given with a cache");
+  const struct {
+    const char* name;
+    std::int64_t found, expected;
+  } sizes[] = {{"batch", has.batch, input.rows.batch},
+               {"kv_heads", has.kv_heads, c.kv_heads},
+               {"head_dim", has.head_dim, c.head_dim},
+               {"value_dim", has.value_dim, c.value_dim}};
+  for (const auto& size : sizes) {
+    if (size.found != size.expected) {
+      base::refuse(name, "cache has ", size.name, " ", size.found, ", expected ", size.expected);
+    }
+  }
+}
+
 }  // namespace
 
 void MultiHeadAttention::forward(ConstView x, View y, const LayerCall& call) const {
@@ -89,33 +107,53 @@ void MultiHeadAttention::forward(ConstView x, ConstView context, View y,
   finish(layer, input, arguments, to, scratch);
 }
 
-namespace {
-
-void check_cache(const Layer& layer, const Input& input, const KvCache& cache) {
-  const LayerConfig& c = layer.config;
-  const KvCacheConfig& has = cache.config();
-  if (input.ragged) base::refuse(kCall, "offsets are given with a cache");
-  const struct {
-    const char* name;
-    std::int64_t found, expected;
-  } sizes[] = {{"batch", has.batch, input.rows.batch},
-               {"kv_heads", has.kv_heads, c.kv_heads},
-               {"head_dim", has.head_dim, c.head_dim},
-               {"value_dim", has.value_dim, c.value_dim}};
-  for (const auto& size : sizes) {
-    if (size.found != size.expected) {
-      base::refuse(kCall, "cache has ", size.name, " ", size.found, ", expected ", size.expected);
-    }
-  }
+void MultiHeadAttention::project_context(ConstView context, KvCache& cache,
+                                         ConstView lengths) const {
+  constexpr const char* kName = "MultiHeadAttention::project_context";
+  const Layer& layer = *state_;
+  const Rows rows = layers::rows_of(kName, "context", context, layer.config.context_dim);
+  const Input input{kName, rows, false, {}, rows.batch};
+  check_cache(layer, kName, input, cache);
+  Scratch scratch;
+  const layers::CacheStart start(cache, scratch.starts);
+  const std::int64_t* const positions =
+      layers::positions_of(layer, input, {}, start.lengths(), scratch.context_positions);
+  const Slab slab = layers::project(layer, rows, Columns::kv, positions, scratch, true);
+  AttentionArguments arguments;
+  layers::place_kv(layer, slab, rows, false, arguments);
+  cache.append(arguments.k, arguments.v, lengths);
 }
 
-}  // namespace
+void MultiHeadAttention::cross(ConstView x, const KvCache& context, View y,
+                               const LayerCall& call) const {
+  constexpr const char* kName = "MultiHeadAttention::cross";
+  const Layer& layer = *state_;
+  const Input input = layers::input_of(layer, kName, x, call);
+  check_cache(layer, kName, input, context);
+  if (call.context_lengths.given()) {
+    base::refuse(kName, "context_lengths are given, but the cache has its own");
+  }
+  layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
+  const Rows to = layers::output_of(layer, input, y, call);
+  std::optional<Scratch> own;
+  Scratch& scratch =
+      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  AttentionArguments arguments = layers::arguments_of(layer, kName, call);
+  arguments.mask = arguments.mask & layers::padding(context.lengths(), call.lengths);
+  const std::int64_t* const positions =
+      layers::positions_of(layer, input, call.positions, nullptr, scratch.positions);
+  layers::place_q(layer, layers::project(layer, input.rows, Columns::q, positions, scratch), input,
+                  arguments);
+  arguments.k = context.keys();
+  arguments.v = context.values();
+  finish(layer, input, arguments, to, scratch);
+}
 
 void MultiHeadAttention::forward(ConstView x, KvCache& cache, View y, const LayerCall& call) const {
   const Layer& layer = *state_;
   layers::require_self(layer, kCall, call);
   const Input input = layers::input_of(layer, kCall, x, call);
-  check_cache(layer, input, cache);
+  check_cache(layer, kCall, input, cache);
   layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer, input, y, call);
   std::optional<Scratch> own;

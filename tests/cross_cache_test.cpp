@@ -1,0 +1,113 @@
+// Cross attention over keys and values computed once: the same bits as over the context itself.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "polyhead/layer.h"
+
+namespace {
+
+using polyhead::ElementType;
+using polyhead::KvCache;
+using polyhead::LayerConfig;
+using polyhead::LayerWeights;
+using polyhead::MultiHeadAttention;
+
+constexpr std::int64_t kModel = 48, kContext = 29, kTokens = 9, kContextTokens = 70, kBatch = 2;
+
+std::vector<float> random_floats(std::int64_t count, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0f, 0.2f);
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+struct Layer {
+  std::vector<float> w_q = random_floats(kModel * kModel, 1);
+  std::vector<float> w_k = random_floats(24 * kContext, 2), w_v = random_floats(24 * kContext, 3);
+  std::vector<float> w_o = random_floats(kModel * kModel, 4);
+
+  MultiHeadAttention make(ElementType type, bool rope) const {
+    LayerConfig config;
+    config.model_dim = kModel;
+    config.q_heads = 4;
+    config.kv_heads = 2;
+    config.context_dim = kContext;
+    config.weight_type = type;
+    if (rope) config.rope.emplace().pairing = polyhead::RopePairing::half_split;
+    LayerWeights weights;
+    weights.w_q = {w_q.data(), {kModel, kModel}};
+    weights.w_k = {w_k.data(), {std::int64_t{24}, kContext}};
+    weights.w_v = {w_v.data(), {std::int64_t{24}, kContext}};
+    weights.w_o = {w_o.data(), {kModel, kModel}};
+    return {config, weights};
+  }
+};
+
+TEST(CrossCache, GivesTheBitsOfTheContextItself) {
+  const Layer weights;
+  const auto x = random_floats(kBatch * kTokens * kModel, 5);
+  const auto context = random_floats(kBatch * kContextTokens * kContext, 6);
+  const std::int64_t lengths[] = {kContextTokens, 41};
+  for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
+    for (const bool rope : {false, true}) {
+      const MultiHeadAttention layer = weights.make(type, rope);
+      std::vector<float> expected(x.size(), NAN), found(x.size(), NAN);
+      layer.forward({x.data(), {kBatch, kTokens, kModel}},
+                    {context.data(), {kBatch, kContextTokens, kContext}},
+                    polyhead::View(expected.data(), {kBatch, kTokens, kModel}),
+                    {.context_lengths = {lengths, {kBatch}}});
+      KvCache cache(layer.cache_config(kBatch, kContextTokens));
+      layer.project_context({context.data(), {kBatch, kContextTokens, kContext}}, cache,
+                            {lengths, {kBatch}});
+      EXPECT_EQ(cache.length(1), 41);
+      for (int step = 0; step < 2; ++step) {  // it is only read
+        layer.cross({x.data(), {kBatch, kTokens, kModel}}, cache,
+                    {found.data(), {kBatch, kTokens, kModel}});
+        EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * 4), 0)
+            << polyhead::element_name(type) << " rope " << rope;
+      }
+    }
+  }
+}
+
+template <class Call>
+void expect_refused(const Call& call, const std::string& part) {
+  try {
+    call();
+    FAIL() << "not refused: " << part;
+  } catch (const polyhead::InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(CrossCache, RefusesWhatDoesNotFit) {
+  const MultiHeadAttention layer = Layer().make(ElementType::float32, false);
+  const auto x = random_floats(kTokens * kModel, 5);
+  const auto context = random_floats(4 * kContext, 6);
+  std::vector<float> y(x.size());
+  KvCache small(layer.cache_config(1, 3)), other({.batch = 1, .kv_heads = 3, .head_dim = 12});
+  const std::int64_t lengths[] = {1};
+  const polyhead::ConstView in(x.data(), {kTokens, kModel});
+  const polyhead::View out(y.data(), {kTokens, kModel});
+  expect_refused(
+      [&] {
+        layer.project_context({context.data(), {std::int64_t{4}, kContext}}, small);
+      },
+      "exceed the capacity (3)");
+  EXPECT_EQ(small.length(0), 0);
+  expect_refused([&] { layer.project_context(in, small); }, "context");
+  expect_refused([&] { layer.cross(in, other, out); }, "kv_heads");
+  expect_refused(
+      [&] {
+        layer.cross(in, small, out, {.context_lengths = {lengths, {1}}});
+      },
+      "context_lengths are given");
+}
+
+}  // namespace
