@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/element.hpp"
+#include "models/formats/safetensors.hpp"
 #include "polyhead/isa.h"
 
 namespace {
@@ -349,6 +350,46 @@ TEST(LatentAttention, DeepSeekShapesRunInBothForms) {
   for (std::size_t i = 0; i < a.size(); ++i) {
     // Sums of up to 512 products of values of about 1, in float32.
     ASSERT_NEAR(a[i], b[i], 512 * 0x1p-23 * (1 + std::abs(a[i]))) << i;
+  }
+}
+
+TEST(LatentAttention, EqualsDeepSeekV3OfTransformers) {
+  const polyhead::formats::Safetensors file(POLYHEAD_TEST_DATA "/latent.safetensors");
+  const auto view = [&](const char* name) { return file.tensor(name).view; };
+  LatentConfig config;
+  config.model_dim = 32;
+  config.heads = 3;
+  config.q_rank = 20;
+  config.kv_rank = 16;
+  config.nope_dim = 12;
+  config.rope_dim = 8;
+  config.value_dim = 10;
+  polyhead::RopeConfig& rope = config.rope.emplace();
+  rope.pairing = polyhead::RopePairing::interleaved;
+  rope.scaling = polyhead::RopeScaling::yarn;
+  rope.factor = 4;
+  rope.original_length = 16;
+  rope.mscale = rope.mscale_all_dim = 1;
+  config.mask = polyhead::causal(polyhead::Align::end);
+  const auto numbers = [&](const char* name) { return static_cast<const float*>(view(name).data); };
+  config.modifiers.scale = numbers("scale")[0];
+  LatentWeights weights;
+  weights.w_q_down = view("q_a_proj.weight");
+  weights.q_norm = view("q_a_layernorm.weight");
+  weights.w_q_up = view("q_b_proj.weight");
+  weights.w_kv_down = view("kv_a_proj_with_mqa.weight");
+  weights.kv_norm = view("kv_a_layernorm.weight");
+  weights.w_kv_up = view("kv_b_proj.weight");
+  weights.w_o = view("o_proj.weight");
+  const LatentAttention layer(config, weights);
+  constexpr std::int64_t kTokens = 23;
+  const std::vector<float> x(numbers("x"), numbers("x") + kTokens * 32);
+  for (const LatentForm form : kForms) {
+    const std::vector<float> y = run(layer, x, 1, kTokens, form);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      // Both sides round float32 sums of up to 32 products of values of about 1.
+      ASSERT_NEAR(y[i], numbers("y")[i], 2 * 32 * 0x1p-23) << i;
+    }
   }
 }
 

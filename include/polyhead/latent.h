@@ -37,7 +37,9 @@ struct LatentConfig {
   std::optional<RopeConfig> rope{};  ///< over rope_dim columns; needed where rope_dim > 0
 
   Mask mask{};            ///< of every call; joined to a call's own by &
-  Modifiers modifiers{};  ///< of every call; scale defaults to 1 / sqrt(nope_dim + rope_dim)
+  Modifiers modifiers{};  ///< of every call; scale defaults to 1 / sqrt(nope_dim + rope_dim),
+                          ///< which DeepSeek multiplies by m^2, m = 0.1 mscale_all_dim ln(factor)
+                          ///< + 1, where RoPE is scaled by YaRN
   ElementType weight_type = ElementType::float32;  ///< as LayerConfig::weight_type
   LatentForm form = LatentForm::expanded;          ///< of calls that do not say
 };
