@@ -31,6 +31,16 @@ void pack(layers::Layer& layer, const LayerWeights& w) {
 
 }  // namespace
 
+namespace layers {
+
+Engine engine_of(const char* call, const Options& options) {
+  if (options.threads < 0) base::refuse(call, "threads (", options.threads, ") is negative");
+  const Isa isa = resolve_isa(options.isa);
+  return {isa, &kernels::cpu::gemm(isa), &kernels::cpu::backend(isa), crew_of(options)};
+}
+
+}  // namespace layers
+
 LayerWorkspace::LayerWorkspace() : state_(std::make_unique<State>()) {}
 LayerWorkspace::LayerWorkspace(LayerWorkspace&&) noexcept = default;
 LayerWorkspace& LayerWorkspace::operator=(LayerWorkspace&&) noexcept = default;
@@ -42,15 +52,9 @@ MultiHeadAttention::MultiHeadAttention(const LayerConfig& config, const LayerWei
     : state_(std::make_unique<State>()) {
   State& layer = *state_;
   layer.config = layers::check_layer(config, weights);
-  if (options.threads < 0) {
-    base::refuse("MultiHeadAttention", "threads (", options.threads, ") is negative");
-  }
   layer.activation = layer.config.weight_type == ElementType::bfloat16 ? ElementType::bfloat16
                                                                        : ElementType::float32;
-  layer.engine.isa = resolve_isa(options.isa);
-  layer.engine.gemm = &kernels::cpu::gemm(layer.engine.isa);
-  layer.engine.backend = &kernels::cpu::backend(layer.engine.isa);
-  layer.engine.crew = crew_of(options);
+  layer.engine = layers::engine_of("MultiHeadAttention", options);
   pack(layer, weights);
   if (layer.config.qk_norm) {
     layer.q_norm = layers::floats_of(weights.q_norm);

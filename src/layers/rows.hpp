@@ -22,6 +22,9 @@ struct Engine {
   Crew crew{};
 };
 
+/// The engine that `options` stand for. Throws InvalidArgument, naming `call`.
+Engine engine_of(const char* call, const Options& options);
+
 /// Bytes of a floating-point element: never 0, as the door has seen to it.
 constexpr std::int64_t float_bytes(ElementType type) {
   return type == ElementType::float32 ? 4 : 2;

@@ -29,11 +29,19 @@ struct AttentionSeen {
   AttentionArguments call;       ///< q, k, v, mask, modifiers, out and lse: inspect() takes it
 };
 
-/// Watches a run from inside. `attended` is called after each layer's attention of each chunk, on
-/// the calling thread.
+/// Watches a run from inside, on the calling thread, once for each layer and chunk.
 class Observer {
  public:
   virtual ~Observer() = default;
+
+  /// Before attention: may ask for row statistics in the same pass, in views that live until
+  /// `attended`. lse is asked for already.
+  virtual void attending(std::int64_t layer, std::int64_t first_query,
+                         AttentionArguments& arguments) {
+    (void)layer, (void)first_query, (void)arguments;
+  }
+
+  /// After attention, before heads are switched off.
   virtual void attended(const AttentionSeen& seen) = 0;
 };
 
@@ -88,8 +96,14 @@ class Model {
   void forward(Session& session, std::span<const std::int32_t> ids, Wanted wanted, float* logits,
                const RunOptions& options = {}, std::int64_t chunk = 0) const;
 
-  /// Mean negative log-likelihood in nats of ids[1..] given what precedes each, without keeping
-  /// logits.
+  /// Runs `ids` as forward() does and gives -ln p(targets[i] | everything up to ids[i]) in nats for
+  /// each, without keeping logits: nats[targets.size()]. There may be one target fewer than ids.
+  /// The sum of exponentials is in double, over the vocabulary in order.
+  void losses(Session& session, std::span<const std::int32_t> ids,
+              std::span<const std::int32_t> targets, double* nats, const RunOptions& options = {},
+              std::int64_t chunk = 0) const;
+
+  /// Mean of the losses of ids[1..], each given all ids before it. NaN for fewer than two.
   double negative_log_likelihood(std::span<const std::int32_t> ids,
                                  const RunOptions& options = {}) const;
 

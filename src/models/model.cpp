@@ -1,0 +1,230 @@
+#include "models/model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/refuse.hpp"
+#include "models/model_state.hpp"
+
+namespace polyhead::inline v0::models {
+namespace {
+
+constexpr std::int64_t kChunk = 512;  // tokens: rows that share a pass over the weights, and whose
+                                      // activations stay in the caches
+
+/// One chunk of a call: where it stands in the ids.
+struct Chunk {
+  std::int64_t first, count;
+};
+
+/// Forgets what a call appended, unless it is told that the call succeeded.
+template <class State>
+class Appended {
+ public:
+  explicit Appended(State& session) : session_(session), before_(session.length) {}
+  Appended(const Appended&) = delete;
+  Appended& operator=(const Appended&) = delete;
+  ~Appended() {
+    if (!kept_) session_.truncate(before_);
+  }
+  void keep() { kept_ = true; }
+
+ private:
+  State& session_;
+  std::int64_t before_;
+  bool kept_ = false;
+};
+
+/// Runs ids after what the session holds, a chunk at a time; after_chunk(pass, chunk) sees the
+/// residual stream behind the last layer.
+template <class Model, class Session, class Body>
+void run_chunks(const Model& model, Session& session, const char* call,
+                std::span<const std::int32_t> ids, const RunOptions& options, std::int64_t chunk,
+                const Body& after_chunk) {
+  const auto count = static_cast<std::int64_t>(ids.size());
+  if (chunk < 0) base::refuse(call, "chunk (", chunk, ") is negative");
+  if (!model.config.causal) base::refuse(call, "the model is an encoder; embed() runs it");
+  if (count > session.capacity - session.length) {
+    base::refuse(call, count, " tokens after ", session.length, " exceed the session's capacity, ",
+                 session.capacity);
+  }
+  model.check_ids(call, ids);
+  const std::int64_t step = chunk > 0 ? chunk : kChunk;
+  Appended appended(session);
+  for (std::int64_t first = 0; first < count; first += step) {
+    const Chunk part{first, std::min(step, count - first)};
+    const Tokens tokens{ids.subspan(static_cast<std::size_t>(first),
+                                    static_cast<std::size_t>(part.count)),
+                        session.length, &session.caches, {}};
+    Pass pass(model.config, model.engine, model.activations, tokens, session.memory, options);
+    model.embed(pass);
+    model.run_blocks(pass);
+    after_chunk(pass, part);
+    session.length += part.count;
+  }
+  appended.keep();
+}
+
+/// ln sum exp(logits) - logits[target], the sum in double.
+double loss_of(const float* logits, std::int64_t vocabulary, std::int32_t target) {
+  const float most = *std::max_element(logits, logits + vocabulary);
+  double sums[4] = {};
+  for (std::int64_t i = 0; i < vocabulary; ++i) {
+    sums[i % 4] += static_cast<double>(std::exp(logits[i] - most));
+  }
+  const double sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  return std::log(sum) + static_cast<double>(most) - static_cast<double>(logits[target]);
+}
+
+}  // namespace
+
+Model::State::State(const ModelFile& from, const ModelOptions& options)
+    : file(from),
+      config(from.config()),
+      engine(layers::engine_of("Model", options.run)),
+      activations(options.weights == WeightForm::bfloat16 ? ElementType::bfloat16
+                                                          : ElementType::float32) {
+  const Loader loader(file, engine, activations);
+  const Rules& rules = rules_of(config.architecture);
+  for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
+    blocks.push_back(rules.load(loader, static_cast<std::int64_t>(layer)));
+  }
+  if (file.has("position_embd.weight")) edges.positions = loader.floats("position_embd.weight");
+  if (file.has("token_types.weight")) {
+    edges.token_types = loader.floats("token_types.weight");
+    edges.token_types.resize(static_cast<std::size_t>(config.model_dim));  // texts alone: type 0
+  }
+  if (file.has("token_embd_norm.weight")) edges.embedding_norm = loader.norm("token_embd_norm");
+  if (!config.causal) return;
+  edges.output_norm = loader.norm("output_norm");
+  output = loader.linear(config.tied_output ? "token_embd" : "output");
+}
+
+void Model::State::check_ids(const char* call, std::span<const std::int32_t> ids) const {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= config.vocab_size) {
+      base::refuse(call, "ids[", i, "] (", ids[i], ") is not within 0 .. ", config.vocab_size - 1);
+    }
+  }
+}
+
+void Model::State::embed(Pass& pass) const {
+  const WeightTensor& table = file.tensor("token_embd.weight");
+  const Matrix& x = pass.residual();
+  layers::share_out_rows(engine.crew, x.rows, [&](std::int64_t row, int) {
+    const auto token = static_cast<std::size_t>(row);
+    float* const to = x.floats(row);
+    dequantise_rows(table, pass.tokens().ids[token], 1, to);
+    const auto add_row = [&](const std::vector<float>& rows, std::int64_t index) {
+      if (rows.empty()) return;
+      const float* const from = rows.data() + index * config.model_dim;
+      for (std::int64_t i = 0; i < config.model_dim; ++i) to[i] += from[i];
+    };
+    if (config.embedding_scale != 1.0f) {
+      for (std::int64_t i = 0; i < config.model_dim; ++i) to[i] *= config.embedding_scale;
+    }
+    add_row(edges.token_types, 0);
+    add_row(edges.positions, pass.positions()[token]);
+  });
+  if (edges.embedding_norm.given()) pass.normalise_residual(edges.embedding_norm);
+}
+
+void Model::State::run_blocks(Pass& pass) const {
+  const Rules& rules = rules_of(config.architecture);
+  for (std::size_t layer = 0; layer < blocks.size(); ++layer) {
+    rules.run(blocks[layer], static_cast<std::int64_t>(layer), pass);
+  }
+}
+
+void Model::State::logits(Pass& pass, std::int64_t first, std::int64_t count,
+                          const Matrix& to) const {
+  pass.multiply(pass.normalised_rows(edges.output_norm, first, count), output, to);
+  const float cap = config.logit_soft_cap;
+  if (cap == 0.0f) return;
+  layers::share_out_rows(engine.crew, count, [&](std::int64_t row, int) {
+    float* const x = to.floats(row);
+    for (std::int64_t i = 0; i < to.columns; ++i) x[i] = cap * std::tanh(x[i] / cap);
+  });
+}
+
+Model::Model(const ModelFile& file, const ModelOptions& options)
+    : state_(std::make_unique<const State>(file, options)) {}
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+Model::~Model() = default;
+
+const ModelConfig& Model::config() const { return state_->config; }
+
+std::size_t Model::weight_bytes() const {
+  std::size_t sum = state_->output.bytes();
+  for (const Block& block : state_->blocks) {
+    const layers::Layer& attention = block.attention;
+    for (const layers::Linear* linear :
+         {&attention.q, &attention.kv, &attention.o, &block.feed_forward.gate,
+          &block.feed_forward.up, &block.feed_forward.down}) {
+      sum += linear->bytes();
+    }
+  }
+  return sum;
+}
+
+void Model::forward(Session& session, std::span<const std::int32_t> ids, Wanted wanted,
+                    float* logits, const RunOptions& options, std::int64_t chunk) const {
+  const State& model = *state_;
+  const std::int64_t vocabulary = model.config.vocab_size;
+  const auto count = static_cast<std::int64_t>(ids.size());
+  const auto rows_at = [&](std::int64_t row, std::int64_t rows) {
+    return Matrix{reinterpret_cast<std::byte*>(logits + row * vocabulary), ElementType::float32,
+                  rows, vocabulary, vocabulary * 4};
+  };
+  run_chunks(model, *session.state_, "Model::forward", ids, options, chunk,
+             [&](Pass& pass, const Chunk& part) {
+               if (wanted == Wanted::every) {
+                 model.logits(pass, 0, part.count, rows_at(part.first, part.count));
+               } else if (wanted == Wanted::last && part.first + part.count == count) {
+                 model.logits(pass, part.count - 1, 1, rows_at(0, 1));
+               }
+             });
+}
+
+void Model::losses(Session& session, std::span<const std::int32_t> ids,
+                   std::span<const std::int32_t> targets, double* nats, const RunOptions& options,
+                   std::int64_t chunk) const {
+  constexpr const char* kCall = "Model::losses";
+  constexpr std::int64_t kRows = 64;  // logits in memory at once
+  const State& model = *state_;
+  const auto wanted = static_cast<std::int64_t>(targets.size());
+  if (targets.size() > ids.size() || targets.size() + 1 < ids.size()) {
+    base::refuse(kCall, targets.size(), " targets for ", ids.size(), " ids");
+  }
+  model.check_ids(kCall, targets);
+  const auto after_chunk = [&](Pass& pass, const Chunk& part) {
+    const std::int64_t end = std::min(part.count, wanted - part.first);
+    for (std::int64_t first = 0; first < end; first += kRows) {
+      const std::int64_t count = std::min(kRows, end - first);
+      const Matrix rows = matrix_in(session.state_->memory.logits, ElementType::float32, count,
+                                    model.config.vocab_size);
+      model.logits(pass, first, count, rows);
+      layers::share_out(model.engine.crew, count, [&](std::int64_t row, int) {
+        const std::int64_t at = part.first + first + row;
+        nats[at] = loss_of(rows.floats(row), rows.columns, targets[static_cast<std::size_t>(at)]);
+      });
+    }
+  };
+  run_chunks(model, *session.state_, kCall, ids, options, chunk, after_chunk);
+}
+
+double Model::negative_log_likelihood(std::span<const std::int32_t> ids,
+                                      const RunOptions& options) const {
+  if (ids.size() < 2) return std::numeric_limits<double>::quiet_NaN();
+  const std::size_t count = ids.size() - 1;
+  Session session = make_session(static_cast<std::int64_t>(count));
+  std::vector<double> nats(count);
+  losses(session, ids.first(count), ids.subspan(1), nats.data(), options);
+  double sum = 0.0;
+  for (const double loss : nats) sum += loss;
+  return sum / static_cast<double>(count);
+}
+
+}  // namespace polyhead::inline v0::models

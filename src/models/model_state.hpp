@@ -1,0 +1,39 @@
+// What a model and its sessions hold.
+#pragma once
+
+#include <vector>
+
+#include "models/architecture.hpp"
+
+namespace polyhead::inline v0::models {
+
+struct Model::State {
+  State(const ModelFile& from, const ModelOptions& options);
+
+  ModelFile file;
+  ModelConfig config;
+  layers::Engine engine;
+  ElementType activations;  ///< what products read: float32 or bfloat16
+  std::vector<Block> blocks;
+  Edges edges;
+  layers::Linear output;  ///< without out() for encoders
+
+  /// The residual stream of `pass` from its tokens.
+  void embed(Pass& pass) const;
+  void run_blocks(Pass& pass) const;
+
+  /// Logits of rows [first, first + count) of the residual stream: [count][vocab_size].
+  void logits(Pass& pass, std::int64_t first, std::int64_t count, const Matrix& to) const;
+
+  void check_ids(const char* call, std::span<const std::int32_t> ids) const;
+};
+
+struct Session::State {
+  std::vector<KvCache> caches;  ///< one a layer
+  std::int64_t length = 0, capacity = 0;
+  PassMemory memory;
+
+  void truncate(std::int64_t to);
+};
+
+}  // namespace polyhead::inline v0::models
