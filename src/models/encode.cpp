@@ -44,6 +44,7 @@ void Model::embed(std::span<const std::vector<std::int32_t>> texts, float* vecto
     }
     model.check_ids(kCall, texts[i]);
   }
+  model.check_heads(kCall, options);
   PassMemory memory;
   for (std::size_t first = 0; first < texts.size();) {
     std::vector<std::int32_t> ids;
@@ -51,7 +52,8 @@ void Model::embed(std::span<const std::vector<std::int32_t>> texts, float* vecto
     tokens.offsets.push_back(0);
     std::size_t end = first;
     while (end < texts.size() &&
-           (end == first || static_cast<std::int64_t>(ids.size() + texts[end].size()) <= kBatchTokens)) {
+           (end == first ||
+            static_cast<std::int64_t>(ids.size() + texts[end].size()) <= kBatchTokens)) {
       ids.insert(ids.end(), texts[end].begin(), texts[end].end());
       tokens.offsets.push_back(static_cast<std::int64_t>(ids.size()));
       ++end;
@@ -60,13 +62,12 @@ void Model::embed(std::span<const std::vector<std::int32_t>> texts, float* vecto
     Pass pass(config, model.engine, model.activations, tokens, memory, options);
     model.embed(pass);
     model.run_blocks(pass);
-    layers::share_out(model.engine.crew, static_cast<std::int64_t>(end - first),
-                      [&](std::int64_t text, int) {
-                        const auto at = static_cast<std::size_t>(text);
-                        pool(config.pooling, pass.residual(), tokens.offsets[at],
-                             tokens.offsets[at + 1],
-                             vectors + (static_cast<std::int64_t>(first) + text) * config.model_dim);
-                      });
+    layers::share_out(
+        model.engine.crew, static_cast<std::int64_t>(end - first), [&](std::int64_t text, int) {
+          const auto at = static_cast<std::size_t>(text);
+          pool(config.pooling, pass.residual(), tokens.offsets[at], tokens.offsets[at + 1],
+               vectors + (static_cast<std::int64_t>(first) + text) * config.model_dim);
+        });
     first = end;
   }
 }

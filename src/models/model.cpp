@@ -50,13 +50,16 @@ void run_chunks(const Model& model, Session& session, const char* call,
                  session.capacity);
   }
   model.check_ids(call, ids);
+  model.check_heads(call, options);
   const std::int64_t step = chunk > 0 ? chunk : kChunk;
   Appended appended(session);
   for (std::int64_t first = 0; first < count; first += step) {
     const Chunk part{first, std::min(step, count - first)};
-    const Tokens tokens{ids.subspan(static_cast<std::size_t>(first),
-                                    static_cast<std::size_t>(part.count)),
-                        session.length, &session.caches, {}};
+    const Tokens tokens{
+        ids.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(part.count)),
+        session.length,
+        &session.caches,
+        {}};
     Pass pass(model.config, model.engine, model.activations, tokens, session.memory, options);
     model.embed(pass);
     model.run_blocks(pass);
@@ -105,6 +108,21 @@ void Model::State::check_ids(const char* call, std::span<const std::int32_t> ids
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= config.vocab_size) {
       base::refuse(call, "ids[", i, "] (", ids[i], ") is not within 0 .. ", config.vocab_size - 1);
+    }
+  }
+}
+
+void Model::State::check_heads(const char* call, const RunOptions& options) const {
+  if (options.heads == nullptr || options.heads->off.empty()) return;
+  const auto& off = options.heads->off;
+  if (off.size() != config.layers.size()) {
+    base::refuse(call, "heads.off has ", off.size(), " layers, expected ", config.layers.size());
+  }
+  for (std::size_t layer = 0; layer < off.size(); ++layer) {
+    const std::int64_t heads = config.layers[layer].q_heads;
+    if (static_cast<std::int64_t>(off[layer].size()) != heads) {
+      base::refuse(call, "heads.off[", layer, "] has ", off[layer].size(), " heads, expected ",
+                   heads);
     }
   }
 }

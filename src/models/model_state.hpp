@@ -26,6 +26,7 @@ struct Model::State {
   void logits(Pass& pass, std::int64_t first, std::int64_t count, const Matrix& to) const;
 
   void check_ids(const char* call, std::span<const std::int32_t> ids) const;
+  void check_heads(const char* call, const RunOptions& options) const;
 };
 
 struct Session::State {

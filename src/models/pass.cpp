@@ -81,8 +81,8 @@ AttentionArguments Pass::prepare(const Block& block, std::int64_t index) {
   AttentionArguments arguments;
   arguments.mask = layer.config.mask;
   arguments.modifiers = layer.config.modifiers;
-  const layers::Slab slab = layers::project(layer, input_.as_rows(), layers::Columns::packed,
-                                            positions_.data(), scratch);
+  const layers::Slab slab =
+      layers::project(layer, input_.as_rows(), layers::Columns::packed, positions_.data(), scratch);
   layers::Input input{kCall, input_.as_rows(), false, {}, 1};
   const auto sequences = static_cast<std::int64_t>(tokens_.offsets.size()) - 1;
   const bool ragged = tokens_.caches == nullptr && sequences > 1;
@@ -118,7 +118,8 @@ void Pass::attend(const Block& block, std::int64_t index) {
                                      layer.config.value_dim, ragged);
   if (options_.observer != nullptr) {
     auto* const lse = reinterpret_cast<float*>(memory_.lse.need(heads.rows * q_heads, 4));
-    arguments.lse = ragged ? View(lse, {heads.rows, q_heads}) : View(lse, {std::int64_t{1}, heads.rows, q_heads});
+    arguments.lse = ragged ? View(lse, {heads.rows, q_heads})
+                           : View(lse, {std::int64_t{1}, heads.rows, q_heads});
     options_.observer->attending(index, tokens_.first, arguments);
   }
   layers::attend(layer, kCall, arguments, scratch);

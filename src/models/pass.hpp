@@ -17,9 +17,9 @@ struct PassMemory {
 /// The tokens of one chunk: rows of one sequence that continues a cache, or of several whole ones.
 struct Tokens {
   std::span<const std::int32_t> ids;
-  std::int64_t first = 0;                ///< position of the first, with a cache
+  std::int64_t first = 0;                  ///< position of the first, with a cache
   std::vector<KvCache>* caches = nullptr;  ///< one a layer; none: the rows see each other only
-  std::vector<std::int64_t> offsets;     ///< without caches: where each sequence begins, and the end
+  std::vector<std::int64_t> offsets;  ///< without caches: where each sequence begins, and the end
 };
 
 /// The residual stream of a chunk and the steps that change it. Architectures are sequences of

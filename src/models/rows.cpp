@@ -21,11 +21,13 @@ void normalise_row(const NormKind& kind, const NormWeights& w, const float* x, f
   if (kind.norm == Norm::rms) {
     const double mean = sum_of(x, n, [](double v) { return v * v; }) / count;
     const auto factor = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(kind.eps)));
-    for (std::int64_t i = 0; i < n; ++i) to[i] = x[i] * factor * w.weight[static_cast<std::size_t>(i)];
+    for (std::int64_t i = 0; i < n; ++i)
+      to[i] = x[i] * factor * w.weight[static_cast<std::size_t>(i)];
     return;
   }
   const double mean = sum_of(x, n, [](double v) { return v; }) / count;
-  const double variance = sum_of(x, n, [mean](double v) { return (v - mean) * (v - mean); }) / count;
+  const double variance =
+      sum_of(x, n, [mean](double v) { return (v - mean) * (v - mean); }) / count;
   const auto factor = static_cast<float>(1.0 / std::sqrt(variance + static_cast<double>(kind.eps)));
   const auto middle = static_cast<float>(mean);
   for (std::int64_t i = 0; i < n; ++i) {
