@@ -3,6 +3,7 @@
 
 #include "cli/command.hpp"
 #include "cli/exit_codes.hpp"
+#include "cli/table.hpp"
 #include "polyhead/error.h"
 #include "polyhead/version.h"
 
@@ -72,7 +73,7 @@ int run_program(const std::vector<std::string>& arguments, const Console& consol
   } catch (const std::bad_alloc&) {
     return fail(console, "not enough memory", kFailure);
   } catch (const std::exception& error) {
-    return fail(console, error.what(), kFailure);
+    return fail(console, printable(error.what()), kFailure);
   }
   console.out.flush();
   return console.out.good() ? kSuccess

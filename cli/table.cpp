@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "models/formats/file_error.hpp"
+
 namespace polyhead::cli {
 namespace {
 
@@ -61,11 +63,7 @@ std::size_t display_width(std::string_view text) {
   return width;
 }
 
-std::string printable(std::string_view text) {
-  std::string shown;
-  for (const char c : text) shown += (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) ? '?' : c;
-  return shown;
-}
+std::string printable(std::string_view text) { return formats::escape_controls(text); }
 
 std::string fixed(double value, int decimals) {
   if (std::isnan(value)) return "nan";

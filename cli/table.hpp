@@ -14,7 +14,7 @@ namespace polyhead::cli {
 /// wide East Asian characters and emoji count two.
 std::size_t display_width(std::string_view text);
 
-/// Text with control characters replaced, so that a name from a file cannot steer the terminal.
+/// Text with control characters escaped, so that a name from a file cannot steer the terminal.
 std::string printable(std::string_view text);
 
 /// `value` to `decimals` places; "-inf", "inf" and "nan" as such; no "-0.0000".

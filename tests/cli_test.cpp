@@ -490,7 +490,7 @@ TEST(Table, AlignsWhatIsWide) {
   EXPECT_EQ(cli::fixed(-INFINITY), "-inf");
   EXPECT_EQ(cli::grouped(1234567), "1,234,567");
   EXPECT_EQ(cli::grouped(-123), "-123");
-  EXPECT_EQ(cli::printable("a\x1b[2Jb"), "a?[2Jb");
+  EXPECT_EQ(cli::printable("a\x1b[2Jb"), "a\\x1b[2Jb");
 }
 
 }  // namespace

@@ -85,6 +85,15 @@ TEST(Rope, LlamaThreeFrequencies) {
   EXPECT_EQ(polyhead::rope_attention_factor(config), 1.0);
 }
 
+TEST(Rope, DivisorsApplyOnTopOfAScaling) {
+  // f(i) / 2 (linear), then by the divisor of the pair.
+  RopeConfig config = config_of(RopePairing::half_split, 10000.0);
+  config.scaling = RopeScaling::linear;
+  config.factor = 2;
+  config.frequency_divisors = {1.0f, 8.0f, 1.0f, 0.5f};
+  expect_known(config, 8, {{0, 0.5}, {1, 0.1 / 16}, {2, 0.005}, {3, 0.001}});
+}
+
 TEST(Rope, YarnFrequencies) {
   // ends(n) = d * ln(4096 / (2 * pi * n)) / (2 * ln(base)), lo = floor(ends(32)) = 10,
   // hi = ceil(ends(1)) = 23; r = clamp((i - lo) / (hi - lo)); f / 4 * r + f * (1 - r).
@@ -324,6 +333,18 @@ TEST(Rope, RefusesImpossibleConfigurations) {
       [](RopeConfig& c) {
         c.scaling = RopeScaling::llama3, c.original_length = 8192, c.high_freq_factor = 1;
       });
+}
+
+TEST(Rope, RefusesImpossibleDivisors) {
+  expect_refused(
+      "rope_frequencies: rope.frequency_divisors has 3 elements (expected 32, one a pair)",
+      [](RopeConfig& c) {
+        c.frequency_divisors = {1, 1, 1};
+      });
+  expect_refused("rope_frequencies: rope.frequency_divisors (0) is not positive and finite",
+                 [](RopeConfig& c) {
+                   c.frequency_divisors.assign(32, 1.0f), c.frequency_divisors[31] = 0.0f;
+                 });
 }
 
 TEST(Rope, RefusesMismatchedPositions) {

@@ -88,7 +88,7 @@ TEST(Safetensors, NamesAreListedWhenOneIsMissing) {
     file.tensor("bias");
     FAIL();
   } catch (const FileError& error) {
-    EXPECT_STREQ(error.what(), "x.safetensors: has no tensor 'bias' (it has 'weight?[31m')")
+    EXPECT_STREQ(error.what(), "x.safetensors: has no tensor 'bias' (it has 'weight\\x1b[31m')")
         << "no escape gets through";
   }
 }

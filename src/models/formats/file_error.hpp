@@ -16,8 +16,11 @@ class FileError : public std::runtime_error {
       : std::runtime_error(path + ": " + what) {}
 };
 
-/// A name from a file as messages quote it: between ', cut after 120 bytes, control characters as
-/// \\xNN, so that it cannot steer a terminal.
+/// Text from a file with its control characters (C0, C1 and DEL) as \\xNN, so that it cannot steer
+/// a terminal.
+std::string escape_controls(std::string_view text);
+
+/// A name from a file as messages quote it: between ', escaped, cut after 120 bytes.
 std::string quote(std::string_view name);
 
 }  // namespace polyhead::inline v0::formats
