@@ -21,6 +21,7 @@ DOORS = {
     "rope.h": "position",
     "attention.h": "attention",
     "inspect.h": "inspect",
+    "heads.h": "inspect",
     "kv_cache.h": "cache",
     "layer.h": "layers",
     "explain.h": "inspect",

@@ -126,6 +126,66 @@ struct InspectCall {
   std::int64_t q_bins = 0, kv_bins = 0;
 };
 
+/// Rows of the widest tile of any instruction set.
+inline constexpr int kMostTileRows = 48;
+
+/// What a row's weight may fall on; the order of HeadTarget (include/polyhead/heads.h).
+enum Target : std::uint8_t { induction, duplicate, previous, self, local, delimiter };
+inline constexpr int kTargets = 6;
+inline constexpr std::int64_t kLocalWindow = 8;  // keys before the query that are local
+
+/// Sums over one tile's rows, lane by lane. Key 0 stands apart; all else counts keys from 1 on.
+/// `seen` counts visible keys.
+struct TileSums {
+  float first[kMostTileRows], first_seen[kMostTileRows];
+  float rest[kMostTileRows], rest_seen[kMostTileRows];
+  float information[kMostTileRows];  ///< -sum w log2 w
+  float distance[kMostTileRows];     ///< sum w |q_pos - kv_pos|
+  float target[kTargets][kMostTileRows], target_seen[kTargets][kMostTileRows];
+  float largest[kMostTileRows];  ///< of all keys, key 0 included
+  std::int32_t largest_key[kMostTileRows];
+};
+
+/// The heaviest keys of one row while it is swept: every weight >= the threshold in key order, and
+/// the `least` largest, heaviest first, the lower key first on ties.
+struct RowEntries {
+  float floor = 0.0f;  ///< a weight must exceed it to matter
+  int count = 0, most = 0;
+};
+
+/// Where the sweep over one tile of one head leaves its results. Null: not wanted.
+struct HeadTile {
+  TileSums* sums = nullptr;
+  float* received = nullptr;                ///< [kv_len of the run]: added to, in query order
+  float* maps[4] = {};                      ///< [q_bins][kv_bins]: pooled into
+  RowEntries* entries = nullptr;            ///< [kMostTileRows]
+  std::int32_t* keys = nullptr;             ///< [kMostTileRows][capacity], then the largest
+  float* weights = nullptr;                 ///< likewise
+  float* full = nullptr;                    ///< [rows][call's kv_len], filled with 0
+};
+
+/// Pooling of one map over the whole run.
+struct HeadMap {
+  std::int64_t q_bins = 0, kv_bins = 0;
+  bool maximum = true;
+};
+
+/// A sweep that gathers head statistics over one call, which may be a chunk of the queries.
+struct HeadSweep {
+  InspectCall inspect;           ///< one sequence; only `attend` is used
+  std::int64_t first_query = 0;  ///< of the call's rows within the run
+  std::int64_t q_total = 0, kv_total = 0;
+  /// [kv_total + 1] whole numbers: [j + 1] is the class of key j; equal classes >= 0 are copies.
+  const float* classes = nullptr;
+  const std::uint8_t* delimiters = nullptr;  ///< [kv_total]
+  bool cross = false;                        ///< positions of queries and keys do not compare
+  HeadMap maps[4];
+  int map_count = 0;
+  float threshold = 0.0f;  ///< of entries
+  int least = 0;
+  std::int64_t capacity = 0;  ///< of entries at or above the threshold a row
+};
+
 /// One sequence of a call, resolved: where it lies and how long it is.
 struct Sequence {
   std::int64_t batch = 0;

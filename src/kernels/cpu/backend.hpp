@@ -55,11 +55,21 @@ struct InspectKernel {
                    std::byte* scratch);
 };
 
+/// Head statistics of one element path, a tile of `rows` queries of one head at a time.
+struct HeadKernel {
+  std::int64_t rows;
+  std::int64_t (*scratch_bytes)(const HeadSweep& sweep);
+  /// Queries [first, first + count) of the call's query head.
+  void (*run)(const HeadSweep& sweep, std::int64_t head, std::int64_t first, int count,
+              const HeadTile& to, std::byte* scratch);
+};
+
 struct Backend {
   Isa isa;
   AttendKernel prefill_float32, decode_float32;
   AttendKernel prefill_bfloat16, decode_bfloat16;  ///< null functions where the set has no bf16 dot
   InspectKernel inspect_float32, inspect_bfloat16;
+  HeadKernel heads_float32, heads_bfloat16;
 };
 
 /// The table of an instruction set that resolve_isa() has allowed.

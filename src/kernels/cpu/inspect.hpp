@@ -20,6 +20,8 @@ struct Inspect {
   const std::int64_t head;
   alignas(64) float base[kTile];
   std::int64_t bin[kTile];  // row of the pooled map that a lane's query belongs to
+  float hidden = 0.0f;      // weight of a hidden pair; -0 tells it from one that came out as 0
+  float* information = nullptr;  // where given: -sum w log2 w of each lane, key 0 left out
 
   Inspect(const InspectCall& c, std::int64_t batch, std::int64_t q_head, std::byte* scratch)
       : call(c),
@@ -73,13 +75,13 @@ struct Inspect {
     for (int i = 0; i < sight.segments; ++i) {
       switch (engine.rules.exponent) {
         case Exponent::folded:
-          exponentiate<Exponent::folded>(sight, sight.segment[i]);
+          exponentiate<Exponent::folded>(sight, sight.segment[i], block);
           break;
         case Exponent::fused:
-          exponentiate<Exponent::fused>(sight, sight.segment[i]);
+          exponentiate<Exponent::fused>(sight, sight.segment[i], block);
           break;
         case Exponent::natural:
-          exponentiate<Exponent::natural>(sight, sight.segment[i]);
+          exponentiate<Exponent::natural>(sight, sight.segment[i], block);
           break;
       }
     }
@@ -94,23 +96,42 @@ struct Inspect {
       const bool within = i < sight.segments && key >= sight.segment[i].key_begin;
       for (int v = 0; v < kVectors; ++v) {
         if (within && v >= sight.segment[i].first && v < sight.segment[i].last) continue;
-        Simd::store(engine.memory.scores + key * kTile + v * kLanes, Simd::zero());
+        Simd::store(engine.memory.scores + key * kTile + v * kLanes, Simd::broadcast(hidden));
       }
     }
   }
 
   template <Exponent kForm>
-  void exponentiate(const Sight& sight, const Segment& part) {
-    const Simd::V unit = Simd::broadcast(engine.rules.unit);
+  void exponentiate(const Sight& sight, const Segment& part, std::int64_t block) {
+    if (information != nullptr)
+      exponentiate_part<kForm, true>(sight, part, block);
+    else
+      exponentiate_part<kForm, false>(sight, part, block);
+  }
+
+  template <Exponent kForm, bool kInformation>
+  void exponentiate_part(const Sight& sight, const Segment& part, std::int64_t block) {
+    const Simd::V unit = Simd::broadcast(engine.rules.unit), nothing = Simd::broadcast(hidden);
+    // 2^-300 is 0 in float32, and 0 times a finite exponent is 0.
+    const Simd::V least = Simd::broadcast(-300.0f);
     for (int v = part.first; v < part.last; ++v) {
       const Simd::V from = exponent_base<kForm>(Simd::load(base + v * kLanes), unit);
+      Simd::V spent = kInformation ? Simd::load(information + v * kLanes) : Simd::zero();
       for (int key = part.key_begin; key < part.key_end; ++key) {
         float* at = engine.memory.scores + key * kTile + v * kLanes;
-        Simd::V p = Simd::exp2(exponent_of<kForm>(Simd::load(at), from, unit));
-        if (!part.full)
-          p = Simd::select(Simd::load_mask(sight.masks[key * kVectors + v]), p, Simd::zero());
+        Simd::V t = exponent_of<kForm>(Simd::load(at), from, unit);
+        Simd::V p = Simd::exp2(t);
+        if (!part.full) {
+          const Simd::M seen = Simd::load_mask(sight.masks[key * kVectors + v]);
+          p = Simd::select(seen, p, nothing);
+          if constexpr (kInformation) t = Simd::select(seen, t, Simd::zero());
+        }
         Simd::store(at, p);
+        if constexpr (kInformation) {
+          if (block + key > 0) spent = Simd::fnma(p, Simd::max(least, t), spent);
+        }
       }
+      if constexpr (kInformation) Simd::store(information + v * kLanes, spent);
     }
   }
 
