@@ -50,7 +50,7 @@ const char* head_role_name(HeadRole role);
 
 /// One target's figures. A row is counted where it sees at least one such key and one other.
 struct TargetMass {
-  double mean = 0;  ///< mean over those rows of the weight on the target; NaN without any
+  double mean = 0;         ///< mean over those rows of the weight on the target; NaN without any
   double mean_chance = 0;  ///< what equal weights on all visible keys would give
   std::int64_t rows = 0;
   /// The same outside the first key: sum of the weight on target keys but key 0, over the sum of
@@ -102,8 +102,8 @@ struct HeadStudy {
   /// Queries are tokens of another text (cross attention): distance and all targets but delimiters
   /// are not measurable. Otherwise the query at position i is the token of key i.
   bool cross = false;
-  bool rows = true;             ///< keep HeadRowStatistics: 16 bytes a row and head
-  bool received = true;         ///< keep the mass received by each key: 4 bytes a key and head
+  bool rows = true;               ///< keep HeadRowStatistics: 16 bytes a row and head
+  bool received = true;           ///< keep the mass received by each key: 4 bytes a key and head
   std::vector<HeadMapSpec> maps;  ///< at most kMaxHeadMaps
 };
 
@@ -139,7 +139,8 @@ class HeadRowVisitor {
   virtual void visit(const HeadRowBlock& block) = 0;
 
   /// Whether and how sparse rows are wanted: every weight >= threshold (at least 1e-4), and of each
-  /// row at least its `least` largest (0 .. 64) that are not 0. A threshold above 1 gives the top-k.
+  /// row at least its `least` largest (0 .. 64) that are not 0. A threshold above 1 gives the
+  /// top-k.
   bool sparse = false;
   float threshold = 0.01f;
   int least = 4;
@@ -165,7 +166,8 @@ class HeadStatistics {
 
   /// Takes the next q_len rows. `call` is what attention() was given, with the LSE it wrote; one
   /// sequence (batch 1, not ragged), without dropout; v and out are not needed. Its keys are keys
-  /// 0 .. of the run; its queries follow those of earlier calls. Throws InvalidArgument, and what
+  /// 0 .. of the run; its queries follow those of earlier calls, and their positions are the call's
+  /// (mask.h): a chunk without a mask states them by q_start. Throws InvalidArgument, and what
   /// the visitor throws; the statistics are of no use after the latter.
   void add(const AttentionArguments& call, const Options& options = {},
            HeadRowVisitor* visitor = nullptr);

@@ -123,9 +123,9 @@ static_assert(static_cast<int>(HeadTarget::local) == kernels::local);
 static_assert(kLocalKeys == kernels::kLocalWindow && kHeadTargets == kernels::kTargets);
 
 const char* head_role_name(HeadRole role) {
-  static constexpr const char* kNames[kHeadRoles] = {"resting", "induction", "duplicate",
-                                                     "previous", "self", "local",
-                                                     "delimiter", "broad", "mixed"};
+  static constexpr const char* kNames[kHeadRoles] = {"resting",   "induction", "duplicate",
+                                                     "previous",  "self",      "local",
+                                                     "delimiter", "broad",     "mixed"};
   const auto i = static_cast<std::size_t>(role);
   return i < kHeadRoles ? kNames[i] : "?";
 }

@@ -25,8 +25,9 @@ using kernels::TileSums;
 using kernels::cpu::HeadKernel;
 
 constexpr const char* kCall = "HeadStatistics";
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;  // positions and classes are exact floats
-constexpr float kLeastThreshold = 1e-4f;  // bounds the entries of a row: its weights sum to 1
+constexpr std::int64_t kMostTokens = std::int64_t{1}
+                                     << 24;  // positions and classes are exact floats
+constexpr float kLeastThreshold = 1e-4f;     // bounds the entries of a row: its weights sum to 1
 constexpr int kMostLeast = 64;
 
 void check_study(const HeadStudy& study) {
@@ -149,8 +150,8 @@ HeadSweep HeadStatistics::State::sweep_of(const AttentionArguments& call,
   if (attend.q_heads != study.q_heads)
     base::refuse(kCall, "q_heads (", attend.q_heads, ") are not the study's (", study.q_heads, ")");
   if (attend.q_len > study.q_len - seen)
-    base::refuse(kCall, "q_len (", attend.q_len, ") after ", seen, " rows reaches beyond the study's (",
-                 study.q_len, ")");
+    base::refuse(kCall, "q_len (", attend.q_len, ") after ", seen,
+                 " rows reaches beyond the study's (", study.q_len, ")");
   if (attend.kv_len > study.kv_len)
     base::refuse(kCall, "kv_len (", attend.kv_len, ") is beyond the study's (", study.kv_len, ")");
   if (attend.score.dropout > 0.0f)
@@ -166,7 +167,8 @@ HeadSweep HeadStatistics::State::sweep_of(const AttentionArguments& call,
   }
   if (visitor != nullptr && visitor->sparse) {
     if (!(visitor->threshold >= kLeastThreshold))
-      base::refuse(kCall, "visitor.threshold (", visitor->threshold, ") is under ", kLeastThreshold);
+      base::refuse(kCall, "visitor.threshold (", visitor->threshold, ") is under ",
+                   kLeastThreshold);
     if (visitor->least < 0 || visitor->least > kMostLeast)
       base::refuse(kCall, "visitor.least (", visitor->least, ") is not within 0 .. ", kMostLeast);
     sweep.threshold = visitor->threshold;
@@ -214,8 +216,7 @@ void gather_entries(const HeadSweep& sweep, Bench& bench, int rows) {
   for (int i = 0; i < rows; ++i) {
     const RowEntries& entries = bench.entries[static_cast<std::size_t>(i)];
     const bool enough = entries.count >= sweep.least;
-    const std::int64_t at =
-        i * (sweep.capacity + sweep.least) + (enough ? 0 : sweep.capacity);
+    const std::int64_t at = i * (sweep.capacity + sweep.least) + (enough ? 0 : sweep.capacity);
     bench.order.clear();
     for (std::int64_t j = at; j < at + (enough ? entries.count : entries.most); ++j) {
       bench.order.emplace_back(bench.keys[static_cast<std::size_t>(j)],
@@ -229,8 +230,8 @@ void gather_entries(const HeadSweep& sweep, Bench& bench, int rows) {
       kept += static_cast<double>(weight);
     }
     bench.offsets.push_back(static_cast<std::int64_t>(bench.row_keys.size()));
-    const double total = static_cast<double>(bench.sums.first[i]) +
-                         static_cast<double>(bench.sums.rest[i]);
+    const double total =
+        static_cast<double>(bench.sums.first[i]) + static_cast<double>(bench.sums.rest[i]);
     bench.rest.push_back(static_cast<float>(std::max(0.0, total - kept)));
   }
 }

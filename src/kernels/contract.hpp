@@ -156,12 +156,12 @@ struct RowEntries {
 /// Where the sweep over one tile of one head leaves its results. Null: not wanted.
 struct HeadTile {
   TileSums* sums = nullptr;
-  float* received = nullptr;                ///< [kv_len of the run]: added to, in query order
-  float* maps[4] = {};                      ///< [q_bins][kv_bins]: pooled into
-  RowEntries* entries = nullptr;            ///< [kMostTileRows]
-  std::int32_t* keys = nullptr;             ///< [kMostTileRows][capacity], then the largest
-  float* weights = nullptr;                 ///< likewise
-  float* full = nullptr;                    ///< [rows][call's kv_len], filled with 0
+  float* received = nullptr;      ///< [kv_len of the run]: added to, in query order
+  float* maps[4] = {};            ///< [q_bins][kv_bins]: pooled into
+  RowEntries* entries = nullptr;  ///< [kMostTileRows]
+  std::int32_t* keys = nullptr;   ///< [kMostTileRows][capacity], then the largest
+  float* weights = nullptr;       ///< likewise
+  float* full = nullptr;          ///< [rows][call's kv_len], filled with 0
 };
 
 /// Pooling of one map over the whole run.

@@ -41,9 +41,15 @@ const Backend& backend(Isa isa) {
                                 portable::heads_float32(),
                                 {}};
 #if defined(__x86_64__)
-  static const Backend avx2{
-      Isa::avx2, avx2::prefill_float32(), avx2::decode_float32(), {}, {}, avx2::inspect_float32(),
-      {}, avx2::heads_float32(), {}};
+  static const Backend avx2{Isa::avx2,
+                            avx2::prefill_float32(),
+                            avx2::decode_float32(),
+                            {},
+                            {},
+                            avx2::inspect_float32(),
+                            {},
+                            avx2::heads_float32(),
+                            {}};
   static const Backend avx512{Isa::avx512,
                               avx512::prefill_float32(),
                               avx512::decode_float32(),

@@ -1,6 +1,6 @@
-// Head statistics: one sweep over a tile's weights feeds every measure. Row sums run down the lanes;
-// what belongs to keys or single rows is taken from the same block turned into rows. Included
-// inside an ISA namespace after inspect.hpp.
+// Head statistics: one sweep over a tile's weights feeds every measure. Row sums run down the
+// lanes; what belongs to keys or single rows is taken from the same block turned into rows.
+// Included inside an ISA namespace after inspect.hpp.
 
 template <class Path>
 struct HeadSweeper {
@@ -120,8 +120,8 @@ struct HeadSweeper {
       const Simd::V w = Simd::load(tile + key * kTile + at);
       const Simd::M better = Simd::greater(w, best);
       best = Simd::select(better, w, best);
-      best_key = Simd::select(
-          better, Simd::broadcast_int(static_cast<std::int32_t>(block + key)), best_key);
+      best_key = Simd::select(better, Simd::broadcast_int(static_cast<std::int32_t>(block + key)),
+                              best_key);
     }
     Simd::store(to.sums->largest + at, best);
     Simd::store_int(to.sums->largest_key + at, best_key);
@@ -153,8 +153,7 @@ struct HeadSweeper {
       if constexpr (kClasses) {
         const float* classes = sweep.classes + block + key;
         const Simd::M earlier = Simd::greater(away, zero);
-        const Simd::M copy =
-            Simd::mask_and(earlier, Simd::equal(own, Simd::broadcast(classes[1])));
+        const Simd::M copy = Simd::mask_and(earlier, Simd::equal(own, Simd::broadcast(classes[1])));
         const Simd::M next = Simd::mask_and(earlier, Simd::equal(own, Simd::broadcast(classes[0])));
         copies = Simd::add(copies, Simd::select(copy, w, zero));
         copies_seen = Simd::add(copies_seen, Simd::select(copy, seen, zero));
@@ -244,11 +243,9 @@ struct HeadSweeper {
       for (int at = 0; at < width; at += kLanes) {
         Simd::V sum = Simd::load(column.pool + at);
         if (sweep.maps[m].maximum) {
-          for (int k = key; k < stop; ++k)
-            sum = Simd::max(sum, Simd::load(tile + k * kTile + at));
+          for (int k = key; k < stop; ++k) sum = Simd::max(sum, Simd::load(tile + k * kTile + at));
         } else {
-          for (int k = key; k < stop; ++k)
-            sum = Simd::add(sum, Simd::load(tile + k * kTile + at));
+          for (int k = key; k < stop; ++k) sum = Simd::add(sum, Simd::load(tile + k * kTile + at));
         }
         Simd::store(column.pool + at, sum);
       }
@@ -277,8 +274,7 @@ struct HeadSweeper {
     int key = 0;
     for (; key + kLanes <= keys; key += kLanes) {
       Simd::V sum = Simd::load(sums + key);
-      for (int i = 0; i < rows; ++i)
-        sum = Simd::add(sum, Simd::load(by_row + i * kKeyBlock + key));
+      for (int i = 0; i < rows; ++i) sum = Simd::add(sum, Simd::load(by_row + i * kKeyBlock + key));
       Simd::store(sums + key, sum);
     }
     for (; key < keys; ++key) {
@@ -330,7 +326,6 @@ struct HeadSweeper {
     }
     weight[at] = w;
     keys[at] = key;
-    if (entries.most == sweep.least)
-      entries.floor = std::min(weight[sweep.least - 1], enough);
+    if (entries.most == sweep.least) entries.floor = std::min(weight[sweep.least - 1], enough);
   }
 };

@@ -19,8 +19,8 @@ struct Inspect {
   float* sums;  // [key of the stretch][lane]
   const std::int64_t head;
   alignas(64) float base[kTile];
-  std::int64_t bin[kTile];  // row of the pooled map that a lane's query belongs to
-  float hidden = 0.0f;      // weight of a hidden pair; -0 tells it from one that came out as 0
+  std::int64_t bin[kTile];       // row of the pooled map that a lane's query belongs to
+  float hidden = 0.0f;           // weight of a hidden pair; -0 tells it from one that came out as 0
   float* information = nullptr;  // where given: -sum w log2 w of each lane, key 0 left out
 
   Inspect(const InspectCall& c, std::int64_t batch, std::int64_t q_head, std::byte* scratch)
