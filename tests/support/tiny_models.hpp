@@ -1,0 +1,97 @@
+// Model files small enough to be made in a test: every architecture as GGUF, and safetensors by
+// hand.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "models/config.hpp"
+#include "support/gguf_builder.hpp"
+
+namespace polyhead::test {
+
+/// Two layers, model_dim 8, 4 query heads, 2 KV heads (gpt2, bert: 4) of 4 dims (2), 6 tokens.
+inline models::ModelConfig tiny_config(models::Architecture architecture) {
+  using models::Architecture;
+  models::ModelConfig config;
+  config.architecture = architecture;
+  const bool plain = architecture == Architecture::gpt2 || architecture == Architecture::bert;
+  models::LayerGeometry layer;
+  layer.q_heads = 4;
+  layer.kv_heads = plain ? 4 : 2;
+  layer.head_dim = layer.value_dim = plain ? 2 : 4;
+  config.layers.assign(2, layer);
+  config.model_dim = 8;
+  config.ffn_dim = 12;
+  config.vocab_size = 6;
+  config.context_length = 32;
+  config.token_types = architecture == Architecture::bert ? 2 : 0;
+  config.norm = plain ? models::Norm::layer : models::Norm::rms;
+  config.gated_ffn = !plain;
+  config.qk_norm = architecture == Architecture::gemma3 || architecture == Architecture::qwen3;
+  config.tied_output = true;
+  return config;
+}
+
+/// `change` may alter or drop (shape empty) each tensor.
+inline GgufBuilder tiny_gguf(models::Architecture architecture,
+                             const std::function<void(models::ExpectedTensor&)>& change = nullptr) {
+  using models::Architecture;
+  const models::ModelConfig config = tiny_config(architecture);
+  const std::string a = models::architecture_name(architecture), prefix = a + ".";
+  GgufBuilder file;
+  file.set("general.architecture", a).set("general.name", std::string("tiny"));
+  file.set(prefix + "block_count", 2u).set(prefix + "context_length", 32u);
+  file.set(prefix + "embedding_length", 8u).set(prefix + "feed_forward_length", 12u);
+  file.set(prefix + "attention.head_count", 4u);
+  if (config.norm == models::Norm::rms) {
+    file.set(prefix + "attention.head_count_kv", 2u);
+    file.set(prefix + "attention.key_length", 4u).set(prefix + "attention.value_length", 4u);
+    file.set(prefix + "attention.layer_norm_rms_epsilon", 1e-6f);
+    file.set(prefix + "rope.freq_base", 5e5f);
+  } else {
+    file.set(prefix + "attention.layer_norm_epsilon", 1e-6f);
+  }
+  if (architecture == Architecture::gemma3) file.set(prefix + "attention.sliding_window", 16u);
+  for (models::ExpectedTensor tensor : expected_tensors(config)) {
+    if (!tensor.required) continue;
+    if (change) change(tensor);
+    if (tensor.shape.empty()) continue;
+    std::uint64_t count = 1;
+    std::vector<std::uint64_t> shape;
+    for (const std::int64_t extent : tensor.shape)
+      count *= shape.emplace_back(static_cast<std::uint64_t>(extent));
+    file.tensor(tensor.name, 0, shape, std::string(count * 4, '\0'));
+  }
+  return file;
+}
+
+/// A tensor of a safetensors file; its data are zeros unless given.
+struct StoredTensor {
+  std::string name, dtype = "F32";
+  std::vector<std::int64_t> shape;
+  std::string data;
+};
+
+inline std::string safetensors_file(const std::vector<StoredTensor>& tensors) {
+  std::string header = "{", data;
+  for (const StoredTensor& tensor : tensors) {
+    std::string shape;
+    std::size_t count = 1;
+    for (const std::int64_t extent : tensor.shape) {
+      shape.append(shape.empty() ? "" : ",").append(std::to_string(extent));
+      count *= static_cast<std::size_t>(extent);
+    }
+    const std::size_t begin = data.size();
+    data += tensor.data.empty() ? std::string(count * (tensor.dtype == "F32" ? 4 : 2), '\0')
+                                : tensor.data;
+    header += (header.size() > 1 ? ",\"" : "\"") + tensor.name + "\":{\"dtype\":\"" + tensor.dtype +
+              "\",\"shape\":[" + shape + "],\"data_offsets\":[" + std::to_string(begin) + "," +
+              std::to_string(data.size()) + "]}";
+  }
+  header += "}";
+  return raw<std::uint64_t>(header.size()) + header + data;
+}
+
+}  // namespace polyhead::test
