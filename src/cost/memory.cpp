@@ -1,0 +1,179 @@
+// Bytes that must be held: weights, the KV cache, scratch.
+#include <algorithm>
+#include <utility>
+
+#include "cost/split.hpp"
+#include "cost/terms.hpp"
+#include "cost/weights.hpp"
+
+namespace polyhead::inline v0::cost {
+namespace {
+
+constexpr Unit kUnit = Unit::bytes;
+
+Count row_bytes(Count elements, const StorageType& type) {
+  return ceil_div(elements, type.block_elements) * Count(type.block_bytes);
+}
+
+/// Tokens of each sequence that a layer keeps.
+Count tokens_kept(const Layer& layer, const Workload& workload, const Devices& devices) {
+  std::int64_t tokens = workload.context();
+  if (layer.attends == Attends::all) tokens = 0;
+  if (layer.attends == Attends::source) tokens = workload.prompt;
+  if (layer.window > 0 && workload.bounded_windows) tokens = std::min(tokens, layer.window);
+  tokens = on_one_device(tokens, devices);
+  if (workload.page_tokens == 0) return tokens;
+  return ceil_div(tokens, workload.page_tokens) * Count(workload.page_tokens);
+}
+
+/// Columns that one row of x grows to inside a layer's attention and its feed-forward.
+Count attention_width(const Layer& layer) {
+  const Latent& l = layer.latent;
+  if (l.given()) {
+    return Count(l.q_rank + l.kv_rank + l.rope_dim) +
+           Count(layer.q_heads) * Count(l.nope_dim + l.rope_dim + layer.value_dim);
+  }
+  return Count(layer.q_heads) * Count(layer.head_dim + layer.value_dim) +
+         Count(layer.kv_heads) * Count(layer.head_dim + layer.value_dim);
+}
+
+Count ffn_width(const Layer& layer) {
+  const FeedForward& f = layer.ffn;
+  const Count dim = Count(f.experts > 0 ? f.experts_used : 1) * Count(f.ffn_dim);
+  return (dim + Count(f.shared_dim)) * Count(f.gated ? 2 : 1);
+}
+
+Count rows_under_way(const Workload& workload, const Devices& devices) {
+  const Count prompt = Count(workload.batch) * Count(on_one_device(workload.prompt, devices));
+  const Count at_most = workload.chunk > 0 ? Count(workload.batch) * Count(workload.chunk)
+                                           : Count(workload.scratch_tokens);
+  return std::max(std::min(prompt, at_most), Count(workload.batch));
+}
+
+}  // namespace
+
+Term stored(std::string id, Count weights, const StorageType& type) {
+  if (type.block_elements == 1) {
+    return product(std::move(id), kUnit, {{"parameters", weights}, {"bytes", type.block_bytes}},
+                   type.name);
+  }
+  return product(
+      std::move(id), kUnit,
+      {{"blocks of " + std::to_string(type.block_elements), ceil_div(weights, type.block_elements)},
+       {"bytes", type.block_bytes}},
+      type.name);
+}
+
+StorageType weight_type_of(const ModelDescription& model, const Workload& workload) {
+  return workload.weight_type ? *workload.weight_type : storage_type(model.weight_type);
+}
+
+StorageType expert_type_of(const ModelDescription& model, const Workload& workload) {
+  if (workload.weight_type || model.expert_type.empty()) return weight_type_of(model, workload);
+  return storage_type(model.expert_type);
+}
+
+StorageType plain_type_of(const StorageType& type) {
+  return type.block_elements == 1 ? type : StorageType{"f32", 1, 4};
+}
+
+Term kv_bytes_per_token(const Layer& layer, const StorageType& type) {
+  if (layer.attends == Attends::all)
+    return product("kv_bytes_per_token", kUnit, {constant(0)}, "an encoder keeps no cache");
+  if (layer.latent.given()) {
+    const Count elements = layer.latent.kv_rank + layer.latent.rope_dim;
+    return product("kv_bytes_per_token", kUnit,
+                   {{"bytes of (kv_rank + rope_dim)", row_bytes(elements, type)}}, type.name);
+  }
+  const Count keys = row_bytes(layer.head_dim, type), values = row_bytes(layer.value_dim, type);
+  if (keys == values) {
+    return product("kv_bytes_per_token", kUnit,
+                   {constant(2), {"kv_heads", layer.kv_heads}, {"bytes of head_dim", keys}},
+                   type.name);
+  }
+  return product("kv_bytes_per_token", kUnit,
+                 {{"kv_heads", layer.kv_heads}, {"bytes of head_dim and value_dim", keys + values}},
+                 type.name);
+}
+
+Term kv_cache_bytes(const ModelDescription& model, const Workload& workload,
+                    const Devices& devices) {
+  check(model);
+  check(workload);
+  check(devices, model);
+  std::vector<Term> parts;
+  for (const Layer& layer : of_one_device(model, devices).layers) {
+    if (layer.attends == Attends::all) continue;
+    const Term token = kv_bytes_per_token(layer, workload.kv_type);
+    std::vector<Factor> factors{{"layers", layer.count},
+                                {"batch", workload.batch},
+                                {workload.page_tokens > 0 ? "tokens in pages" : "tokens",
+                                 tokens_kept(layer, workload, devices)}};
+    factors.insert(factors.end(), token.factors.begin(), token.factors.end());
+    parts.push_back(product("kv_cache_of_layers", kUnit, std::move(factors), layer.name));
+  }
+  return sum("kv_cache", kUnit, std::move(parts));
+}
+
+Term weight_bytes(const ModelDescription& whole, const Workload& workload, const Devices& devices) {
+  check(workload);
+  check(devices, whole);
+  const ModelDescription model = of_one_device(whole, devices);
+  const Term all = parameters(model);
+  const StorageType type = weight_type_of(model, workload), plain = plain_type_of(type);
+  std::vector<Term> parts;
+  for (const Term& part : all.parts) {
+    const bool small = part.id == "norms" || part.id == "other";
+    parts.push_back(stored(part.id, part.value,
+                           part.id == "experts" ? expert_type_of(model, workload)
+                           : small              ? plain
+                                                : type));
+  }
+  return sum("weights", kUnit, std::move(parts));
+}
+
+Term scratch_bytes(const ModelDescription& whole, const Workload& workload,
+                   const Devices& devices) {
+  check(whole);
+  check(workload);
+  check(devices, whole);
+  const ModelDescription model = of_one_device(whole, devices);
+  const Factor rows{"rows", rows_under_way(workload, devices)};
+  const Factor bytes{"bytes", workload.activation_type.block_bytes};
+  Count widest = 0, expanded = 0, latents = 0;
+  for (const Layer& layer : model.layers) {
+    widest = std::max({widest, attention_width(layer), ffn_width(layer)});
+    if (!layer.latent.given() || workload.prefill_form == LatentForm::absorbed) continue;
+    latents = std::min(Count(workload.batch) * Count(on_one_device(workload.context(), devices)),
+                       Count(workload.scratch_tokens));
+    expanded =
+        std::max(expanded, Count(layer.q_heads) * Count(layer.latent.nope_dim +
+                                                        layer.latent.rope_dim + layer.value_dim));
+  }
+  std::vector<Term> parts{
+      product("residual", kUnit,
+              {constant(2), rows, {"model_dim", model.layers.front().model_dim}, bytes},
+              "x and what is being added to it"),
+      product("widest_step", kUnit, {rows, {"columns", widest}, bytes},
+              "q, k, v and the heads' outputs, or the feed-forward's hidden rows")};
+  if (expanded > Count(0)) {
+    parts.push_back(product("expanded_keys", kUnit,
+                            {{"latents", latents}, {"columns", expanded}, bytes},
+                            "keys and values of all heads made from so many latents at a time"));
+  }
+  if (model.output_matrix && model.vocab_size > 0) {
+    parts.push_back(
+        product("logits", kUnit,
+                {{"batch", workload.batch}, {"vocab_size", model.vocab_size}, {"bytes", 4}}));
+  }
+  return sum("scratch", kUnit, std::move(parts),
+             "estimate: " + rows.value.grouped() + " rows under way, reused from layer to layer");
+}
+
+Term memory_bytes(const ModelDescription& model, const Workload& workload, const Devices& devices) {
+  return sum("memory", kUnit,
+             {weight_bytes(model, workload, devices), kv_cache_bytes(model, workload, devices),
+              scratch_bytes(model, workload, devices)});
+}
+
+}  // namespace polyhead::inline v0::cost

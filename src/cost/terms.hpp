@@ -1,0 +1,26 @@
+// Building terms: the only place where factors are multiplied and parts are added.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "polyhead/cost.h"
+
+namespace polyhead::inline v0::cost {
+
+/// A term beyond 2^128. The searches take it as "does not fit".
+class TooLarge : public InvalidArgument {
+ public:
+  using InvalidArgument::InvalidArgument;
+};
+
+/// value = product of `factors`. Throws TooLarge naming the term.
+Term product(std::string id, Unit unit, std::vector<Factor> factors, std::string note = "");
+
+/// value = product of `factors` · sum of `parts`. Throws TooLarge naming the term.
+Term sum(std::string id, Unit unit, std::vector<Term> parts, std::string note = "",
+         std::vector<Factor> factors = {});
+
+inline Factor constant(Count value) { return {"", value}; }
+
+}  // namespace polyhead::inline v0::cost
