@@ -22,6 +22,8 @@ using models::ExpectedTensor;
 using models::ModelConfig;
 using models::ModelFile;
 using test::GgufBuilder;
+using test::llama_config;
+using test::llama_tensors;
 using test::raw;
 using test::safetensors_file;
 using test::ScratchDirectory;
@@ -218,30 +220,6 @@ TEST(ModelFile, NormsAreNotQuantised) {
 }
 
 // Hugging Face checkpoints.
-
-std::string llama_config(const std::string& more = "", const std::string& type = "llama") {
-  return "{\"model_type\":\"" + type +
-         "\",\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_layers\":1,"
-         "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":6,"
-         "\"max_position_embeddings\":32" +
-         more + "}";
-}
-
-std::vector<StoredTensor> llama_tensors(std::int64_t q = 8, std::int64_t kv = 4) {
-  const std::string layer = "model.layers.0.";
-  return {{"model.embed_tokens.weight", "BF16", {6, 8}, ""},
-          {"model.norm.weight", "BF16", {8}, ""},
-          {"lm_head.weight", "BF16", {6, 8}, ""},
-          {layer + "input_layernorm.weight", "BF16", {8}, ""},
-          {layer + "self_attn.q_proj.weight", "BF16", {q, 8}, ""},
-          {layer + "self_attn.k_proj.weight", "BF16", {kv, 8}, ""},
-          {layer + "self_attn.v_proj.weight", "BF16", {kv, 8}, ""},
-          {layer + "self_attn.o_proj.weight", "BF16", {8, q}, ""},
-          {layer + "post_attention_layernorm.weight", "BF16", {8}, ""},
-          {layer + "mlp.gate_proj.weight", "BF16", {12, 8}, ""},
-          {layer + "mlp.up_proj.weight", "BF16", {12, 8}, ""},
-          {layer + "mlp.down_proj.weight", "BF16", {8, 12}, ""}};
-}
 
 struct Folder : ScratchDirectory {
   explicit Folder(const std::string& config) { write("config.json", config); }

@@ -2,12 +2,15 @@
 // hand.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/config.hpp"
 #include "support/gguf_builder.hpp"
+#include "support/scratch_directory.hpp"
 
 namespace polyhead::test {
 
@@ -93,5 +96,49 @@ inline std::string safetensors_file(const std::vector<StoredTensor>& tensors) {
   header += "}";
   return raw<std::uint64_t>(header.size()) + header + data;
 }
+
+/// Text of a llama's config.json; `more` begins with a comma.
+inline std::string llama_config(const std::string& more = "", const std::string& type = "llama") {
+  return "{\"model_type\":\"" + type +
+         "\",\"hidden_size\":8,\"intermediate_size\":12,\"num_hidden_layers\":1,"
+         "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":6,"
+         "\"max_position_embeddings\":32" +
+         more + "}";
+}
+
+/// The tensors that belong to it; `q` and `kv`: rows of its projections.
+inline std::vector<StoredTensor> llama_tensors(std::int64_t q = 8, std::int64_t kv = 4) {
+  const std::string layer = "model.layers.0.";
+  return {{"model.embed_tokens.weight", "BF16", {6, 8}, ""},
+          {"model.norm.weight", "BF16", {8}, ""},
+          {"lm_head.weight", "BF16", {6, 8}, ""},
+          {layer + "input_layernorm.weight", "BF16", {8}, ""},
+          {layer + "self_attn.q_proj.weight", "BF16", {q, 8}, ""},
+          {layer + "self_attn.k_proj.weight", "BF16", {kv, 8}, ""},
+          {layer + "self_attn.v_proj.weight", "BF16", {kv, 8}, ""},
+          {layer + "self_attn.o_proj.weight", "BF16", {8, q}, ""},
+          {layer + "post_attention_layernorm.weight", "BF16", {8}, ""},
+          {layer + "mlp.gate_proj.weight", "BF16", {12, 8}, ""},
+          {layer + "mlp.up_proj.weight", "BF16", {12, 8}, ""},
+          {layer + "mlp.down_proj.weight", "BF16", {8, 12}, ""}};
+}
+
+/// A folder with that llama's weights, and any text as its config.json and, after a NUL, as its
+/// index of shards.
+class CheckpointOfText : public ScratchDirectory {
+ public:
+  CheckpointOfText() { write("model.safetensors", safetensors_file(llama_tensors())); }
+
+  /// Writes both; the folder's path.
+  std::string write_text(std::string_view text) const {
+    const std::size_t end = text.find('\0');
+    write("config.json", std::string(text.substr(0, end)));
+    const std::string index = file("model.safetensors.index.json");
+    std::filesystem::remove(index);
+    if (end != std::string_view::npos)
+      write("model.safetensors.index.json", std::string(text.substr(end + 1)));
+    return file("");
+  }
+};
 
 }  // namespace polyhead::test

@@ -1,0 +1,11 @@
+// What the program does when a signal ends it.
+#pragma once
+
+namespace polyhead::cli {
+
+/// Interruption (SIGINT, SIGTERM, SIGHUP): half-written files go, then the signal does what it
+/// would have done. SIGBUS from an input that became shorter while it was read: the same, then a
+/// message that names it and exit status 1; other SIGBUS is left as it is.
+void handle_signals();
+
+}  // namespace polyhead::cli
