@@ -37,6 +37,7 @@ OUTSIDE = [
      ("src/base/", "src/attention/", "src/cache/", "src/layers/", "src/capi/", "cli/", "tests/", "bench/",
       "examples/")),
     (re.compile(r"^nlohmann/"), ("src/models/", "cli/", "tests/", "bench/")),
+    (re.compile(r"^utf8proc\.h$"), ("src/models/",)),
     (re.compile(r"^CLI/"), ("cli/",)),
     (re.compile(r"^(gtest|gmock)/"), ("tests/",)),
     (re.compile(r"^benchmark/"), ("bench/",)),

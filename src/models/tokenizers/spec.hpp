@@ -8,22 +8,35 @@
 namespace polyhead::inline v0::models {
 
 enum class TokenizerKind : std::uint8_t { byte_bpe, sentence_piece, word_piece };
+
+/// `normal` pieces come about by the algorithm alone; `user_defined` ones are found in any text as
+/// they stand; `control` and `unknown` ones only where the caller asks for it; `byte` ones stand for
+/// one byte; `unused` ones never come out.
 enum class TokenKind : std::uint8_t { normal, unknown, control, user_defined, unused, byte };
+
+/// Where sentence_piece puts a space that the text does not have: nowhere; before every run of text
+/// between special tokens; or before the text, unless it begins with a space or a special token.
+enum class SpacePrefix : std::uint8_t { none, every, first };
 
 /// Plain data; Tokenizer checks it and makes its tables. -1: no such token.
 struct TokenizerSpec {
+  std::string source;  ///< the file, for messages
   TokenizerKind kind = TokenizerKind::byte_bpe;
   std::string split;                ///< byte_bpe: gpt2, smollm, llama-bpe or qwen2
-  std::vector<std::string> pieces;  ///< by id, as the file spells them
+  std::vector<std::string> pieces;  ///< by id, as the file spells them ("##ing" of word_piece)
   std::vector<float> scores;        ///< sentence_piece; by id
   std::vector<TokenKind> kinds;     ///< by id; empty: all normal
   std::vector<std::string> merges;  ///< byte_bpe (and sentence_piece without scores): "left right"
   std::int32_t bos = -1, eos = -1, unknown = -1, separator = -1, pad = -1, first = -1;
   std::vector<std::int32_t> end_of_turn;  ///< further ids that end an answer
-  bool add_bos = false, add_eos = false;  ///< eos: after the text (separator for word_piece)
-  bool add_space_prefix = false;          ///< sentence_piece
-  bool lowercase = false;                 ///< word_piece: lower case, accents stripped
-  std::string chat_template;              ///< only looked at, never run
+  bool add_bos = false;  ///< before the text: bos (`first`, BERT's [CLS], for word_piece)
+  bool add_eos = false;  ///< after the text: eos (`separator`, BERT's [SEP], for word_piece)
+  bool compose = false;  ///< byte_bpe: text is brought to Unicode's form NFC first
+  bool whole_words = false;  ///< byte_bpe: a word that is a piece is taken as it is, unmerged
+  SpacePrefix space_prefix = SpacePrefix::none;  ///< sentence_piece
+  bool lowercase = false;                        ///< word_piece
+  bool strip_accents = false;                    ///< word_piece
+  std::string chat_template;                     ///< only looked at, never run
 };
 
 }  // namespace polyhead::inline v0::models

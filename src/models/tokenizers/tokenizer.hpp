@@ -18,26 +18,36 @@ struct EncodeOptions {
   bool parse_special = false;  ///< "<|im_start|>" in the text is that token, not its letters
 };
 
-/// One of byte-level BPE, SentencePiece-style BPE or WordPiece. Any bytes may be encoded: what is
-/// not UTF-8 becomes byte tokens or the unknown token; time is linear in the text but for a
-/// logarithm. Immutable; used by any number of threads.
+/// One of byte-level BPE, SentencePiece-style BPE or WordPiece. Immutable; used by any number of
+/// threads.
+///
+/// Any bytes may be encoded. What has no piece becomes byte tokens (sentence_piece), is left out
+/// (byte_bpe, where the vocabulary lacks the byte), or becomes the unknown token; word_piece drops
+/// what is not UTF-8, as it drops control characters. Time O(n log n) in the text, also for one
+/// without spaces.
 class Tokenizer {
  public:
-  /// Throws FileError where the specification contradicts itself.
-  explicit Tokenizer(const TokenizerSpec& spec);
+  /// Throws FileError, naming spec.source, where the specification contradicts itself.
+  explicit Tokenizer(TokenizerSpec spec);
 
-  std::int64_t size() const;
+  std::int64_t size() const;  ///< tokens; a model's vocab_size may be larger
   const TokenizerSpec& spec() const;
+
+  /// Throws InvalidArgument for texts of 512 MiB or more.
   std::vector<std::int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-  /// The text of ids; control tokens are left out. Throws InvalidArgument for ids out of range.
+  /// The text of ids. Control tokens and the unknown token are left out, and so is the space that
+  /// was put before the text. byte_bpe with all bytes in its vocabulary gives back exactly the bytes
+  /// that were encoded (in form NFC where the spec composes). Throws InvalidArgument for ids out of
+  /// range.
   std::string decode(std::span<const std::int32_t> ids) const;
 
-  /// The bytes one token stands for in running text ("\xC4\xA0the" of byte-level BPE is " the"; a
-  /// byte token is its byte, perhaps a part of a character).
+  /// The bytes one token stands for in running text ("\xC4\xA0the" of byte-level BPE is " the",
+  /// "the" of WordPiece is " the" and "##ing" is "ing"; a byte token is its byte, perhaps a part of
+  /// a character). A control token's are its spelling. Throws InvalidArgument for ids out of range.
   std::string_view bytes(std::int32_t id) const;
 
-  bool is_control(std::int32_t id) const;
+  bool is_control(std::int32_t id) const;   ///< control or unknown
   bool ends_answer(std::int32_t id) const;  ///< eos and end_of_turn
 
  private:

@@ -1,0 +1,41 @@
+// What the three ways to cut text into pieces have in common; one file each.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/tokenizers/spec.hpp"
+#include "models/tokenizers/tables.hpp"
+
+namespace polyhead::inline v0::models {
+
+/// Cuts runs of text that hold no special token. Immutable.
+class Algorithm {
+ public:
+  virtual ~Algorithm() = default;
+
+  /// Appends the ids of `text`. `first`: the run begins the whole text.
+  virtual void encode(std::string_view text, bool first, std::vector<std::int32_t>& ids) const = 0;
+
+  /// What a normal piece stands for in running text.
+  virtual std::string bytes_of(const std::string& piece) const = 0;
+};
+
+/// `spec` and `pieces` outlive what is made of them; ids in the spec have been checked. Throw
+/// FileError where the specification contradicts itself.
+std::unique_ptr<Algorithm> make_byte_bpe(const TokenizerSpec& spec, const PieceTable& pieces);
+std::unique_ptr<Algorithm> make_sentence_piece(const TokenizerSpec& spec, const PieceTable& pieces);
+std::unique_ptr<Algorithm> make_word_piece(const TokenizerSpec& spec, const PieceTable& pieces);
+
+/// The spec's merges by their pieces' ids; the rank is the place in the list.
+MergeTable resolve_merges(const TokenizerSpec& spec, const PieceTable& pieces);
+
+/// The byte that a piece such as "<0x0A>" stands for, or -1.
+int byte_of_piece(std::string_view piece);
+
+TokenKind kind_of(const TokenizerSpec& spec, std::int32_t id);
+
+}  // namespace polyhead::inline v0::models

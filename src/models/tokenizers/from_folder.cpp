@@ -1,0 +1,247 @@
+// A tokenizer as the files of a Hugging Face folder describe it.
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "models/formats/file_error.hpp"
+#include "models/formats/mapped_file.hpp"
+#include "models/tokenizers/algorithm.hpp"
+#include "models/tokenizers/end_of_turn.hpp"
+#include "models/tokenizers/json_file.hpp"
+#include "models/tokenizers/known_forms.hpp"
+#include "models/tokenizers/read_tokenizer.hpp"
+
+namespace polyhead::inline v0::models {
+namespace {
+
+using formats::FileError;
+using nlohmann::json;
+
+[[noreturn]] void refuse(const TokenizerSpec& spec, const std::string& what) {
+  throw FileError(spec.source, "tokenizer: " + what);
+}
+
+std::string whole_text(const std::string& path) {
+  const formats::MappedFile file(path);
+  return {reinterpret_cast<const char*>(file.data()), file.size()};
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  const std::string text = whole_text(path);
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const bool carriage = end > begin && text[end - 1] == '\r';
+    lines.push_back(text.substr(begin, end - begin - (carriage ? 1 : 0)));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+/// The object's member, or null.
+json member(const json& object, const char* name) {
+  return object.is_object() ? object.value(name, json()) : json();
+}
+
+/// A token's spelling: "x" or {"content": "x"}.
+std::string token_text(const json& token) {
+  const json text = token.is_object() ? member(token, "content") : token;
+  return text.is_string() ? text.get<std::string>() : "";
+}
+
+void name_special(TokenizerSpec& spec, const json& config) {
+  const std::array<std::pair<const char*, std::int32_t*>, 6> names{
+      {{"bos_token", &spec.bos},
+       {"eos_token", &spec.eos},
+       {"unk_token", &spec.unknown},
+       {"sep_token", &spec.separator},
+       {"pad_token", &spec.pad},
+       {"cls_token", &spec.first}}};
+  for (const auto& [name, id] : names) {
+    const std::string text = token_text(member(config, name));
+    if (*id < 0 && !text.empty()) *id = find_piece(spec, text);
+  }
+}
+
+/// eos_token_id of a generation_config.json or config.json: a number or a list.
+void add_ends(TokenizerSpec& spec, const json& config) {
+  json ids = member(config, "eos_token_id");
+  if (!ids.is_array()) ids = json::array({ids});
+  for (const json& id : ids) {
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= spec.pieces.size()) continue;
+    if (spec.eos < 0) spec.eos = id.get<std::int32_t>();
+    add_end(spec, id.get<std::int32_t>());
+  }
+}
+
+/// "chat_template" is a text, or a list of named ones of which "default" counts.
+std::string chat_template_of(const json& config) {
+  const json given = member(config, "chat_template");
+  if (given.is_string()) return given.get<std::string>();
+  for (const json& named : given.is_array() ? given : json::array()) {
+    const json text = member(named, "template");
+    if (member(named, "name") == "default" && text.is_string()) return text.get<std::string>();
+  }
+  return "";
+}
+
+void read_merges(TokenizerSpec& spec, const json& merges) {
+  if (!merges.is_array()) refuse(spec, "the merges are not a list");
+  spec.merges.reserve(merges.size());
+  for (const json& merge : merges) {
+    const bool pair = merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+                      merge[1].is_string();
+    if (!pair && !merge.is_string()) refuse(spec, "a merge is neither a text nor a pair of texts");
+    spec.merges.push_back(pair ? merge[0].get<std::string>() + " " + merge[1].get<std::string>()
+                               : merge.get<std::string>());
+  }
+}
+
+void expect_absent(const TokenizerSpec& spec, const json& model, const char* name) {
+  const json value = member(model, name);
+  if (!value.is_null() && value != "" && value != false && value != 0.0)
+    refuse(spec, "model." + std::string(name) + " is " + formats::quote(value.dump()) +
+                     ", which is not supported");
+}
+
+void read_bpe(TokenizerSpec& spec, const json& file, const json& model) {
+  recognise_bpe(spec, member(file, "normalizer"), member(file, "pre_tokenizer"));
+  for (const char* name : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
+    expect_absent(spec, model, name);
+  read_merges(spec, member(model, "merges"));
+  const bool fallback = member(model, "byte_fallback") == true;
+  if (spec.kind == TokenizerKind::byte_bpe) {
+    if (fallback) refuse(spec, "model.byte_fallback does not go with a byte-level pre_tokenizer");
+    spec.whole_words = member(model, "ignore_merges") == true;
+    return;
+  }
+  if (!fallback && member(model, "fuse_unk") != true)
+    refuse(spec, "model.fuse_unk is false, which is not supported without byte_fallback");
+  for (std::size_t i = 0; fallback && i < spec.pieces.size(); ++i) {
+    if (byte_of_piece(spec.pieces[i]) >= 0) spec.kinds[i] = TokenKind::byte;
+  }
+}
+
+void read_word_piece(TokenizerSpec& spec, const json& file, const json& model) {
+  recognise_word_piece(spec, member(file, "normalizer"), member(file, "pre_tokenizer"));
+  if (member(model, "continuing_subword_prefix") != "##" ||
+      member(model, "max_input_chars_per_word") != 100)
+    refuse(spec, "WordPiece with another prefix than ## or another longest word than 100");
+}
+
+void read_tokenizer_json(TokenizerSpec& spec) {
+  const json file = read_json(spec.source);
+  const json& model = member(file, "model");
+  const json added = member(file, "added_tokens");
+  fill_pieces(spec, member(model, "vocab"), added.is_array() ? added : json::array());
+  const json type = member(model, "type");
+  if (type == "WordPiece") {
+    read_word_piece(spec, file, model);
+  } else if (type == "BPE" || (type.is_null() && model.contains("merges"))) {
+    read_bpe(spec, file, model);
+  } else {
+    refuse(spec, "model.type is " + formats::quote(type.dump()) + " (expected BPE or WordPiece)");
+  }
+  const std::string unknown = token_text(member(model, "unk_token"));
+  if (!unknown.empty()) spec.unknown = find_piece(spec, unknown);
+  recognise_template(spec, member(file, "post_processor"));
+}
+
+/// Qwen2's or gpt2's vocab.json and merges.txt.
+void read_vocab_and_merges(TokenizerSpec& spec, const std::string& merges, const json& config) {
+  const json added_by_id = member(config, "added_tokens_decoder");
+  json added = json::array();
+  for (const auto& [id, token] : added_by_id.items()) {
+    json one = token;
+    if (!one.is_object() || id.empty() || id.size() > 9 ||
+        id.find_first_not_of("0123456789") != std::string::npos)
+      refuse(spec, "added_tokens_decoder is not a table of ids and tokens");
+    one["id"] = std::stoul(id);
+    added.push_back(std::move(one));
+  }
+  fill_pieces(spec, read_json(spec.source), added);
+  const json type = member(config, "tokenizer_class");
+  const bool qwen = type == "Qwen2Tokenizer" || type == "Qwen2TokenizerFast";
+  if (!qwen && !type.is_null() && type != "GPT2Tokenizer" && type != "GPT2TokenizerFast") {
+    refuse(spec, "tokenizer_class is " + formats::quote(type.dump()) +
+                     " (expected GPT2Tokenizer or Qwen2Tokenizer where there is no tokenizer.json)");
+  }
+  spec.kind = TokenizerKind::byte_bpe;
+  spec.split = qwen ? "qwen2" : "gpt2";
+  spec.compose = qwen;
+  for (std::string& line : lines_of(merges)) {
+    if (!line.empty() && line.compare(0, 8, "#version") != 0) spec.merges.push_back(std::move(line));
+  }
+  const std::int32_t end = find_piece(spec, "<|endoftext|>");
+  if (end >= 0) spec.kinds[static_cast<std::size_t>(end)] = TokenKind::control;
+  if (!qwen) spec.bos = spec.eos = end;
+}
+
+void read_vocab_txt(TokenizerSpec& spec, const json& config) {
+  spec.kind = TokenizerKind::word_piece;
+  spec.pieces = lines_of(spec.source);
+  spec.kinds.assign(spec.pieces.size(), TokenKind::normal);
+  const json lower = member(config, "do_lower_case"), strip = member(config, "strip_accents");
+  if (member(config, "tokenize_chinese_chars") == false)
+    refuse(spec, "tokenize_chinese_chars is false, which is not supported");
+  spec.lowercase = lower != false;
+  spec.strip_accents = strip.is_boolean() ? strip.get<bool>() : spec.lowercase;
+  for (const char* name : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
+    const std::int32_t id = find_piece(spec, name);
+    if (id >= 0) spec.kinds[static_cast<std::size_t>(id)] = TokenKind::control;
+  }
+  spec.unknown = find_piece(spec, "[UNK]");
+  spec.first = find_piece(spec, "[CLS]");
+  spec.separator = find_piece(spec, "[SEP]");
+  spec.add_bos = spec.first >= 0;
+  spec.add_eos = spec.separator >= 0;
+}
+
+}  // namespace
+
+TokenizerSpec tokenizer_from_folder(const std::string& folder) {
+  const std::filesystem::path path(folder);
+  const auto file = [&](const char* name) { return (path / name).string(); };
+  const auto there = [&](const char* name) { return std::filesystem::is_regular_file(path / name); };
+  const auto json_or_null = [&](const char* name) {
+    return there(name) ? read_json(file(name)) : json();
+  };
+  const json config = json_or_null("tokenizer_config.json");
+  TokenizerSpec spec;
+  if (there("tokenizer.json")) {
+    spec.source = file("tokenizer.json");
+    read_tokenizer_json(spec);
+  } else if (there("vocab.json") && there("merges.txt")) {
+    spec.source = file("vocab.json");
+    read_vocab_and_merges(spec, file("merges.txt"), config);
+  } else if (there("vocab.txt")) {
+    spec.source = file("vocab.txt");
+    read_vocab_txt(spec, config);
+  } else {
+    throw FileError(folder, "holds no tokenizer.json, vocab.json with merges.txt, or vocab.txt");
+  }
+  name_special(spec, config);
+  if (spec.unknown >= 0) {
+    TokenKind& kind = spec.kinds[static_cast<std::size_t>(spec.unknown)];
+    if (kind == TokenKind::control && spec.kind != TokenizerKind::byte_bpe)
+      kind = TokenKind::unknown;
+  }
+  add_ends(spec, json_or_null("generation_config.json"));
+  add_ends(spec, json_or_null("config.json"));
+  add_known_ends(spec);
+  spec.chat_template = there("chat_template.jinja") ? whole_text(file("chat_template.jinja"))
+                                                    : chat_template_of(config);
+  return spec;
+}
+
+TokenizerSpec read_tokenizer(const std::string& path) {
+  const std::filesystem::path given(path);
+  if (std::filesystem::is_directory(given)) return tokenizer_from_folder(path);
+  if (given.extension() == ".gguf") return tokenizer_from_gguf(formats::Gguf(path));
+  const std::filesystem::path folder = given.parent_path();
+  return tokenizer_from_folder(folder.empty() ? "." : folder.string());
+}
+
+}  // namespace polyhead::inline v0::models

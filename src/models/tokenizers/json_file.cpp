@@ -1,0 +1,106 @@
+#include "models/tokenizers/json_file.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "models/formats/file_error.hpp"
+#include "models/formats/mapped_file.hpp"
+#include "models/tokenizers/spec.hpp"
+
+namespace polyhead::inline v0::models {
+namespace {
+
+using formats::FileError;
+using nlohmann::json;
+
+constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // Gemma's tokenizer.json has 33 MB
+constexpr int kMaxDepth = 64;
+
+[[noreturn]] void refuse(const TokenizerSpec& spec, const std::string& what) {
+  throw FileError(spec.source, "tokenizer: " + what);
+}
+
+void place(TokenizerSpec& spec, std::vector<bool>& taken, const std::string& piece,
+           const json& id) {
+  if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= taken.size()) {
+    refuse(spec, "the id of " + formats::quote(piece) + " is " + id.dump() +
+                     " (expected 0 to " + std::to_string(taken.size() - 1) + ", each once)");
+  }
+  const auto at = id.get<std::size_t>();
+  if (taken[at]) {
+    refuse(spec, formats::quote(piece) + " and " + formats::quote(spec.pieces[at]) +
+                     " both have id " + std::to_string(at));
+  }
+  taken[at] = true;
+  spec.pieces[at] = piece;
+}
+
+/// Added tokens that the vocabulary does not hold itself; checks the form of all.
+std::vector<const json*> further(const TokenizerSpec& spec, const json& vocabulary,
+                                 const json& added) {
+  std::vector<const json*> found;
+  for (const json& token : added) {
+    if (!token.is_object() || !token.contains("id") || !token.contains("content") ||
+        !token["content"].is_string())
+      refuse(spec, "an added token has no id or no content");
+    for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+      if (token.value(flag, json(false)) != json(false)) {
+        refuse(spec, "the added token " + formats::quote(token["content"].get<std::string>()) +
+                         " has " + flag + ", which is not supported");
+      }
+    }
+    const auto held = vocabulary.find(token["content"].get<std::string>());
+    if (held == vocabulary.end()) {
+      found.push_back(&token);
+    } else if (*held != token["id"]) {
+      refuse(spec, "the added token " + formats::quote(held.key()) + " has two ids");
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+json read_json(const std::string& path) {
+  const formats::MappedFile file(path);
+  if (file.size() > kMaxBytes) {
+    throw FileError(path, "has " + std::to_string(file.size()) + " bytes (at most " +
+                              std::to_string(kMaxBytes) + ")");
+  }
+  const auto* text = reinterpret_cast<const char*>(file.data());
+  const auto shallow = [&](int depth, json::parse_event_t, json&) {
+    if (depth > kMaxDepth) throw FileError(path, "JSON nested too deeply");
+    return true;
+  };
+  try {
+    return json::parse(text, text + file.size(), shallow);
+  } catch (const json::exception& error) {
+    throw FileError(path, std::string("is not JSON: ") + error.what());
+  }
+}
+
+void fill_pieces(TokenizerSpec& spec, const json& vocabulary, const json& added) {
+  if (!vocabulary.is_object()) refuse(spec, "the vocabulary is not a table of pieces and ids");
+  const std::vector<const json*> more = further(spec, vocabulary, added);
+  const std::size_t count = vocabulary.size() + more.size();
+  spec.pieces.assign(count, {});
+  spec.kinds.assign(count, TokenKind::normal);
+  std::vector<bool> taken(count);
+  for (const auto& [piece, id] : vocabulary.items()) place(spec, taken, piece, id);
+  for (const json* token : more)
+    place(spec, taken, (*token)["content"].get<std::string>(), (*token)["id"]);
+  for (const json& token : added) {
+    const bool special = token.value("special", json(false)) == json(true);
+    spec.kinds[token["id"].get<std::size_t>()] =
+        special ? TokenKind::control : TokenKind::user_defined;
+  }
+}
+
+std::int32_t find_piece(const TokenizerSpec& spec, const std::string& piece) {
+  const auto found = std::find(spec.pieces.begin(), spec.pieces.end(), piece);
+  return found == spec.pieces.end() ? -1 : static_cast<std::int32_t>(found - spec.pieces.begin());
+}
+
+}  // namespace polyhead::inline v0::models
