@@ -11,6 +11,7 @@
 #include "models/formats/file_error.hpp"
 #include "models/formats/gguf.hpp"
 #include "models/read_config.hpp"
+#include "models/tokenizers/read_tokenizer.hpp"
 
 namespace polyhead::inline v0::models {
 
@@ -21,7 +22,6 @@ using formats::shape_text;
 struct ModelFile::State {
   std::string path;
   ModelConfig config;
-  TokenizerSpec tokenizer;
   std::string weight_format;
   std::uint64_t fingerprint = 0;
   std::vector<WeightTensor> tensors;
@@ -146,7 +146,7 @@ ModelFile::ModelFile(const std::string& path) {
 
 const std::string& ModelFile::path() const { return state_->path; }
 const ModelConfig& ModelFile::config() const { return state_->config; }
-const TokenizerSpec& ModelFile::tokenizer() const { return state_->tokenizer; }
+TokenizerSpec ModelFile::tokenizer() const { return read_tokenizer(state_->path); }
 const std::string& ModelFile::weight_format() const { return state_->weight_format; }
 std::uint64_t ModelFile::fingerprint() const { return state_->fingerprint; }
 bool ModelFile::has(std::string_view name) const { return state_->by_name.contains(name); }

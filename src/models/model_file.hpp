@@ -41,7 +41,8 @@ class ModelFile {
 
   const std::string& path() const;
   const ModelConfig& config() const;
-  const TokenizerSpec& tokenizer() const;
+  TokenizerSpec tokenizer()
+      const;  ///< read when asked for; throws FileError when not there or not known
   const std::string& weight_format() const;  ///< "Q4_1", "F32": the type that holds most weights
   std::uint64_t fingerprint() const;         ///< of the header: names, types, shapes
 

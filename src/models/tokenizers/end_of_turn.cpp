@@ -15,8 +15,8 @@ void add_end(TokenizerSpec& spec, std::int32_t id) {
 }
 
 void add_known_ends(TokenizerSpec& spec) {
-  constexpr std::array<std::string_view, 7> kEnds{"<|im_end|>",    "<end_of_turn>", "<|eot_id|>",
-                                                  "<|eom_id|>",    "<|endoftext|>", "<eos>",
+  constexpr std::array<std::string_view, 7> kEnds{"<|im_end|>",     "<end_of_turn>", "<|eot_id|>",
+                                                  "<|eom_id|>",     "<|endoftext|>", "<eos>",
                                                   "<|end_of_text|>"};
   for (std::size_t i = 0; i < spec.kinds.size(); ++i) {
     const auto id = static_cast<std::int32_t>(i);

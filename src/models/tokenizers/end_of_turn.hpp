@@ -5,7 +5,8 @@
 
 namespace polyhead::inline v0::models {
 
-/// Adds the control tokens that chat formats end a turn with (<|im_end|>, <end_of_turn>, <|eot_id|>,
+/// Adds the control tokens that chat formats end a turn with (<|im_end|>, <end_of_turn>,
+/// <|eot_id|>,
 /// ...) to spec.end_of_turn.
 void add_known_ends(TokenizerSpec& spec);
 

@@ -1,23 +1,31 @@
 // A tokenizer as the files of a Hugging Face folder describe it.
 #include <array>
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "models/formats/file_error.hpp"
+#include "models/formats/json_text.hpp"
 #include "models/formats/mapped_file.hpp"
 #include "models/tokenizers/algorithm.hpp"
 #include "models/tokenizers/end_of_turn.hpp"
-#include "models/tokenizers/json_file.hpp"
 #include "models/tokenizers/known_forms.hpp"
 #include "models/tokenizers/read_tokenizer.hpp"
+#include "models/tokenizers/vocabulary.hpp"
 
 namespace polyhead::inline v0::models {
 namespace {
 
 using formats::FileError;
 using nlohmann::json;
+
+json read_json(const std::string& path) {
+  constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // Gemma's tokenizer.json has 33 MB
+  constexpr int kMaxDepth = 64;
+  return formats::read_json(path, kMaxBytes, kMaxDepth);
+}
 
 [[noreturn]] void refuse(const TokenizerSpec& spec, const std::string& what) {
   throw FileError(spec.source, "tokenizer: " + what);
@@ -52,13 +60,12 @@ std::string token_text(const json& token) {
 }
 
 void name_special(TokenizerSpec& spec, const json& config) {
-  const std::array<std::pair<const char*, std::int32_t*>, 6> names{
-      {{"bos_token", &spec.bos},
-       {"eos_token", &spec.eos},
-       {"unk_token", &spec.unknown},
-       {"sep_token", &spec.separator},
-       {"pad_token", &spec.pad},
-       {"cls_token", &spec.first}}};
+  const std::array<std::pair<const char*, std::int32_t*>, 6> names{{{"bos_token", &spec.bos},
+                                                                    {"eos_token", &spec.eos},
+                                                                    {"unk_token", &spec.unknown},
+                                                                    {"sep_token", &spec.separator},
+                                                                    {"pad_token", &spec.pad},
+                                                                    {"cls_token", &spec.first}}};
   for (const auto& [name, id] : names) {
     const std::string text = token_text(member(config, name));
     if (*id < 0 && !text.empty()) *id = find_piece(spec, text);
@@ -91,8 +98,8 @@ void read_merges(TokenizerSpec& spec, const json& merges) {
   if (!merges.is_array()) refuse(spec, "the merges are not a list");
   spec.merges.reserve(merges.size());
   for (const json& merge : merges) {
-    const bool pair = merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
-                      merge[1].is_string();
+    const bool pair =
+        merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string();
     if (!pair && !merge.is_string()) refuse(spec, "a merge is neither a text nor a pair of texts");
     spec.merges.push_back(pair ? merge[0].get<std::string>() + " " + merge[1].get<std::string>()
                                : merge.get<std::string>());
@@ -165,14 +172,16 @@ void read_vocab_and_merges(TokenizerSpec& spec, const std::string& merges, const
   const json type = member(config, "tokenizer_class");
   const bool qwen = type == "Qwen2Tokenizer" || type == "Qwen2TokenizerFast";
   if (!qwen && !type.is_null() && type != "GPT2Tokenizer" && type != "GPT2TokenizerFast") {
-    refuse(spec, "tokenizer_class is " + formats::quote(type.dump()) +
-                     " (expected GPT2Tokenizer or Qwen2Tokenizer where there is no tokenizer.json)");
+    refuse(spec,
+           "tokenizer_class is " + formats::quote(type.dump()) +
+               " (expected GPT2Tokenizer or Qwen2Tokenizer where there is no tokenizer.json)");
   }
   spec.kind = TokenizerKind::byte_bpe;
   spec.split = qwen ? "qwen2" : "gpt2";
   spec.compose = qwen;
   for (std::string& line : lines_of(merges)) {
-    if (!line.empty() && line.compare(0, 8, "#version") != 0) spec.merges.push_back(std::move(line));
+    if (!line.empty() && line.compare(0, 8, "#version") != 0)
+      spec.merges.push_back(std::move(line));
   }
   const std::int32_t end = find_piece(spec, "<|endoftext|>");
   if (end >= 0) spec.kinds[static_cast<std::size_t>(end)] = TokenKind::control;
@@ -204,7 +213,9 @@ void read_vocab_txt(TokenizerSpec& spec, const json& config) {
 TokenizerSpec tokenizer_from_folder(const std::string& folder) {
   const std::filesystem::path path(folder);
   const auto file = [&](const char* name) { return (path / name).string(); };
-  const auto there = [&](const char* name) { return std::filesystem::is_regular_file(path / name); };
+  const auto there = [&](const char* name) {
+    return std::filesystem::is_regular_file(path / name);
+  };
   const auto json_or_null = [&](const char* name) {
     return there(name) ? read_json(file(name)) : json();
   };
@@ -239,9 +250,12 @@ TokenizerSpec tokenizer_from_folder(const std::string& folder) {
 TokenizerSpec read_tokenizer(const std::string& path) {
   const std::filesystem::path given(path);
   if (std::filesystem::is_directory(given)) return tokenizer_from_folder(path);
-  if (given.extension() == ".gguf") return tokenizer_from_gguf(formats::Gguf(path));
-  const std::filesystem::path folder = given.parent_path();
-  return tokenizer_from_folder(folder.empty() ? "." : folder.string());
+  for (const char* beside : {".safetensors", ".json", ".txt"}) {
+    if (given.extension() != beside) continue;
+    const std::filesystem::path folder = given.parent_path();
+    return tokenizer_from_folder(folder.empty() ? "." : folder.string());
+  }
+  return tokenizer_from_gguf(formats::Gguf(path));
 }
 
 }  // namespace polyhead::inline v0::models

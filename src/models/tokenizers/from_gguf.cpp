@@ -1,5 +1,5 @@
-// A tokenizer as GGUF metadata describes it. Source: ggml's gguf.md, and the conversion scripts that
-// write these keys.
+// A tokenizer as GGUF metadata describes it. Source: ggml's gguf.md, and the conversion scripts
+// that write these keys.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -63,17 +63,17 @@ std::vector<std::string> strings_at(const Gguf& file, const char* key) {
 
 std::vector<TokenKind> kinds_of(const Gguf& file) {
   // 0 undefined, 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
-  constexpr std::array<TokenKind, 7> kKinds{TokenKind::normal,  TokenKind::normal,
-                                            TokenKind::unknown, TokenKind::control,
-                                            TokenKind::user_defined, TokenKind::unused,
-                                            TokenKind::byte};
+  constexpr std::array<TokenKind, 7> kKinds{
+      TokenKind::normal,       TokenKind::normal, TokenKind::unknown, TokenKind::control,
+      TokenKind::user_defined, TokenKind::unused, TokenKind::byte};
   std::vector<TokenKind> kinds;
   const auto types = file.integers("tokenizer.ggml.token_type");
   if (!types) return kinds;
   kinds.reserve(types->size());
   for (const std::int64_t type : *types) {
     if (type < 0 || type >= static_cast<std::int64_t>(kKinds.size()))
-      refuse(file, "tokenizer.ggml.token_type holds " + std::to_string(type) + " (expected 0 to 6)");
+      refuse(file,
+             "tokenizer.ggml.token_type holds " + std::to_string(type) + " (expected 0 to 6)");
     kinds.push_back(kKinds[static_cast<std::size_t>(type)]);
   }
   return kinds;
@@ -155,8 +155,8 @@ TokenizerSpec tokenizer_from_gguf(const Gguf& file) {
   } else if (model == "bert") {
     fill_word_piece(file, spec);
   } else {
-    refuse(file, "tokenizer.ggml.model is " + formats::quote(model) +
-                     " (expected gpt2, llama or bert)");
+    refuse(file,
+           "tokenizer.ggml.model is " + formats::quote(model) + " (expected gpt2, llama or bert)");
   }
   add_end(spec, id_at(file, spec, "eot_token_id"));
   add_known_ends(spec);

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "models/formats/file_error.hpp"
-#include "models/tokenizers/json_file.hpp"
+#include "models/tokenizers/vocabulary.hpp"
 
 namespace polyhead::inline v0::models {
 namespace {
@@ -38,10 +38,8 @@ json split_by(const char* pattern) {
 }
 
 json metaspace(const char* prepend) {
-  return {{"type", "Metaspace"},
-          {"replacement", "▁"},
-          {"prepend_scheme", prepend},
-          {"split", false}};
+  return {
+      {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", prepend}, {"split", false}};
 }
 
 /// The steps one after another, without settings that have no bearing on ids and with the defaults
@@ -149,8 +147,7 @@ void recognise_bpe(TokenizerSpec& spec, const json& normalizer, const json& pre_
   }
 }
 
-void recognise_word_piece(TokenizerSpec& spec, const json& normalizer,
-                          const json& pre_tokenizer) {
+void recognise_word_piece(TokenizerSpec& spec, const json& normalizer, const json& pre_tokenizer) {
   const json cut = steps_of(pre_tokenizer, "pretokenizers");
   const json prepared = steps_of(normalizer, "normalizers");
   const bool bert = cut == json::array({{{"type", "BertPreTokenizer"}}}) && prepared.size() == 1 &&

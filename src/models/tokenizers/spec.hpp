@@ -10,8 +10,8 @@ namespace polyhead::inline v0::models {
 enum class TokenizerKind : std::uint8_t { byte_bpe, sentence_piece, word_piece };
 
 /// `normal` pieces come about by the algorithm alone; `user_defined` ones are found in any text as
-/// they stand; `control` and `unknown` ones only where the caller asks for it; `byte` ones stand for
-/// one byte; `unused` ones never come out.
+/// they stand; `control` and `unknown` ones only where the caller asks for it; `byte` ones stand
+/// for one byte; `unused` ones never come out.
 enum class TokenKind : std::uint8_t { normal, unknown, control, user_defined, unused, byte };
 
 /// Where sentence_piece puts a space that the text does not have: nowhere; before every run of text
@@ -29,9 +29,9 @@ struct TokenizerSpec {
   std::vector<std::string> merges;  ///< byte_bpe (and sentence_piece without scores): "left right"
   std::int32_t bos = -1, eos = -1, unknown = -1, separator = -1, pad = -1, first = -1;
   std::vector<std::int32_t> end_of_turn;  ///< further ids that end an answer
-  bool add_bos = false;  ///< before the text: bos (`first`, BERT's [CLS], for word_piece)
-  bool add_eos = false;  ///< after the text: eos (`separator`, BERT's [SEP], for word_piece)
-  bool compose = false;  ///< byte_bpe: text is brought to Unicode's form NFC first
+  bool add_bos = false;      ///< before the text: bos (`first`, BERT's [CLS], for word_piece)
+  bool add_eos = false;      ///< after the text: eos (`separator`, BERT's [SEP], for word_piece)
+  bool compose = false;      ///< byte_bpe: text is brought to Unicode's form NFC first
   bool whole_words = false;  ///< byte_bpe: a word that is a piece is taken as it is, unmerged
   SpacePrefix space_prefix = SpacePrefix::none;  ///< sentence_piece
   bool lowercase = false;                        ///< word_piece

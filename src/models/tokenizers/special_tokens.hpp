@@ -24,8 +24,8 @@ class SpecialTokens {
   /// After the last `add`.
   void sort();
 
-  /// The longest at the front of `text`. A text goes through in time of its length times the longest
-  /// spelling at worst; most places cost one look at one byte.
+  /// The longest at the front of `text`. A text goes through in time of its length times the
+  /// longest spelling at worst; most places cost one look at one byte.
   Found longest_at(std::string_view text) const;
 
  private:

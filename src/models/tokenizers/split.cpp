@@ -39,8 +39,8 @@ class Scan {
     for (std::size_t at = 0; at < text.size();) {
       const Character c = first_character(text.substr(at));
       const bool plain = c.code >= 0 && c.code < 128;
-      characters_.push_back({c.code, plain ? ascii[static_cast<std::size_t>(c.code)]
-                                           : classify(c.code)});
+      characters_.push_back(
+          {c.code, plain ? ascii[static_cast<std::size_t>(c.code)] : classify(c.code)});
       begins_.push_back(static_cast<std::uint32_t>(at));
       at += c.length;
     }
@@ -115,8 +115,7 @@ std::size_t end_of_llama(const Scan& scan, std::size_t i, std::size_t max_digits
   if (const std::size_t length = contraction(scan, i, true)) return i + length;
   if (scan.is(i, Class::letter)) return scan.run(i, Class::letter);
   if (scan.is(i, Class::number)) return scan.run(i, Class::number, i + max_digits);
-  if (!scan.is_line_end(i) && scan.is(i + 1, Class::letter))
-    return scan.run(i + 1, Class::letter);
+  if (!scan.is_line_end(i) && scan.is(i + 1, Class::letter)) return scan.run(i + 1, Class::letter);
   const std::size_t body = i + (scan.code(i) == ' ' ? 1 : 0);
   if (scan.is(body, Class::other)) {
     std::size_t end = scan.run(body, Class::other);
@@ -151,9 +150,15 @@ std::vector<std::string_view> split_words(Split split, std::string_view text) {
     }
     switch (split) {
       case Split::gpt2:
-      case Split::smollm: end = end_of_gpt2(scan, i, limit); break;
-      case Split::llama_bpe: end = end_of_llama(scan, i, 3); break;
-      case Split::qwen2: end = end_of_llama(scan, i, 1); break;
+      case Split::smollm:
+        end = end_of_gpt2(scan, i, limit);
+        break;
+      case Split::llama_bpe:
+        end = end_of_llama(scan, i, 3);
+        break;
+      case Split::qwen2:
+        end = end_of_llama(scan, i, 1);
+        break;
     }
     words.push_back(scan.view(i, end));
   }

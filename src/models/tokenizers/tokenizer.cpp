@@ -66,9 +66,12 @@ PieceTable table_of(const TokenizerSpec& spec) {
 
 std::unique_ptr<Algorithm> algorithm_of(const TokenizerSpec& spec, const PieceTable& pieces) {
   switch (spec.kind) {
-    case TokenizerKind::byte_bpe: return make_byte_bpe(spec, pieces);
-    case TokenizerKind::sentence_piece: return make_sentence_piece(spec, pieces);
-    case TokenizerKind::word_piece: break;
+    case TokenizerKind::byte_bpe:
+      return make_byte_bpe(spec, pieces);
+    case TokenizerKind::sentence_piece:
+      return make_sentence_piece(spec, pieces);
+    case TokenizerKind::word_piece:
+      break;
   }
   return make_word_piece(spec, pieces);
 }
@@ -112,8 +115,10 @@ struct Tokenizer::State {
         return spec.kind == TokenizerKind::sentence_piece ? algorithm->bytes_of(piece) : piece;
       case TokenKind::control:
       case TokenKind::unknown:
-      case TokenKind::unused: return piece;
-      case TokenKind::normal: break;
+      case TokenKind::unused:
+        return piece;
+      case TokenKind::normal:
+        break;
     }
     return algorithm->bytes_of(piece);
   }
@@ -134,8 +139,7 @@ struct Tokenizer::State {
   std::int32_t before = -1, after = -1;
 };
 
-Tokenizer::Tokenizer(TokenizerSpec spec)
-    : state_(std::make_shared<const State>(std::move(spec))) {}
+Tokenizer::Tokenizer(TokenizerSpec spec) : state_(std::make_shared<const State>(std::move(spec))) {}
 
 std::int64_t Tokenizer::size() const { return static_cast<std::int64_t>(state_->bytes.size()); }
 
@@ -191,7 +195,8 @@ bool Tokenizer::is_control(std::int32_t id) const {
 
 bool Tokenizer::ends_answer(std::int32_t id) const {
   const std::vector<std::int32_t>& ends = state_->spec.end_of_turn;
-  return id >= 0 && (id == state_->spec.eos || std::find(ends.begin(), ends.end(), id) != ends.end());
+  return id >= 0 &&
+         (id == state_->spec.eos || std::find(ends.begin(), ends.end(), id) != ends.end());
 }
 
 }  // namespace polyhead::inline v0::models

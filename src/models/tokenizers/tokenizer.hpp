@@ -37,9 +37,9 @@ class Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   /// The text of ids. Control tokens and the unknown token are left out, and so is the space that
-  /// was put before the text. byte_bpe with all bytes in its vocabulary gives back exactly the bytes
-  /// that were encoded (in form NFC where the spec composes). Throws InvalidArgument for ids out of
-  /// range.
+  /// was put before the text. byte_bpe with all bytes in its vocabulary gives back exactly the
+  /// bytes that were encoded (in form NFC where the spec composes). Throws InvalidArgument for ids
+  /// out of range.
   std::string decode(std::span<const std::int32_t> ids) const;
 
   /// The bytes one token stands for in running text ("\xC4\xA0the" of byte-level BPE is " the",

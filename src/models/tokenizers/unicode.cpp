@@ -21,20 +21,19 @@ void order_marks(std::vector<std::int32_t>& codes) {
   for (std::size_t i = 0; i < codes.size();) {
     std::size_t end = i;
     while (end < codes.size() && combining_class(codes[end]) != 0) ++end;
-    std::stable_sort(codes.begin() + static_cast<std::ptrdiff_t>(i),
-                     codes.begin() + static_cast<std::ptrdiff_t>(end),
-                     [](std::int32_t a, std::int32_t b) {
-                       return combining_class(a) < combining_class(b);
-                     });
+    std::stable_sort(
+        codes.begin() + static_cast<std::ptrdiff_t>(i),
+        codes.begin() + static_cast<std::ptrdiff_t>(end),
+        [](std::int32_t a, std::int32_t b) { return combining_class(a) < combining_class(b); });
     i = end + 1;
   }
 }
 
 void append_composed(std::string& text, const std::vector<std::int32_t>& codes) {
   std::vector<std::int32_t> buffer = decompose(codes);
-  const auto length = utf8proc_normalize_utf32(
-      buffer.data(), static_cast<utf8proc_ssize_t>(buffer.size()),
-      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const auto length =
+      utf8proc_normalize_utf32(buffer.data(), static_cast<utf8proc_ssize_t>(buffer.size()),
+                               static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
   for (utf8proc_ssize_t i = 0; i < length; ++i)
     append_utf8(text, buffer[static_cast<std::size_t>(i)]);
 }
@@ -72,9 +71,8 @@ bool is_nonspacing_mark(std::int32_t code) {
   return within(code, UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_MN);
 }
 
-bool is_other(std::int32_t code) {
-  return within(code, UTF8PROC_CATEGORY_CC, UTF8PROC_CATEGORY_CO) ||
-         within(code, UTF8PROC_CATEGORY_CN, UTF8PROC_CATEGORY_CN);
+bool is_control(std::int32_t code) {
+  return within(code, UTF8PROC_CATEGORY_CC, UTF8PROC_CATEGORY_CO);
 }
 
 bool is_space(std::int32_t code) {

@@ -22,12 +22,12 @@ Character first_character(std::string_view text);
 void append_utf8(std::string& text, std::int32_t code);
 
 /// Classes by Unicode's general category; false for code -1.
-bool is_letter(std::int32_t code);       ///< L: \p{L}
-bool is_number(std::int32_t code);       ///< N: \p{N}
-bool is_punctuation(std::int32_t code);  ///< P
+bool is_letter(std::int32_t code);           ///< L: \p{L}
+bool is_number(std::int32_t code);           ///< N: \p{N}
+bool is_punctuation(std::int32_t code);      ///< P
 bool is_nonspacing_mark(std::int32_t code);  ///< Mn
-bool is_other(std::int32_t code);        ///< C: control, format, private use, unassigned
-bool is_space(std::int32_t code);        ///< the property White_Space: \s
+bool is_control(std::int32_t code);          ///< Cc, Cf, Co, Cs: C without what is unassigned
+bool is_space(std::int32_t code);            ///< the property White_Space: \s
 
 /// The canonical decomposition (NFD) of `codes`. Linear but for the sorting of combining marks.
 std::vector<std::int32_t> decompose(const std::vector<std::int32_t>& codes);

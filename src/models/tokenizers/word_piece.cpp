@@ -38,7 +38,7 @@ std::vector<std::int32_t> clean(std::string_view text) {
     at += c.length;
     if (c.code == '\t' || c.code == '\n' || c.code == '\r') {
       codes.push_back(' ');
-    } else if (c.code <= 0 || c.code == 0xfffd || is_other(c.code)) {
+    } else if (c.code <= 0 || c.code == 0xfffd || is_control(c.code)) {
       continue;
     } else if (is_space(c.code)) {
       codes.push_back(' ');

@@ -1,4 +1,4 @@
-#include "models/tokenizers/json_file.hpp"
+#include "models/tokenizers/vocabulary.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "models/formats/file_error.hpp"
-#include "models/formats/mapped_file.hpp"
 #include "models/tokenizers/spec.hpp"
 
 namespace polyhead::inline v0::models {
@@ -15,9 +14,6 @@ namespace {
 using formats::FileError;
 using nlohmann::json;
 
-constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // Gemma's tokenizer.json has 33 MB
-constexpr int kMaxDepth = 64;
-
 [[noreturn]] void refuse(const TokenizerSpec& spec, const std::string& what) {
   throw FileError(spec.source, "tokenizer: " + what);
 }
@@ -25,8 +21,8 @@ constexpr int kMaxDepth = 64;
 void place(TokenizerSpec& spec, std::vector<bool>& taken, const std::string& piece,
            const json& id) {
   if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= taken.size()) {
-    refuse(spec, "the id of " + formats::quote(piece) + " is " + id.dump() +
-                     " (expected 0 to " + std::to_string(taken.size() - 1) + ", each once)");
+    refuse(spec, "the id of " + formats::quote(piece) + " is " + id.dump() + " (expected 0 to " +
+                     std::to_string(taken.size() - 1) + ", each once)");
   }
   const auto at = id.get<std::size_t>();
   if (taken[at]) {
@@ -62,24 +58,6 @@ std::vector<const json*> further(const TokenizerSpec& spec, const json& vocabula
 }
 
 }  // namespace
-
-json read_json(const std::string& path) {
-  const formats::MappedFile file(path);
-  if (file.size() > kMaxBytes) {
-    throw FileError(path, "has " + std::to_string(file.size()) + " bytes (at most " +
-                              std::to_string(kMaxBytes) + ")");
-  }
-  const auto* text = reinterpret_cast<const char*>(file.data());
-  const auto shallow = [&](int depth, json::parse_event_t, json&) {
-    if (depth > kMaxDepth) throw FileError(path, "JSON nested too deeply");
-    return true;
-  };
-  try {
-    return json::parse(text, text + file.size(), shallow);
-  } catch (const json::exception& error) {
-    throw FileError(path, std::string("is not JSON: ") + error.what());
-  }
-}
 
 void fill_pieces(TokenizerSpec& spec, const json& vocabulary, const json& added) {
   if (!vocabulary.is_object()) refuse(spec, "the vocabulary is not a table of pieces and ids");
