@@ -10,6 +10,7 @@
 #include "cli/json_text.hpp"
 #include "cli/table.hpp"
 #include "models/formats/array.hpp"
+#include "models/formats/file_error.hpp"
 #include "models/model_file.hpp"
 #include "models/model_path.hpp"
 
@@ -125,12 +126,27 @@ std::int64_t kv_elements(const ModelConfig& config) {
   return elements;
 }
 
-std::string tokenizer_text(const models::TokenizerSpec& spec) {
+/// In words; why not, where a model's file has no tokenizer or one that is not known.
+std::string tokenizer_text(const ModelFile& file) try {
+  const models::TokenizerSpec spec = file.tokenizer();
   constexpr const char* kinds[] = {"byte-level BPE", "SentencePiece BPE", "WordPiece"};
   std::string text = kinds[static_cast<std::size_t>(spec.kind)];
   if (!spec.split.empty()) text += " (" + printable(spec.split) + ")";
   text += ", " + grouped(static_cast<long long>(spec.pieces.size())) + " tokens";
   return text + (spec.chat_template.empty() ? "" : ", with a chat template");
+} catch (const formats::FileError& error) {
+  return printable(error.what());
+}
+
+ordered_json tokenizer_json(const ModelFile& file) try {
+  const models::TokenizerSpec spec = file.tokenizer();
+  constexpr const char* kinds[] = {"byte_bpe", "sentence_piece", "word_piece"};
+  return {{"kind", kinds[static_cast<std::size_t>(spec.kind)]},
+          {"split", spec.split},
+          {"tokens", spec.pieces.size()},
+          {"chat_template", !spec.chat_template.empty()}};
+} catch (const formats::FileError& error) {
+  return {{"refused", error.what()}};
 }
 
 const char* pooling_name(models::Pooling pooling) {
@@ -181,7 +197,7 @@ void Info::print(const Console& console, const ModelFile& file) {
   facts.row({"context", grouped(config.context_length) + " tokens"});
   facts.row({"sizes", "model_dim " + grouped(config.model_dim) + ", ffn_dim " +
                           grouped(config.ffn_dim) + ", vocabulary " + grouped(config.vocab_size)});
-  facts.row({"tokenizer", tokenizer_text(file.tokenizer())});
+  facts.row({"tokenizer", tokenizer_text(file)});
   facts.row({"weights", file.weight_format() +
                             (config.tied_output ? ", the output is the token embedding" : "")});
   if (kv > 0) {
@@ -249,8 +265,6 @@ ordered_json rope_json(const RopeConfig& rope) {
 
 ordered_json Info::json_of(const ModelFile& file) {
   const ModelConfig& config = file.config();
-  const models::TokenizerSpec& spec = file.tokenizer();
-  constexpr const char* kinds[] = {"byte_bpe", "sentence_piece", "word_piece"};
   const std::int64_t kv = kv_elements(config);
   ordered_json json{{"name", config.name},
                     {"path", file.path()},
@@ -265,10 +279,7 @@ ordered_json Info::json_of(const ModelFile& file) {
                     {"pooling", pooling_name(config.pooling)},
                     {"weights", file.weight_format()},
                     {"kv_bytes_per_token", {{"float32", kv * 4}, {"bfloat16", kv * 2}}}};
-  json["tokenizer"] = {{"kind", kinds[static_cast<std::size_t>(spec.kind)]},
-                       {"split", spec.split},
-                       {"tokens", spec.pieces.size()},
-                       {"chat_template", !spec.chat_template.empty()}};
+  json["tokenizer"] = tokenizer_json(file);
   std::int64_t parameters = 0;
   json["parts"] = ordered_json::array();
   for (const Part& part : parts_of(file)) {

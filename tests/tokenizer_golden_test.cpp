@@ -54,7 +54,7 @@ TEST_P(GoldenTokenizer, DecodesToTheText) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTokenizer, testing::Values("smollm2", "minilm", "gemma3"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& one) { return std::string(one.param); });
 
 }  // namespace
 }  // namespace polyhead

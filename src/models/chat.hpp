@@ -1,0 +1,50 @@
+// Conversations as the text a chat model was trained on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/tokenizers/spec.hpp"
+
+namespace polyhead::inline v0::models {
+
+/// The built-in formats. A template that comes with a model is looked at and never run.
+enum class ChatTemplate : std::uint8_t { chatml, gemma, llama2, llama3 };
+
+/// A format, and what a model's template says when a conversation has no system message.
+struct ChatFormat {
+  ChatTemplate format = ChatTemplate::chatml;
+  std::string default_system;  ///< chatml (SmolLM2, Qwen2); empty: no system message then
+};
+
+struct ChatMessage {
+  std::string role;  ///< system, user or assistant
+  std::string content;
+};
+
+std::optional<ChatTemplate> chat_template_named(std::string_view name);
+const char* chat_template_name(ChatTemplate format);
+
+/// Which format the text of a template writes, told by the marks it must hold ("<|im_start|>",
+/// "<start_of_turn>", "<|start_header_id|>", "[INST]" with "<<SYS>>"); none for others.
+std::optional<ChatFormat> recognise_chat(std::string_view template_text);
+
+/// The format named on a command line or, where `name` is empty, the one of the model's own
+/// template. Throws InvalidArgument with the list of names.
+ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name);
+
+/// The conversation, and the opening of the assistant's next turn. To be encoded with add_special
+/// (which puts bos before it, so the text has none in front) and parse_special: marks inside
+/// contents count as well, as they do elsewhere.
+///
+/// Equal to what `transformers` makes of the models' own templates: gemma and llama2 put the system
+/// message into the first user turn and want user and assistant to take turns; all but chatml strip
+/// white space around contents. Throws InvalidArgument for an unknown role, a system message that
+/// is not the first (gemma, llama2), or turns out of turn.
+std::string render_chat(const ChatFormat& chat, std::span<const ChatMessage> messages);
+
+}  // namespace polyhead::inline v0::models
