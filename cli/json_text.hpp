@@ -10,4 +10,7 @@ namespace polyhead::cli {
 /// bytes replaced.
 std::string json_text(const nlohmann::ordered_json& value);
 
+/// A number given by its decimal digits, however many: json_text() writes them as they are.
+nlohmann::ordered_json whole_number(const std::string& digits);
+
 }  // namespace polyhead::cli

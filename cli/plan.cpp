@@ -1,0 +1,363 @@
+// polyhead plan: what attention costs, before anyone runs it.
+#include "cli/plan.hpp"
+
+#include <algorithm>
+
+#include "cli/command.hpp"
+#include "cli/plan_input.hpp"
+#include "cli/table.hpp"
+#include "models/formats/output_file.hpp"
+#include "polyhead/error.h"
+
+namespace polyhead::cli {
+namespace {
+
+constexpr std::size_t kMostCases = 2000;  // more than that no one reads
+// What kernels of these kinds usually reach on accelerators (docs/cost.md says whence).
+constexpr cost::Utilisation kLow{0.45, 0.35, 0.6}, kHigh{0.75, 0.65, 0.85};
+// And this library's own on the processor that is measured (docs/cost.md).
+constexpr cost::Utilisation kHereLow{0.70, 0.50, 0.65}, kHereHigh{0.90, 0.75, 0.95};
+
+constexpr const char* kExample =
+    "MODEL is a preset (polyhead plan --list), a GGUF file, a .safetensors file or folder, or a\n"
+    "config.json. Without one, give --layers, --q-heads, --head-dim and so on. k is 1,000, Ki is "
+    "1,024.\n\n"
+    "Examples:\n"
+    "  polyhead plan llama-3-70b --context 4096,32k,100k --machine b200\n"
+    "  polyhead plan llama-3-70b --context 100k --kv-heads 64,8,1 --kv-type f16,int8,int4 --html "
+    "plan.html\n"
+    "  polyhead plan deepseek-v3 --compare llama-3-405b --context 128Ki --devices 8 --machine h200\n"
+    "  polyhead plan --layers 32 --q-heads 32 --kv-heads 8 --head-dim 128 --ffn 14336 --vocab 128256";
+
+/// A model given by options.
+struct Shape {
+  std::string layers, model_dim, q_heads, head_dim, value_dim, window, ffn, vocab;
+  std::string q_rank, kv_rank, nope_dim, rope_dim, experts, experts_used;
+  bool untied = false, plain_ffn = false;
+
+  bool given() const {
+    return !(layers.empty() && model_dim.empty() && q_heads.empty() && head_dim.empty() &&
+             value_dim.empty() && window.empty() && ffn.empty() && vocab.empty() &&
+             kv_rank.empty() && experts.empty());
+  }
+};
+
+std::int64_t or_else(const char* option, const std::string& text, std::int64_t otherwise) {
+  return text.empty() ? otherwise : parse_count(option, text);
+}
+
+class PlanCommand : public Command {
+ public:
+  const char* name() const override { return "plan"; }
+  const char* summary() const override {
+    return "What attention costs: FLOPs, parameters, bytes, time, what fits";
+  }
+  void add_options(CLI::App& app) override;
+  void run(const Console& console) override;
+
+ private:
+  void add_shape(CLI::App& app);
+  cost::ModelDescription shaped() const;
+  void choose_models(PlanRequest& request) const;
+  void choose_workload(PlanRequest& request) const;
+  void choose_machine(const Console& console, PlanRequest& request) const;
+  PlanRequest request(const Console& console) const;
+  static void list(const Console& console);
+
+  std::string model_, compare_, context_, batch_ = "1", kv_heads_, kv_type_ = "f16", weight_type_;
+  std::string machine_, memory_, bandwidth_, flops_, compute_, devices_ = "1", split_ = "tensor";
+  std::string generate_ = "0", chunk_ = "0", page_ = "0", html_, count_ = "full", form_;
+  Shape shape_;
+  int threads_ = 0;
+  bool json_ = false, csv_ = false, explain_ = false, here_ = false, list_ = false,
+       training_ = false;
+};
+
+void PlanCommand::add_shape(CLI::App& app) {
+  const auto size = [&](const char* option, std::string& to, const char* what) {
+    app.add_option(option, to, what)->type_name("N")->group("A model of your own");
+  };
+  size("--layers", shape_.layers, "Layers");
+  size("--model-dim", shape_.model_dim, "Columns of x (default: q_heads * head_dim)");
+  size("--q-heads", shape_.q_heads, "Query heads");
+  size("--head-dim", shape_.head_dim, "Elements of one head of q and k");
+  size("--value-dim", shape_.value_dim, "Elements of one head of v (default: head_dim)");
+  size("--window", shape_.window, "Keys a query sees, itself included (default: all)");
+  size("--ffn", shape_.ffn, "Columns of the feed-forward (default: none)");
+  size("--vocab", shape_.vocab, "Vocabulary (default: none)");
+  size("--experts", shape_.experts, "Experts; --ffn is then of one");
+  size("--experts-used", shape_.experts_used, "Experts a token takes");
+  size("--q-rank", shape_.q_rank, "MLA: columns of the query latent (default: none)");
+  size("--kv-rank", shape_.kv_rank, "MLA: columns of the cached latent");
+  size("--nope-dim", shape_.nope_dim, "MLA: of each head, without position");
+  size("--rope-dim", shape_.rope_dim, "MLA: of each head, with position");
+  app.add_flag("--untied", shape_.untied, "The output matrix is one of its own")
+      ->group("A model of your own");
+  app.add_flag("--plain-ffn", shape_.plain_ffn, "The feed-forward has two matrices, not three")
+      ->group("A model of your own");
+}
+
+void PlanCommand::add_options(CLI::App& app) {
+  app.add_option("model", model_, "Preset or file")->type_name("MODEL");
+  app.add_option("--context", context_,
+                 "Tokens of a sequence, a list (default: 4096, 32k and what the model\nwas made for)")
+      ->type_name("N,...");
+  app.add_option("--batch", batch_, "Sequences, a list (default 1)")->type_name("N,...");
+  app.add_option("--kv-heads", kv_heads_, "Variants of the model by KV heads, a list")
+      ->type_name("N,...");
+  app.add_option("--kv-type", kv_type_,
+                 "f32, f16, bf16, fp8, int8, int4, mxfp4: a list (default f16)")
+      ->type_name("NAME,...");
+  app.add_option("--compare", compare_, "More models, a list")->type_name("MODEL,...");
+  app.add_option("--machine", machine_, "a100, h100, h200, b200, mi300x, desktop-cpu")
+      ->type_name("NAME");
+  app.add_flag("--here", here_, "This machine, measured for some seconds");
+  app.add_option("--threads", threads_, "Threads of --here (default: all)")->type_name("N")->check(
+      CLI::Range(1, 4096).description(""));
+  app.add_option("--memory", memory_, "Memory of the machine, instead of what it has")
+      ->type_name("80GB");
+  app.add_option("--bandwidth", bandwidth_, "Its memory bandwidth, bytes a second")
+      ->type_name("3.35TB");
+  app.add_option("--flops", flops_, "Its peak, FLOPs a second")->type_name("989T");
+  app.add_option("--compute", compute_, "Arithmetic of the peak: f32, f16 or fp8 (default f16;\n"
+                                        "--here f32)")
+      ->type_name("NAME");
+  app.add_option("--devices", devices_, "Devices (default 1)")->type_name("N");
+  app.add_option("--split", split_, "Over devices: tensor (heads) or ring (tokens)")
+      ->type_name("NAME");
+  app.add_option("--weight-type", weight_type_,
+                 "Weights as f32, f16, bf16, fp8, int8, int4, q4_k, ... (default: as\npublished)")
+      ->type_name("NAME");
+  app.add_option("--generate", generate_, "So many of the context's tokens are generated")
+      ->type_name("N");
+  app.add_option("--chunk", chunk_, "Tokens of a prefill call (default: all at once)")
+      ->type_name("N");
+  app.add_option("--page", page_, "Tokens of a cache page (default: no pages)")->type_name("N");
+  app.add_option("--count", count_, "Scores: full, or the visible triangle")->type_name("NAME");
+  app.add_option("--latent-form", form_,
+                 "MLA: expanded or absorbed (default: expanded in prefill, absorbed\nin decoding)")
+      ->type_name("NAME");
+  add_shape(app);
+  app.add_flag("--training", training_, "Training FLOPs as well");
+  app.add_flag("--explain", explain_, "Every formula with its numbers");
+  app.add_flag("--json", json_, "Print JSON");
+  app.add_flag("--csv", csv_, "Print CSV, a row a term");
+  app.add_option("--html", html_, "Write one page with plots and sliders")->type_name("FILE");
+  app.add_flag("--list", list_, "Print the presets and nothing else");
+  app.footer(kExample);
+}
+
+cost::ModelDescription PlanCommand::shaped() const {
+  if (shape_.layers.empty() || shape_.q_heads.empty())
+    throw UsageError("a MODEL is needed, or --layers and --q-heads (polyhead plan --list)");
+  cost::Layer layer;
+  layer.count = parse_count("--layers", shape_.layers);
+  layer.q_heads = parse_count("--q-heads", shape_.q_heads);
+  layer.latent = {or_else("--q-rank", shape_.q_rank, 0), or_else("--kv-rank", shape_.kv_rank, 0),
+                  or_else("--nope-dim", shape_.nope_dim, 0),
+                  or_else("--rope-dim", shape_.rope_dim, 0)};
+  const std::int64_t latent_dim = layer.latent.nope_dim + layer.latent.rope_dim;
+  if (shape_.head_dim.empty() && shape_.model_dim.empty() && !layer.latent.given())
+    throw UsageError("--head-dim or --model-dim is needed");
+  const std::int64_t model_dim = or_else("--model-dim", shape_.model_dim, 0);
+  const bool divides = layer.q_heads > 0 && model_dim % layer.q_heads == 0;
+  if (shape_.head_dim.empty() && !layer.latent.given() && !divides) {
+    throw UsageError("--model-dim (" + std::to_string(model_dim) + ") is not a multiple of --q-heads (" +
+                     std::to_string(layer.q_heads) + "); give --head-dim");
+  }
+  layer.head_dim = layer.latent.given() ? latent_dim
+                                        : or_else("--head-dim", shape_.head_dim,
+                                                  layer.q_heads > 0 ? model_dim / layer.q_heads : 0);
+  layer.value_dim = or_else("--value-dim", shape_.value_dim,
+                            layer.latent.given() ? layer.latent.nope_dim : layer.head_dim);
+  layer.model_dim = model_dim > 0 ? model_dim : layer.q_heads * std::min(layer.head_dim, cost::kUnlimited / std::max<std::int64_t>(layer.q_heads, 1));
+  layer.kv_heads = layer.q_heads;
+  layer.window = or_else("--window", shape_.window, 0);
+  layer.ffn.ffn_dim = or_else("--ffn", shape_.ffn, 0);
+  layer.ffn.gated = !shape_.plain_ffn;
+  layer.ffn.experts = or_else("--experts", shape_.experts, 0);
+  layer.ffn.experts_used = or_else("--experts-used", shape_.experts_used, 0);
+  layer.norm_parameters = 2 * layer.model_dim;
+  cost::ModelDescription model;
+  model.id = "own";
+  model.name = "a model of your own";
+  model.source = "options";
+  model.layers = {layer};
+  model.vocab_size = or_else("--vocab", shape_.vocab, 0);
+  model.tied_output = !shape_.untied;
+  model.other_parameters = layer.model_dim;
+  return model;
+}
+
+void PlanCommand::choose_models(PlanRequest& request) const {
+  std::vector<cost::ModelDescription> models;
+  if (!model_.empty() && shape_.given())
+    throw UsageError("MODEL and the options of a model of your own exclude each other");
+  models.push_back(model_.empty() ? shaped() : find_model(model_));
+  if (!compare_.empty()) {
+    for (const std::string& name : split_list(compare_)) models.push_back(find_model(name));
+  }
+  for (const cost::ModelDescription& model : models) {
+    cost::check(model);
+    const bool latent = model.layers.front().latent.given();
+    if (kv_heads_.empty() || latent) {
+      request.models.push_back(model);
+      request.heads.push_back(heads_text(model));
+      continue;
+    }
+    for (const std::int64_t heads : parse_counts("--kv-heads", kv_heads_)) {
+      request.models.push_back(cost::with_kv_heads(model, heads));
+      request.heads.push_back(std::to_string(heads));
+    }
+  }
+}
+
+void PlanCommand::choose_workload(PlanRequest& request) const {
+  cost::Workload& work = request.workload;
+  const std::int64_t made_for = request.models.front().context_length;
+  if (context_.empty()) {
+    for (const std::int64_t tokens : {std::int64_t{4096}, std::int64_t{32000}}) {
+      if (made_for == 0 || tokens < made_for) request.contexts.push_back(tokens);
+    }
+    if (made_for > 0) request.contexts.push_back(made_for);
+  } else {
+    request.contexts = parse_counts("--context", context_);
+  }
+  request.batches = parse_counts("--batch", batch_);
+  for (const std::string& type : split_list(kv_type_))
+    request.kv_types.push_back(cost::storage_type(type));
+  if (!weight_type_.empty()) work.weight_type = cost::storage_type(weight_type_);
+  work.generated = parse_count("--generate", generate_);
+  work.chunk = parse_count("--chunk", chunk_);
+  work.page_tokens = parse_count("--page", page_);
+  for (const std::int64_t context : request.contexts) {
+    if (context < 1) throw UsageError("--context (0) is not at least 1");
+    if (work.generated >= context) {
+      throw UsageError("--generate (" + std::to_string(work.generated) +
+                       ") leaves no prompt of --context " + std::to_string(context));
+    }
+  }
+  if (count_ != "full" && count_ != "triangle")
+    throw UsageError("--count: '" + count_ + "' is neither full nor triangle");
+  work.counting = count_ == "full" ? cost::Counting::full : cost::Counting::triangle;
+  if (!form_.empty()) {
+    if (form_ != "expanded" && form_ != "absorbed")
+      throw UsageError("--latent-form: '" + form_ + "' is neither expanded nor absorbed");
+    work.prefill_form = work.decode_form =
+        form_ == "expanded" ? cost::LatentForm::expanded : cost::LatentForm::absorbed;
+  }
+  const std::size_t cases = request.contexts.size() * request.batches.size() *
+                            request.kv_types.size() * request.models.size();
+  if (cases > kMostCases) {
+    throw UsageError(std::to_string(cases) + " combinations; expected at most " +
+                     std::to_string(kMostCases));
+  }
+}
+
+void PlanCommand::choose_machine(const Console& console, PlanRequest& request) const {
+  if (here_ && !machine_.empty()) throw UsageError("--here and --machine exclude each other");
+  if (here_) {
+    Progress progress(console);
+    progress.show("measuring this machine ...");
+    request.machine = measure_here(threads_);
+    request.here = true;
+  } else if (!machine_.empty()) {
+    request.machine = cost::machine_preset(machine_);
+  } else if (!memory_.empty() || !bandwidth_.empty() || !flops_.empty()) {
+    if (memory_.empty() || bandwidth_.empty() || flops_.empty())
+      throw UsageError("--memory, --bandwidth and --flops make a machine together");
+    request.machine = cost::Machine{};
+    request.machine->id = "own";
+    request.machine->name = "a machine of your own";
+    request.machine->source = "options";
+  }
+  const std::string compute = compute_.empty() ? (here_ ? "f32" : "f16") : compute_;
+  if (compute != "f32" && compute != "f16" && compute != "fp8")
+    throw UsageError("--compute: '" + compute + "' is not f32, f16 or fp8");
+  request.compute = compute == "f32"   ? cost::Compute::f32
+                    : compute == "f16" ? cost::Compute::f16
+                                       : cost::Compute::fp8;
+  if (compute == "f32") request.workload.activation_type = cost::storage_type("f32");
+  request.low = here_ ? kHereLow : kLow;
+  request.high = here_ ? kHereHigh : kHigh;
+  if (split_ != "tensor" && split_ != "ring")
+    throw UsageError("--split: '" + split_ + "' is neither tensor nor ring");
+  request.devices.count = parse_count("--devices", devices_);
+  if (request.devices.count > 1)
+    request.devices.split = split_ == "tensor" ? cost::Split::tensor : cost::Split::ring;
+  for (const cost::ModelDescription& model : request.models) cost::check(request.devices, model);
+  if (!request.machine) return;
+  cost::Machine& machine = *request.machine;
+  if (!memory_.empty())
+    machine.memory_bytes = static_cast<std::int64_t>(
+        std::min(parse_amount("--memory", memory_), 9e18));
+  if (!bandwidth_.empty()) machine.memory_bandwidth = parse_amount("--bandwidth", bandwidth_);
+  if (!flops_.empty()) {
+    const double peak = parse_amount("--flops", flops_);
+    (compute == "f32"   ? machine.f32_flops
+     : compute == "f16" ? machine.f16_flops
+                        : machine.fp8_flops) = peak;
+  }
+  cost::check(machine);
+  cost::peak_flops(machine, request.compute);
+}
+
+PlanRequest PlanCommand::request(const Console& console) const {
+  PlanRequest request;
+  request.training = training_;
+  choose_models(request);
+  choose_workload(request);
+  choose_machine(console, request);
+  return request;
+}
+
+void PlanCommand::list(const Console& console) {
+  using Align = Table::Align;
+  Table models({Align::left, Align::right, Align::right, Align::left});
+  models.header({"model", "parameters", "KV a token, f16", "also"});
+  for (const cost::ModelDescription& model : cost::model_presets()) {
+    cost::Workload one;
+    one.prompt = 1;
+    std::string also;
+    for (const std::string& alias : model.aliases) also += (also.empty() ? "" : ", ") + alias;
+    models.row({model.id, parameters_text(cost::parameters(model).value),
+                cost::kv_cache_bytes(model, one).value.grouped() + " B", also});
+  }
+  models.print(console);
+  Table machines({Align::left, Align::right, Align::right, Align::right, Align::left});
+  machines.header({"machine", "memory", "bandwidth", "f16 dense", ""});
+  for (const cost::Machine& machine : cost::machine_presets()) {
+    machines.row({machine.id, gigabytes(cost::Count(machine.memory_bytes)),
+                  fixed(machine.memory_bandwidth / 1e9, machine.memory_bandwidth < 1e11 ? 1 : 0) + " GB/s",
+                  fixed(machine.f16_flops / 1e12, machine.f16_flops < 1e13 ? 1 : 0) + " TFLOP/s",
+                  machine.source});
+  }
+  console.out << '\n';
+  machines.print(console);
+}
+
+void PlanCommand::run(const Console& console) {
+  if (list_) return list(console);
+  if (json_ && csv_) throw UsageError("--json and --csv exclude each other");
+  const PlanResult plan = work_out(request(console));
+  if (!html_.empty()) {
+    formats::OutputFile file(html_);
+    const std::string page = plan_page(plan);
+    file.write(page.data(), page.size());
+    file.commit();
+    console.err << "polyhead: wrote " << printable(html_) << '\n';
+  }
+  if (json_) {
+    console.out << plan_json(plan);
+  } else if (csv_) {
+    console.out << plan_csv(plan);
+  } else if (html_.empty() || explain_) {
+    print_plan(console, plan, explain_);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_plan() { return std::make_unique<PlanCommand>(); }
+
+}  // namespace polyhead::cli

@@ -1,0 +1,79 @@
+// What `polyhead plan` works out once and prints in several ways.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/console.hpp"
+#include "polyhead/cost.h"
+
+namespace polyhead::cli {
+
+struct PlanRequest {
+  std::vector<cost::ModelDescription> models;  ///< variants, in the order asked for
+  std::vector<std::string> heads;              ///< of each variant: "8", "MLA"
+  std::vector<std::int64_t> contexts, batches;
+  std::vector<cost::StorageType> kv_types;
+  cost::Workload workload;  ///< everything but prompt, batch and KV type
+  std::optional<cost::Machine> machine;
+  cost::Devices devices;
+  cost::Compute compute = cost::Compute::f16;
+  cost::Utilisation low, high;  ///< what kernels of a kind usually reach, from and to
+  bool here = false;            ///< the machine is this one, measured
+  bool training = false;
+};
+
+/// A phase's time at the peaks of the machine, and from fast to slow as it is likely.
+struct Likely {
+  cost::PhaseTime peak, fast, slow;
+};
+
+/// One model variant under one workload, every figure as a term.
+struct PlanCase {
+  const cost::ModelDescription* model = nullptr;
+  std::string heads;
+  cost::Workload work;
+  cost::Term weights, kv_cache, scratch, memory;
+  cost::Count kv_waste;  ///< of whole pages
+  cost::Term prefill, prefill_triangle, decode, generation, scores;
+  std::optional<cost::Term> training, sent_prefill, sent_decode;
+  std::optional<Likely> prefill_time, decode_time, generation_time, training_time;
+  bool fits = false, kv_alone_fits = false;  ///< meaningful with a machine
+  std::int64_t largest_context = 0, largest_batch = 0;
+};
+
+struct PlanResult {
+  PlanRequest request;
+  std::vector<PlanCase> cases;
+};
+
+PlanResult work_out(PlanRequest request);
+
+/// Verdicts, then tables, then terms; with `explain` every formula with its numbers.
+void print_plan(const Console& console, const PlanResult& plan, bool explain);
+
+/// One object; bytes and FLOPs as plain integers of any size.
+std::string plan_json(const PlanResult& plan);
+
+/// A row a term: context, batch, model, kv_heads, kv_type, term, unit, value.
+std::string plan_csv(const PlanResult& plan);
+
+/// One self-contained page that recomputes everything as its sliders move.
+std::string plan_page(const PlanResult& plan);
+
+/// What one device of this machine does, measured by the ceilings of `polyhead bench`.
+cost::Machine measure_here(int threads);
+
+/// "262 GB", "30.5 PFLOP", "13.6 s", "1.2 M": four figures at most.
+std::string gigabytes(const cost::Count& bytes);
+std::string gibibytes(const cost::Count& bytes);
+std::string flops_text(const cost::Count& flops);
+std::string seconds_text(double seconds);
+std::string parameters_text(const cost::Count& count);
+std::string tokens_text(std::int64_t tokens);  ///< "no limit" for kUnlimited
+
+/// "does not fit: 262 GB of KV against 192 GB", "fits: ...". Without a machine what is needed.
+std::string verdict_of(const PlanCase& c, const PlanRequest& request);
+
+}  // namespace polyhead::cli

@@ -1,0 +1,37 @@
+// What `polyhead plan` is told: lengths, sizes, models.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "polyhead/cost.h"
+
+namespace polyhead::cli {
+
+/// "4096", "4,096", "32k" (32,000), "32Ki" (32,768), "1.5M": a whole number. Throws UsageError that
+/// names the option.
+std::int64_t parse_count(const std::string& option, const std::string& text);
+
+/// "80GB", "80GiB", "989T": a positive number of bytes or FLOPs; k, M, G, T, P and their Ki forms,
+/// with or without a B behind. Throws UsageError.
+double parse_amount(const std::string& option, const std::string& text);
+
+/// A comma-separated list of counts.
+std::vector<std::int64_t> parse_counts(const std::string& option, const std::string& text);
+
+std::vector<std::string> split_list(const std::string& text);
+
+/// A preset, or a GGUF file, a .safetensors file or folder, or a config.json. A name with a slash,
+/// a known ending or a file behind it is a path. Throws InvalidArgument or FileError.
+cost::ModelDescription find_model(const std::string& name);
+
+/// From a Hugging Face config.json by model_type: llama, mistral, mixtral, qwen2, qwen3, qwen3_moe,
+/// gemma3, gemma3_text, gpt2, bert, deepseek_v2, deepseek_v3, gpt_oss. Throws FileError naming the
+/// key.
+cost::ModelDescription model_of_config(const std::string& path, const std::string& text);
+
+/// "70.6 B", "8 KV heads", ...
+std::string heads_text(const cost::ModelDescription& model);
+
+}  // namespace polyhead::cli

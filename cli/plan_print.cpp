@@ -1,0 +1,431 @@
+// The plan as tables: the verdict first, then what it is made of.
+#include <algorithm>
+#include <cmath>
+
+#include "cli/plan.hpp"
+#include "cli/table.hpp"
+
+namespace polyhead::cli {
+namespace {
+
+using cost::Count;
+using cost::Layer;
+using cost::ModelDescription;
+using cost::Phase;
+using cost::Term;
+using Align = Table::Align;
+
+constexpr int kBarCells = 20;  // of a share: 5 % a cell
+
+void heading(const Console& console, const std::string& text) {
+  console.out << '\n' << console.styled(Style::heading, text) << '\n';
+}
+
+std::string percent(double share) { return fixed(share * 100, share < 0.0995 ? 1 : 0) + " %"; }
+
+/// "██████▌             ": eighths of a cell.
+std::string bar(double share) {
+  static constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const int eighths = static_cast<int>(std::lround(std::clamp(share, 0.0, 1.0) * 8 * kBarCells));
+  std::string text;
+  for (int i = 0; i < eighths / 8; ++i) text += "█";
+  text += kEighths[eighths % 8];
+  const int used = (eighths + 7) / 8;
+  return text + std::string(static_cast<std::size_t>(kBarCells - used), ' ');
+}
+
+/// One column a list, left out where it says the same in every row.
+struct Columns {
+  explicit Columns(const PlanRequest& r)
+      : heads(r.models.size() > 1), batch(r.batches.size() > 1), type(r.kv_types.size() > 1) {
+    for (const ModelDescription& model : r.models) models = models || model.id != r.models[0].id;
+  }
+  bool heads, batch, type, models = false;
+
+  std::vector<Align> aligned(std::vector<Align> rest) const {
+    std::vector<Align> all{Align::right};
+    if (models) all.push_back(Align::left);
+    if (heads) all.push_back(Align::right);
+    if (type) all.push_back(Align::left);
+    if (batch) all.push_back(Align::right);
+    all.insert(all.end(), rest.begin(), rest.end());
+    return all;
+  }
+  std::vector<std::string> header(std::vector<std::string> rest) const {
+    std::vector<std::string> all{"context"};
+    if (models) all.push_back("model");
+    if (heads) all.push_back("KV heads");
+    if (type) all.push_back("KV type");
+    if (batch) all.push_back("batch");
+    all.insert(all.end(), rest.begin(), rest.end());
+    return all;
+  }
+  std::vector<std::string> row(const PlanCase& c, std::vector<std::string> rest) const {
+    std::vector<std::string> all{grouped(c.work.context())};
+    if (models) all.push_back(printable(c.model->id));
+    if (heads) all.push_back(c.heads);
+    if (type) all.push_back(c.work.kv_type.name);
+    if (batch) all.push_back(grouped(c.work.batch));
+    all.insert(all.end(), rest.begin(), rest.end());
+    return all;
+  }
+};
+
+std::string shape_of(const Layer& layer) {
+  std::string text = grouped(layer.count) + (layer.name.empty() ? "" : " " + layer.name) +
+                     (layer.count == 1 ? " layer: " : " layers: ") + grouped(layer.q_heads);
+  if (layer.latent.given()) {
+    return text + " heads over latents of " + grouped(layer.latent.kv_rank) + " + " +
+           grouped(layer.latent.rope_dim);
+  }
+  text += layer.kv_heads == layer.q_heads
+              ? " heads (MHA)"
+              : " query heads, " + grouped(layer.kv_heads) +
+                    (layer.kv_heads == 1 ? " KV head (MQA)" : " KV heads (GQA)");
+  text += " of " + grouped(layer.head_dim);
+  if (layer.window > 0) text += ", window " + grouped(layer.window);
+  if (layer.attends == cost::Attends::all) text += ", not causal";
+  return text;
+}
+
+void print_models(const Console& console, const PlanRequest& r) {
+  std::string last;
+  for (const ModelDescription& model : r.models) {
+    if (model.id == last) continue;
+    last = model.id;
+    console.out << console.styled(Style::heading, printable(model.name)) << "  "
+                << parameters_text(cost::parameters(model).value) << " parameters, model_dim "
+                << grouped(model.layers[0].model_dim);
+    for (const Layer& layer : model.layers)
+      console.out << (model.layers.size() > 1 ? "\n  " : "; ") << shape_of(layer);
+    console.out << '\n';
+  }
+  if (r.machine) {
+    const cost::Machine& m = *r.machine;
+    if (r.devices.count > 1) {
+      console.out << r.devices.count << " devices, "
+                  << (r.devices.split == cost::Split::tensor ? "heads" : "tokens")
+                  << " split; figures of each: ";
+    }
+    console.out << printable(m.name) << ": " << gigabytes(Count(m.memory_bytes)) << " ("
+                << gibibytes(Count(m.memory_bytes)) << "), " << gigabytes(Count(static_cast<
+                   std::int64_t>(m.memory_bandwidth))) << "/s, "
+                << fixed(cost::peak_flops(m, r.compute) / 1e12,
+                         cost::peak_flops(m, r.compute) >= 1e13 ? 0 : 2)
+                << " TFLOP/s dense\n";
+  }
+}
+
+void print_verdicts(const Console& console, const PlanResult& plan) {
+  const Columns columns(plan.request);
+  console.out << '\n';
+  for (const PlanCase& c : plan.cases) {
+    std::string who = grouped(c.work.context()) + " tokens";
+    if (columns.models) who += ", " + printable(c.model->id);
+    if (columns.heads) who += ", " + c.heads + (c.heads == "1" ? " KV head" : c.heads == "MLA" ? "" : " KV heads");
+    if (columns.type) who += ", " + c.work.kv_type.name;
+    if (c.work.batch > 1) who += ", batch " + grouped(c.work.batch);
+    const Style style = !plan.request.machine ? Style::key : c.fits ? Style::good : Style::bad;
+    console.out << "  " << who << "  " << console.styled(style, verdict_of(c, plan.request))
+                << '\n';
+  }
+}
+
+void print_memory(const Console& console, const PlanResult& plan) {
+  const PlanRequest& r = plan.request;
+  const Columns columns(r);
+  heading(console, "Memory");
+  std::vector<Align> rest(6, Align::right);
+  std::vector<std::string> names{"KV cache", "", "weights", "scratch", "total", ""};
+  const bool paged = r.workload.page_tokens > 0;
+  if (paged) names.insert(names.begin() + 2, "of it page ends");
+  if (r.machine) {
+    for (const char* name : {"of memory", "longest context", "largest batch"}) names.push_back(name);
+  }
+  rest.resize(names.size(), Align::right);
+  Table table(columns.aligned(rest));
+  table.header(columns.header(names));
+  for (const PlanCase& c : plan.cases) {
+    std::vector<std::string> cells{gigabytes(c.kv_cache.value), gibibytes(c.kv_cache.value),
+                                   gigabytes(c.weights.value),  gigabytes(c.scratch.value),
+                                   gigabytes(c.memory.value),   gibibytes(c.memory.value)};
+    if (paged) cells.insert(cells.begin() + 2, gigabytes(c.kv_waste));
+    if (r.machine) {
+      const double share =
+          c.memory.value.to_double() / static_cast<double>(r.machine->memory_bytes);
+      cells.push_back(console.styled(c.fits ? Style::good : Style::bad, percent(share)));
+      cells.push_back(tokens_text(c.largest_context));
+      cells.push_back(tokens_text(c.largest_batch));
+    }
+    table.row(columns.row(c, cells));
+  }
+  table.print(console);
+}
+
+/// The fewest devices of each preset that a case fits, heads split.
+void print_where_it_fits(const Console& console, const PlanResult& plan) {
+  const PlanCase& c = plan.cases.back();
+  std::string list;
+  for (const cost::Machine& machine : cost::machine_presets()) {
+    for (const std::int64_t count : {1, 2, 4, 8, 16, 32}) {
+      const cost::Devices devices{count, count > 1 ? cost::Split::tensor : cost::Split::none};
+      try {
+        if (!cost::memory_bytes(*c.model, c.work, devices).value.fits(machine.memory_bytes)) continue;
+      } catch (const InvalidArgument&) {
+        continue;  // heads do not divide
+      }
+      list += (list.empty() ? "" : ", ") + std::to_string(count) + " x " + machine.id;
+      break;
+    }
+  }
+  if (list.empty()) return;
+  console.out << "  " << console.styled(Style::faint, "the last row fits ") << list
+              << console.styled(Style::faint, " (heads split)") << '\n';
+}
+
+std::string range(double fast, double slow) {
+  return seconds_text(fast) + " - " + seconds_text(slow);
+}
+
+const char* bound_text(cost::Bound bound) {
+  return bound == cost::Bound::compute ? "compute" : "bandwidth";
+}
+
+void print_prefill(const Console& console, const PlanResult& plan) {
+  const PlanRequest& r = plan.request;
+  const Columns columns(r);
+  heading(console, r.workload.chunk > 0 ? "Prefill, " + grouped(r.workload.chunk) + " tokens a call"
+                                        : "Prefill");
+  std::vector<Align> rest{Align::right, Align::right, Align::right, Align::right, Align::left};
+  std::vector<std::string> names{"attention", "triangle", "all", "scores' share", ""};
+  if (r.machine) {
+    for (const char* name : {"attention at peak", "all, likely", "bound by"}) {
+      rest.push_back(std::string(name) == "bound by" ? Align::left : Align::right);
+      names.push_back(name);
+    }
+  }
+  Table table(columns.aligned(rest));
+  table.header(columns.header(names));
+  for (const PlanCase& c : plan.cases) {
+    const Count all = c.prefill.value, products = c.prefill.parts[1].value;
+    const double share = all > Count(0) ? products.to_double() / all.to_double() : 0;
+    std::vector<std::string> cells{flops_text(cost::attention_only(c.prefill)),
+                                   flops_text(cost::attention_only(c.prefill_triangle)),
+                                   flops_text(all), percent(share),
+                                   console.styled(Style::key, bar(share))};
+    if (r.machine) {
+      const Likely& time = *c.prefill_time;
+      cells.push_back(seconds_text(time.peak.attention_seconds));
+      cells.push_back(range(time.fast.seconds, time.slow.seconds));
+      cells.push_back(bound_text(time.slow.bound));
+    }
+    table.row(columns.row(c, cells));
+  }
+  table.print(console);
+}
+
+std::string rate_text(const PlanCase& c, double seconds) {
+  const double rate = static_cast<double>(c.work.batch) / seconds;
+  return fixed(rate, rate >= 100 ? 0 : rate >= 10 ? 1 : 2);
+}
+
+void print_decode(const Console& console, const PlanResult& plan) {
+  const PlanRequest& r = plan.request;
+  if (r.models[0].layers[0].attends == cost::Attends::all && r.models[0].layers.size() == 1) return;
+  const Columns columns(r);
+  heading(console, "Decode, one more token of each sequence");
+  std::vector<Align> rest{Align::right, Align::right, Align::right};
+  std::vector<std::string> names{"reads", "of it KV", "FLOPs"};
+  if (r.machine) {
+    for (const char* name : {"tokens/s at peak", "likely", "bound by"}) {
+      rest.push_back(std::string(name) == "bound by" ? Align::left : Align::right);
+      names.push_back(name);
+    }
+  }
+  Table table(columns.aligned(rest));
+  table.header(columns.header(names));
+  for (const PlanCase& c : plan.cases) {
+    const Term traffic = cost::traffic_bytes(*c.model, c.work, Phase::decode_step);
+    std::vector<std::string> cells{gigabytes(traffic.value), gigabytes(traffic.at("kv_read")),
+                                   flops_text(c.decode.value)};
+    if (r.machine) {
+      const Likely& time = *c.decode_time;
+      cells.push_back(rate_text(c, time.peak.seconds));
+      cells.push_back(rate_text(c, time.slow.seconds) + " - " + rate_text(c, time.fast.seconds));
+      cells.push_back(bound_text(time.slow.bound));
+    }
+    table.row(columns.row(c, cells));
+  }
+  table.print(console);
+}
+
+void print_generation(const Console& console, const PlanResult& plan) {
+  const PlanRequest& r = plan.request;
+  if (r.workload.generated < 2) return;
+  const Columns columns(r);
+  heading(console, "Generating " + grouped(r.workload.generated) + " tokens");
+  Table table(columns.aligned({Align::right, Align::right, Align::right}));
+  table.header(columns.header({"FLOPs", r.machine ? "at peak" : "", r.machine ? "likely" : ""}));
+  for (const PlanCase& c : plan.cases) {
+    std::vector<std::string> cells{flops_text(c.generation.value)};
+    if (r.machine) {
+      cells.push_back(seconds_text(c.generation_time->peak.seconds));
+      cells.push_back(range(c.generation_time->fast.seconds, c.generation_time->slow.seconds));
+    }
+    table.row(columns.row(c, cells));
+  }
+  table.print(console);
+}
+
+void print_others(const Console& console, const PlanResult& plan) {
+  const PlanRequest& r = plan.request;
+  const Columns columns(r);
+  if (r.training) {
+    heading(console, "Training, forward and backward, scores computed again");
+    Table table(columns.aligned({Align::right, Align::right}));
+    table.header(columns.header({"FLOPs", r.machine ? "at peak" : ""}));
+    for (const PlanCase& c : plan.cases) {
+      table.row(columns.row(c, {flops_text(c.training->value),
+                                r.machine ? seconds_text(c.training_time->peak.peak_seconds) : ""}));
+    }
+    table.print(console);
+  }
+  if (r.devices.count == 1) return;
+  heading(console, "Sent by each device");
+  const bool timed = r.machine && r.machine->link_bandwidth > 0;
+  Table table(columns.aligned({Align::right, Align::right, Align::right, Align::right}));
+  table.header(columns.header({"prefill", timed ? "at link speed" : "", "a decode step",
+                               timed ? "at link speed" : ""}));
+  for (const PlanCase& c : plan.cases) {
+    const auto time = [&](const Term& sent) {
+      return timed ? seconds_text(sent.value.to_double() / r.machine->link_bandwidth) : "";
+    };
+    table.row(columns.row(c, {gigabytes(c.sent_prefill->value), time(*c.sent_prefill),
+                              gigabytes(c.sent_decode->value), time(*c.sent_decode)}));
+  }
+  table.print(console);
+}
+
+std::string turn_text(const std::optional<std::int64_t>& tokens) {
+  return tokens ? grouped(*tokens) : "never";
+}
+
+void print_crossover(const Console& console, const PlanResult& plan) {
+  heading(console, "Scores and weighted sums overtake, in prefill");
+  const PlanRequest& r = plan.request;
+  Table table({Align::left, Align::right, Align::right, Align::right, Align::right});
+  table.header({"tokens", "projections", "triangle", "with feed-forward", "triangle"});
+  for (std::size_t i = 0; i < r.models.size(); ++i) {
+    const cost::LatentForm form = r.workload.prefill_form;
+    const cost::Crossover full = cost::crossover(r.models[i], cost::Counting::full, form);
+    const cost::Crossover half = cost::crossover(r.models[i], cost::Counting::triangle, form);
+    const bool one = r.models.size() == 1;
+    table.row({one ? "" : printable(r.models[i].id) + ", " + r.heads[i] + " KV heads", turn_text(full.projections),
+               turn_text(half.projections), turn_text(full.everything),
+               turn_text(half.everything)});
+  }
+  table.print(console);
+}
+
+void print_terms(const Console& console, const PlanResult& plan) {
+  const PlanCase& c = plan.cases.front();
+  for (const Layer& layer : c.model->layers) {
+    heading(console, "One " + (layer.name.empty() ? std::string() : layer.name + " ") + "layer, " +
+                         c.heads + (c.heads == "MLA" ? "" : " KV heads") + ", " +
+                         grouped(c.work.context()) + " tokens");
+    cost::Workload full = c.work;
+    full.counting = plan.request.workload.counting;
+    const Term flops = cost::attention_flops(layer, full, Phase::prefill);
+    const Term softmax = cost::softmax_flops(layer, full, Phase::prefill);
+    Table table({Align::left, Align::right, Align::right, Align::left});
+    table.header({"term", "", "exactly", ""});
+    for (const Term& part : cost::attention_parameters(layer).parts)
+      table.row({part.id, parameters_text(part.value), part.value.grouped(), "parameters"});
+    table.rule();
+    for (const Term& part : flops.parts)
+      table.row({part.id, flops_text(part.value), part.value.grouped(), "FLOPs"});
+    table.row({"softmax, counted apart", flops_text(softmax.value), softmax.value.grouped(),
+               "operations"});
+    table.rule();
+    const Term scores = cost::score_bytes(layer, c.work);
+    const Term token = cost::kv_bytes_per_token(layer, c.work.kv_type);
+    table.row({"scores if written", gigabytes(scores.value), scores.value.grouped(), "bytes"});
+    table.row({"KV of one token", gigabytes(token.value), token.value.grouped(), "bytes"});
+    table.print(console);
+  }
+}
+
+void print_assumptions(const Console& console, const PlanResult& plan) {
+  const PlanRequest& r = plan.request;
+  const auto share = [](double low, double high) {
+    return fixed(low * 100, 0) + "-" + fixed(high * 100, 0) + " %";
+  };
+  std::string text = "\n  A multiply and an add are two FLOPs. Scores are counted ";
+  text += r.workload.counting == cost::Counting::full ? "in full, \"triangle\" visible pairs only"
+                                                      : "as visible pairs only";
+  text += "; attention is projections, scores and weighted sums.\n";
+  text += "  1 GB = 10^9 bytes, 1 GiB = 2^30; k is 1,000, Ki 1,024.";
+  if (r.machine) {
+    text += " At peak: datasheet rates and nothing else. Likely:\n  matrix products at " +
+            share(r.low.gemm, r.high.gemm) + " of peak, attention " +
+            share(r.low.attention, r.high.attention) + ", bandwidth " +
+            share(r.low.bandwidth, r.high.bandwidth) + ".";
+  }
+  console.out << console.styled(Style::faint, text) << "\n";
+}
+
+void explain_term(const Console& console, const Term& term, std::size_t depth) {
+  const std::string indent(2 + 2 * depth, ' ');
+  console.out << indent << console.styled(Style::key, term.id) << " = " << term.formula() << '\n';
+  if (term.numbers() != term.formula() && term.numbers() != term.value.grouped())
+    console.out << indent << "  = " << term.numbers() << '\n';
+  console.out << indent << "  = " << term.value.grouped();
+  if (!term.note.empty()) console.out << "  " << console.styled(Style::faint, "(" + term.note + ")");
+  console.out << '\n';
+  for (const Term& part : term.parts) explain_term(console, part, depth + 1);
+}
+
+void explain_case(const Console& console, const PlanResult& plan, const PlanCase& c) {
+  const auto show = [&](const char* title, const Term& term) {
+    heading(console, title);
+    explain_term(console, term, 0);
+  };
+  heading(console, printable(c.model->id) + ", " + c.heads +
+                       (c.heads == "MLA" ? "" : " KV heads") + ", " + grouped(c.work.context()) +
+                       " tokens, batch " + grouped(c.work.batch) + ", " + c.work.kv_type.name);
+  const bool triangle = plan.request.workload.counting == cost::Counting::triangle;
+  show("Parameters", cost::parameters(*c.model));
+  show("Memory", c.memory);
+  show("FLOPs of prefill", triangle ? c.prefill_triangle : c.prefill);
+  show("FLOPs of one decode step", c.decode);
+  show("Bytes read and written by prefill",
+       cost::traffic_bytes(*c.model, c.work, Phase::prefill));
+  show("Bytes read and written by one decode step",
+       cost::traffic_bytes(*c.model, c.work, Phase::decode_step));
+  show("Scores of one layer, were they written", c.scores);
+  if (c.training) show("FLOPs of training", *c.training);
+  if (c.sent_prefill) show("Sent by a device in prefill", *c.sent_prefill);
+  if (c.sent_decode) show("Sent by a device in one decode step", *c.sent_decode);
+}
+
+}  // namespace
+
+void print_plan(const Console& console, const PlanResult& plan, bool explain) {
+  print_models(console, plan.request);
+  print_verdicts(console, plan);
+  print_memory(console, plan);
+  if (!plan.request.machine) print_where_it_fits(console, plan);
+  print_prefill(console, plan);
+  print_decode(console, plan);
+  print_generation(console, plan);
+  print_others(console, plan);
+  print_crossover(console, plan);
+  if (explain) {
+    for (const PlanCase& c : plan.cases) explain_case(console, plan, c);
+  } else {
+    print_terms(console, plan);
+  }
+  print_assumptions(console, plan);
+}
+
+}  // namespace polyhead::cli

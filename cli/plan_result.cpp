@@ -1,0 +1,154 @@
+// From a request to figures, and figures to the words that tables and verdicts share.
+#include <cmath>
+#include <cstdio>
+
+#include "cli/plan.hpp"
+#include "cli/table.hpp"
+
+namespace polyhead::cli {
+namespace {
+
+using cost::Count;
+using cost::Phase;
+using cost::Term;
+
+/// `value` with three figures, and never more digits than a person reads.
+std::string three_figures(double value) {
+  if (value == 0) return "0";
+  const double size = std::abs(value);
+  return fixed(value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
+}
+
+std::string scaled(double value, const char* const (&units)[7]) {
+  std::size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < std::size(units)) value /= 1000, ++unit;
+  return three_figures(value) + units[unit];
+}
+
+Likely likely(const PlanRequest& r, const PlanCase& c, Phase phase) {
+  const auto at = [&](const cost::Utilisation& share) {
+    return cost::phase_time(*c.model, c.work, phase, *r.machine, r.compute, share, r.devices);
+  };
+  return {at({}), at(r.high), at(r.low)};
+}
+
+void add_times(const PlanRequest& r, PlanCase& c) {
+  c.prefill_time = likely(r, c, Phase::prefill);
+  c.decode_time = likely(r, c, Phase::decode_step);
+  if (c.work.generated > 1) c.generation_time = likely(r, c, Phase::generation);
+  if (r.training) c.training_time = likely(r, c, Phase::training_recompute);
+  const std::int64_t memory = r.machine->memory_bytes;
+  c.fits = c.memory.value.fits(memory);
+  c.kv_alone_fits = c.kv_cache.value.fits(memory);
+  c.largest_context = cost::largest_context(*c.model, c.work, memory, r.devices);
+  c.largest_batch = cost::largest_batch(*c.model, c.work, memory, r.devices);
+}
+
+PlanCase make_case(const PlanRequest& r, const cost::ModelDescription& model,
+                   const std::string& heads, const cost::Workload& work) {
+  PlanCase c;
+  c.model = &model;
+  c.heads = heads;
+  c.work = work;
+  c.memory = cost::memory_bytes(model, work, r.devices);
+  c.weights = c.memory.parts[0];
+  c.kv_cache = c.memory.parts[1];
+  c.scratch = c.memory.parts[2];
+  cost::Workload unpaged = work;
+  unpaged.page_tokens = 0;
+  c.kv_waste = c.kv_cache.value - cost::kv_cache_bytes(model, unpaged, r.devices).value;
+  cost::Workload full = work, triangle = work;
+  full.counting = cost::Counting::full;
+  triangle.counting = cost::Counting::triangle;
+  c.prefill = cost::model_flops(model, full, Phase::prefill);
+  c.prefill_triangle = cost::model_flops(model, triangle, Phase::prefill);
+  c.decode = cost::model_flops(model, full, Phase::decode_step);
+  c.generation = cost::model_flops(model, full, Phase::generation);
+  c.scores = cost::score_bytes(model.layers.back(), work);
+  if (r.training) c.training = cost::model_flops(model, work, Phase::training_recompute);
+  if (r.devices.count > 1) {
+    c.sent_prefill = cost::sent_bytes(model, work, Phase::prefill, r.devices);
+    c.sent_decode = cost::sent_bytes(model, work, Phase::decode_step, r.devices);
+  }
+  if (r.machine) add_times(r, c);
+  return c;
+}
+
+}  // namespace
+
+PlanResult work_out(PlanRequest request) {
+  PlanResult plan;
+  plan.request = std::move(request);
+  const PlanRequest& r = plan.request;
+  for (const std::int64_t context : r.contexts) {
+    for (std::size_t m = 0; m < r.models.size(); ++m) {
+      for (const cost::StorageType& type : r.kv_types) {
+        for (const std::int64_t batch : r.batches) {
+          cost::Workload work = r.workload;
+          work.prompt = context;
+          work.batch = batch;
+          work.kv_type = type;
+          plan.cases.push_back(make_case(r, r.models[m], r.heads[m], work));
+        }
+      }
+    }
+  }
+  return plan;
+}
+
+std::string gigabytes(const Count& bytes) {
+  const double value = bytes.to_double();
+  if (value >= 0.9995e9) return three_figures(value / 1e9) + " GB";
+  return value >= 0.9995e6   ? three_figures(value / 1e6) + " MB"
+         : value >= 0.9995e3 ? three_figures(value / 1e3) + " kB"
+                             : bytes.str() + " B";
+}
+
+std::string gibibytes(const Count& bytes) {
+  const double value = bytes.to_double();
+  if (value >= 0x1p30) return three_figures(value / 0x1p30) + " GiB";
+  return value >= 0x1p20   ? three_figures(value / 0x1p20) + " MiB"
+         : value >= 0x1p10 ? three_figures(value / 0x1p10) + " KiB"
+                           : bytes.str() + " B";
+}
+
+std::string flops_text(const Count& flops) {
+  static constexpr const char* kUnits[7] = {" FLOP",  " kFLOP", " MFLOP", " GFLOP",
+                                            " TFLOP", " PFLOP", " EFLOP"};
+  return scaled(flops.to_double(), kUnits);
+}
+
+std::string parameters_text(const Count& count) {
+  static constexpr const char* kUnits[7] = {"", " k", " M", " B", " T", " P", " E"};
+  return scaled(count.to_double(), kUnits);
+}
+
+std::string seconds_text(double seconds) {
+  if (!std::isfinite(seconds)) return "-";
+  if (seconds >= 2 * 86400) return three_figures(seconds / 86400) + " days";
+  if (seconds >= 2 * 3600) return three_figures(seconds / 3600) + " h";
+  if (seconds >= 0.9995) return three_figures(seconds) + " s";
+  if (seconds >= 0.9995e-3) return three_figures(seconds * 1e3) + " ms";
+  return three_figures(seconds * 1e6) + " µs";
+}
+
+std::string tokens_text(std::int64_t tokens) {
+  return tokens >= cost::kUnlimited ? "no limit" : grouped(tokens);
+}
+
+std::string verdict_of(const PlanCase& c, const PlanRequest& r) {
+  const std::string sum = gigabytes(c.memory.value) + " (weights " + gigabytes(c.weights.value) +
+                          " + KV " + gigabytes(c.kv_cache.value) + " + scratch " +
+                          gigabytes(c.scratch.value) + ")";
+  const std::string each = r.devices.count > 1 ? " on each device" : "";
+  if (!r.machine) return "needs " + sum + each;
+  const std::string memory = gigabytes(Count(r.machine->memory_bytes));
+  if (!c.kv_alone_fits)
+    return "does not fit: " + gigabytes(c.kv_cache.value) + " of KV against " + memory + each;
+  if (!c.weights.value.fits(r.machine->memory_bytes))
+    return "does not fit: " + gigabytes(c.weights.value) + " of weights against " + memory + each;
+  if (!c.fits) return "does not fit: " + sum + " against " + memory + each;
+  return "fits: " + sum + " of " + memory + each;
+}
+
+}  // namespace polyhead::cli
