@@ -34,6 +34,7 @@ class Command {
 std::unique_ptr<Command> make_explain();
 std::unique_ptr<Command> make_attend();
 std::unique_ptr<Command> make_info();
+std::unique_ptr<Command> make_plan();
 std::unique_ptr<Command> make_bench();
 
 /// Every subcommand, in the order in which --help lists them.

@@ -26,8 +26,10 @@ constexpr const char* kExample =
     "  polyhead plan llama-3-70b --context 4096,32k,100k --machine b200\n"
     "  polyhead plan llama-3-70b --context 100k --kv-heads 64,8,1 --kv-type f16,int8,int4 --html "
     "plan.html\n"
-    "  polyhead plan deepseek-v3 --compare llama-3-405b --context 128Ki --devices 8 --machine h200\n"
-    "  polyhead plan --layers 32 --q-heads 32 --kv-heads 8 --head-dim 128 --ffn 14336 --vocab 128256";
+    "  polyhead plan deepseek-v3 --compare llama-3-405b --context 128Ki --devices 8 --machine "
+    "h200\n"
+    "  polyhead plan --layers 32 --q-heads 32 --kv-heads 8 --head-dim 128 --ffn 14336 --vocab "
+    "128256";
 
 /// A model given by options.
 struct Shape {
@@ -99,8 +101,9 @@ void PlanCommand::add_shape(CLI::App& app) {
 
 void PlanCommand::add_options(CLI::App& app) {
   app.add_option("model", model_, "Preset or file")->type_name("MODEL");
-  app.add_option("--context", context_,
-                 "Tokens of a sequence, a list (default: 4096, 32k and what the model\nwas made for)")
+  app.add_option(
+         "--context", context_,
+         "Tokens of a sequence, a list (default: 4096, 32k and what the model\nwas made for)")
       ->type_name("N,...");
   app.add_option("--batch", batch_, "Sequences, a list (default 1)")->type_name("N,...");
   app.add_option("--kv-heads", kv_heads_, "Variants of the model by KV heads, a list")
@@ -112,15 +115,17 @@ void PlanCommand::add_options(CLI::App& app) {
   app.add_option("--machine", machine_, "a100, h100, h200, b200, mi300x, desktop-cpu")
       ->type_name("NAME");
   app.add_flag("--here", here_, "This machine, measured for some seconds");
-  app.add_option("--threads", threads_, "Threads of --here (default: all)")->type_name("N")->check(
-      CLI::Range(1, 4096).description(""));
+  app.add_option("--threads", threads_, "Threads of --here (default: all)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096).description(""));
   app.add_option("--memory", memory_, "Memory of the machine, instead of what it has")
       ->type_name("80GB");
   app.add_option("--bandwidth", bandwidth_, "Its memory bandwidth, bytes a second")
       ->type_name("3.35TB");
   app.add_option("--flops", flops_, "Its peak, FLOPs a second")->type_name("989T");
-  app.add_option("--compute", compute_, "Arithmetic of the peak: f32, f16 or fp8 (default f16;\n"
-                                        "--here f32)")
+  app.add_option("--compute", compute_,
+                 "Arithmetic of the peak: f32, f16 or fp8 (default f16;\n"
+                 "--here f32)")
       ->type_name("NAME");
   app.add_option("--devices", devices_, "Devices (default 1)")->type_name("N");
   app.add_option("--split", split_, "Over devices: tensor (heads) or ring (tokens)")
@@ -162,15 +167,21 @@ cost::ModelDescription PlanCommand::shaped() const {
   const std::int64_t model_dim = or_else("--model-dim", shape_.model_dim, 0);
   const bool divides = layer.q_heads > 0 && model_dim % layer.q_heads == 0;
   if (shape_.head_dim.empty() && !layer.latent.given() && !divides) {
-    throw UsageError("--model-dim (" + std::to_string(model_dim) + ") is not a multiple of --q-heads (" +
-                     std::to_string(layer.q_heads) + "); give --head-dim");
+    throw UsageError("--model-dim (" + std::to_string(model_dim) +
+                     ") is not a multiple of --q-heads (" + std::to_string(layer.q_heads) +
+                     "); give --head-dim");
   }
-  layer.head_dim = layer.latent.given() ? latent_dim
-                                        : or_else("--head-dim", shape_.head_dim,
-                                                  layer.q_heads > 0 ? model_dim / layer.q_heads : 0);
+  layer.head_dim = layer.latent.given()
+                       ? latent_dim
+                       : or_else("--head-dim", shape_.head_dim,
+                                 layer.q_heads > 0 ? model_dim / layer.q_heads : 0);
   layer.value_dim = or_else("--value-dim", shape_.value_dim,
                             layer.latent.given() ? layer.latent.nope_dim : layer.head_dim);
-  layer.model_dim = model_dim > 0 ? model_dim : layer.q_heads * std::min(layer.head_dim, cost::kUnlimited / std::max<std::int64_t>(layer.q_heads, 1));
+  layer.model_dim =
+      model_dim > 0
+          ? model_dim
+          : layer.q_heads * std::min(layer.head_dim,
+                                     cost::kUnlimited / std::max<std::int64_t>(layer.q_heads, 1));
   layer.kv_heads = layer.q_heads;
   layer.window = or_else("--window", shape_.window, 0);
   layer.ffn.ffn_dim = or_else("--ffn", shape_.ffn, 0);
@@ -289,8 +300,8 @@ void PlanCommand::choose_machine(const Console& console, PlanRequest& request) c
   if (!request.machine) return;
   cost::Machine& machine = *request.machine;
   if (!memory_.empty())
-    machine.memory_bytes = static_cast<std::int64_t>(
-        std::min(parse_amount("--memory", memory_), 9e18));
+    machine.memory_bytes =
+        static_cast<std::int64_t>(std::min(parse_amount("--memory", memory_), 9e18));
   if (!bandwidth_.empty()) machine.memory_bandwidth = parse_amount("--bandwidth", bandwidth_);
   if (!flops_.empty()) {
     const double peak = parse_amount("--flops", flops_);
@@ -327,10 +338,11 @@ void PlanCommand::list(const Console& console) {
   Table machines({Align::left, Align::right, Align::right, Align::right, Align::left});
   machines.header({"machine", "memory", "bandwidth", "f16 dense", ""});
   for (const cost::Machine& machine : cost::machine_presets()) {
-    machines.row({machine.id, gigabytes(cost::Count(machine.memory_bytes)),
-                  fixed(machine.memory_bandwidth / 1e9, machine.memory_bandwidth < 1e11 ? 1 : 0) + " GB/s",
-                  fixed(machine.f16_flops / 1e12, machine.f16_flops < 1e13 ? 1 : 0) + " TFLOP/s",
-                  machine.source});
+    machines.row(
+        {machine.id, gigabytes(cost::Count(machine.memory_bytes)),
+         fixed(machine.memory_bandwidth / 1e9, machine.memory_bandwidth < 1e11 ? 1 : 0) + " GB/s",
+         fixed(machine.f16_flops / 1e12, machine.f16_flops < 1e13 ? 1 : 0) + " TFLOP/s",
+         machine.source});
   }
   console.out << '\n';
   machines.print(console);

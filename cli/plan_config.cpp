@@ -28,7 +28,8 @@ struct Keys {
 
   std::int64_t whole(const char* key, const json& value) const {
     if (!value.is_number_integer() || value < 0 || value > kLargest) {
-      refuse(std::string("'") + key + "' is " + formats::escape_controls(value.dump().substr(0, 40)) +
+      refuse(std::string("'") + key + "' is " +
+             formats::escape_controls(value.dump().substr(0, 40)) +
              "; expected a whole number from 0 to 10^9");
     }
     return value.get<std::int64_t>();

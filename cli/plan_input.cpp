@@ -126,8 +126,8 @@ std::string read_config(const std::string& path) {
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (error) throw formats::FileError(path, "cannot be opened: " + error.message());
   if (size > kLargestConfig) {
-    throw formats::FileError(path, "has " + std::to_string(size) +
-                                       " bytes; a config.json has at most 16 MiB");
+    throw formats::FileError(
+        path, "has " + std::to_string(size) + " bytes; a config.json has at most 16 MiB");
   }
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;

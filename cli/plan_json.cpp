@@ -32,8 +32,8 @@ ordered_json term_json(const Term& term) {
 }
 
 ordered_json layer_json(const cost::Layer& layer) {
-  ordered_json made = {{"layers", layer.count},       {"q_heads", layer.q_heads},
-                       {"kv_heads", layer.kv_heads},  {"head_dim", layer.head_dim},
+  ordered_json made = {{"layers", layer.count},        {"q_heads", layer.q_heads},
+                       {"kv_heads", layer.kv_heads},   {"head_dim", layer.head_dim},
                        {"value_dim", layer.value_dim}, {"model_dim", layer.model_dim},
                        {"window", layer.window}};
   if (!layer.name.empty()) made["name"] = layer.name;
@@ -71,12 +71,13 @@ ordered_json crossover_json(const cost::ModelDescription& model, cost::LatentFor
 
 ordered_json model_json(const cost::ModelDescription& model, const std::string& heads,
                         cost::LatentForm form) {
-  ordered_json made = {{"id", model.id},
-                       {"name", model.name},
-                       {"source", model.source},
-                       {"kv_heads", heads == "MLA" ? ordered_json(heads) : ordered_json(model.layers[0].kv_heads)},
-                       {"context_length", model.context_length},
-                       {"weight_type", model.weight_type}};
+  ordered_json made = {
+      {"id", model.id},
+      {"name", model.name},
+      {"source", model.source},
+      {"kv_heads", heads == "MLA" ? ordered_json(heads) : ordered_json(model.layers[0].kv_heads)},
+      {"context_length", model.context_length},
+      {"weight_type", model.weight_type}};
   made["layers"] = ordered_json::array();
   for (const cost::Layer& layer : model.layers) made["layers"].push_back(layer_json(layer));
   made["crossover_tokens"] = crossover_json(model, form);
@@ -133,7 +134,8 @@ ordered_json case_json(const PlanCase& c, const PlanRequest& r) {
                        {"prompt", c.work.prompt},
                        {"generated", c.work.generated},
                        {"batch", c.work.batch},
-                       {"kv_heads", c.heads == "MLA" ? ordered_json(c.heads) : ordered_json(c.model->layers[0].kv_heads)},
+                       {"kv_heads", c.heads == "MLA" ? ordered_json(c.heads)
+                                                     : ordered_json(c.model->layers[0].kv_heads)},
                        {"kv_type", c.work.kv_type.name},
                        {"verdict", verdict_of(c, r)}};
   made["kv_cache_bytes"] = number(c.kv_cache.value);

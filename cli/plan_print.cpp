@@ -71,6 +71,11 @@ struct Columns {
   }
 };
 
+/// "8 KV heads", "MLA".
+std::string heads_of(const std::string& heads) {
+  return heads == "MLA" ? heads : heads + (heads == "1" ? " KV head" : " KV heads");
+}
+
 std::string shape_of(const Layer& layer) {
   std::string text = grouped(layer.count) + (layer.name.empty() ? "" : " " + layer.name) +
                      (layer.count == 1 ? " layer: " : " layers: ") + grouped(layer.q_heads);
@@ -108,8 +113,8 @@ void print_models(const Console& console, const PlanRequest& r) {
                   << " split; figures of each: ";
     }
     console.out << printable(m.name) << ": " << gigabytes(Count(m.memory_bytes)) << " ("
-                << gibibytes(Count(m.memory_bytes)) << "), " << gigabytes(Count(static_cast<
-                   std::int64_t>(m.memory_bandwidth))) << "/s, "
+                << gibibytes(Count(m.memory_bytes)) << "), "
+                << gigabytes(Count(static_cast<std::int64_t>(m.memory_bandwidth))) << "/s, "
                 << fixed(cost::peak_flops(m, r.compute) / 1e12,
                          cost::peak_flops(m, r.compute) >= 1e13 ? 0 : 2)
                 << " TFLOP/s dense\n";
@@ -118,17 +123,18 @@ void print_models(const Console& console, const PlanRequest& r) {
 
 void print_verdicts(const Console& console, const PlanResult& plan) {
   const Columns columns(plan.request);
-  console.out << '\n';
+  Table table({Align::left, Align::left});
   for (const PlanCase& c : plan.cases) {
     std::string who = grouped(c.work.context()) + " tokens";
     if (columns.models) who += ", " + printable(c.model->id);
-    if (columns.heads) who += ", " + c.heads + (c.heads == "1" ? " KV head" : c.heads == "MLA" ? "" : " KV heads");
+    if (columns.heads) who += ", " + heads_of(c.heads);
     if (columns.type) who += ", " + c.work.kv_type.name;
     if (c.work.batch > 1) who += ", batch " + grouped(c.work.batch);
     const Style style = !plan.request.machine ? Style::key : c.fits ? Style::good : Style::bad;
-    console.out << "  " << who << "  " << console.styled(style, verdict_of(c, plan.request))
-                << '\n';
+    table.row({who, console.styled(style, verdict_of(c, plan.request))});
   }
+  console.out << '\n';
+  table.print(console);
 }
 
 void print_memory(const Console& console, const PlanResult& plan) {
@@ -140,7 +146,8 @@ void print_memory(const Console& console, const PlanResult& plan) {
   const bool paged = r.workload.page_tokens > 0;
   if (paged) names.insert(names.begin() + 2, "of it page ends");
   if (r.machine) {
-    for (const char* name : {"of memory", "longest context", "largest batch"}) names.push_back(name);
+    for (const char* name : {"of memory", "longest context", "largest batch"})
+      names.push_back(name);
   }
   rest.resize(names.size(), Align::right);
   Table table(columns.aligned(rest));
@@ -170,7 +177,8 @@ void print_where_it_fits(const Console& console, const PlanResult& plan) {
     for (const std::int64_t count : {1, 2, 4, 8, 16, 32}) {
       const cost::Devices devices{count, count > 1 ? cost::Split::tensor : cost::Split::none};
       try {
-        if (!cost::memory_bytes(*c.model, c.work, devices).value.fits(machine.memory_bytes)) continue;
+        if (!cost::memory_bytes(*c.model, c.work, devices).value.fits(machine.memory_bytes))
+          continue;
       } catch (const InvalidArgument&) {
         continue;  // heads do not divide
       }
@@ -285,8 +293,9 @@ void print_others(const Console& console, const PlanResult& plan) {
     Table table(columns.aligned({Align::right, Align::right}));
     table.header(columns.header({"FLOPs", r.machine ? "at peak" : ""}));
     for (const PlanCase& c : plan.cases) {
-      table.row(columns.row(c, {flops_text(c.training->value),
-                                r.machine ? seconds_text(c.training_time->peak.peak_seconds) : ""}));
+      table.row(
+          columns.row(c, {flops_text(c.training->value),
+                          r.machine ? seconds_text(c.training_time->peak.peak_seconds) : ""}));
     }
     table.print(console);
   }
@@ -294,8 +303,8 @@ void print_others(const Console& console, const PlanResult& plan) {
   heading(console, "Sent by each device");
   const bool timed = r.machine && r.machine->link_bandwidth > 0;
   Table table(columns.aligned({Align::right, Align::right, Align::right, Align::right}));
-  table.header(columns.header({"prefill", timed ? "at link speed" : "", "a decode step",
-                               timed ? "at link speed" : ""}));
+  table.header(columns.header(
+      {"prefill", timed ? "at link speed" : "", "a decode step", timed ? "at link speed" : ""}));
   for (const PlanCase& c : plan.cases) {
     const auto time = [&](const Term& sent) {
       return timed ? seconds_text(sent.value.to_double() / r.machine->link_bandwidth) : "";
@@ -320,8 +329,8 @@ void print_crossover(const Console& console, const PlanResult& plan) {
     const cost::Crossover full = cost::crossover(r.models[i], cost::Counting::full, form);
     const cost::Crossover half = cost::crossover(r.models[i], cost::Counting::triangle, form);
     const bool one = r.models.size() == 1;
-    table.row({one ? "" : printable(r.models[i].id) + ", " + r.heads[i] + " KV heads", turn_text(full.projections),
-               turn_text(half.projections), turn_text(full.everything),
+    table.row({one ? "" : printable(r.models[i].id) + ", " + heads_of(r.heads[i]),
+               turn_text(full.projections), turn_text(half.projections), turn_text(full.everything),
                turn_text(half.everything)});
   }
   table.print(console);
@@ -331,8 +340,7 @@ void print_terms(const Console& console, const PlanResult& plan) {
   const PlanCase& c = plan.cases.front();
   for (const Layer& layer : c.model->layers) {
     heading(console, "One " + (layer.name.empty() ? std::string() : layer.name + " ") + "layer, " +
-                         c.heads + (c.heads == "MLA" ? "" : " KV heads") + ", " +
-                         grouped(c.work.context()) + " tokens");
+                         heads_of(c.heads) + ", " + grouped(c.work.context()) + " tokens");
     cost::Workload full = c.work;
     full.counting = plan.request.workload.counting;
     const Term flops = cost::attention_flops(layer, full, Phase::prefill);
@@ -366,7 +374,7 @@ void print_assumptions(const Console& console, const PlanResult& plan) {
   text += "; attention is projections, scores and weighted sums.\n";
   text += "  1 GB = 10^9 bytes, 1 GiB = 2^30; k is 1,000, Ki 1,024.";
   if (r.machine) {
-    text += " At peak: datasheet rates and nothing else. Likely:\n  matrix products at " +
+    text += " At peak: the least time. Likely: visible pairs only,\n  matrix products at " +
             share(r.low.gemm, r.high.gemm) + " of peak, attention " +
             share(r.low.attention, r.high.attention) + ", bandwidth " +
             share(r.low.bandwidth, r.high.bandwidth) + ".";
@@ -380,7 +388,8 @@ void explain_term(const Console& console, const Term& term, std::size_t depth) {
   if (term.numbers() != term.formula() && term.numbers() != term.value.grouped())
     console.out << indent << "  = " << term.numbers() << '\n';
   console.out << indent << "  = " << term.value.grouped();
-  if (!term.note.empty()) console.out << "  " << console.styled(Style::faint, "(" + term.note + ")");
+  if (!term.note.empty())
+    console.out << "  " << console.styled(Style::faint, "(" + term.note + ")");
   console.out << '\n';
   for (const Term& part : term.parts) explain_term(console, part, depth + 1);
 }
@@ -390,16 +399,15 @@ void explain_case(const Console& console, const PlanResult& plan, const PlanCase
     heading(console, title);
     explain_term(console, term, 0);
   };
-  heading(console, printable(c.model->id) + ", " + c.heads +
-                       (c.heads == "MLA" ? "" : " KV heads") + ", " + grouped(c.work.context()) +
-                       " tokens, batch " + grouped(c.work.batch) + ", " + c.work.kv_type.name);
+  heading(console, printable(c.model->id) + ", " + heads_of(c.heads) + ", " +
+                       grouped(c.work.context()) + " tokens, batch " + grouped(c.work.batch) +
+                       ", " + c.work.kv_type.name);
   const bool triangle = plan.request.workload.counting == cost::Counting::triangle;
   show("Parameters", cost::parameters(*c.model));
   show("Memory", c.memory);
   show("FLOPs of prefill", triangle ? c.prefill_triangle : c.prefill);
   show("FLOPs of one decode step", c.decode);
-  show("Bytes read and written by prefill",
-       cost::traffic_bytes(*c.model, c.work, Phase::prefill));
+  show("Bytes read and written by prefill", cost::traffic_bytes(*c.model, c.work, Phase::prefill));
   show("Bytes read and written by one decode step",
        cost::traffic_bytes(*c.model, c.work, Phase::decode_step));
   show("Scores of one layer, were they written", c.scores);

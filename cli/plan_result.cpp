@@ -26,10 +26,14 @@ std::string scaled(double value, const char* const (&units)[7]) {
 }
 
 Likely likely(const PlanRequest& r, const PlanCase& c, Phase phase) {
-  const auto at = [&](const cost::Utilisation& share) {
-    return cost::phase_time(*c.model, c.work, phase, *r.machine, r.compute, share, r.devices);
+  const auto at = [&](const cost::Utilisation& share, cost::Counting counting) {
+    cost::Workload work = c.work;
+    work.counting = counting;
+    return cost::phase_time(*c.model, work, phase, *r.machine, r.compute, share, r.devices);
   };
-  return {at({}), at(r.high), at(r.low)};
+  // Fused kernels leave out what a mask hides, so that is what a run is likely to take.
+  constexpr cost::Counting kRun = cost::Counting::triangle;
+  return {at({}, c.work.counting), at(r.high, kRun), at(r.low, kRun)};
 }
 
 void add_times(const PlanRequest& r, PlanCase& c) {

@@ -198,6 +198,10 @@ struct Devices {
   Split split = Split::none;
 };
 
+/// What one device of a tensor split has: its heads, its columns, its rows of the vocabulary; KV
+/// heads are replicated where there are fewer than devices. Otherwise the model itself.
+ModelDescription of_one_device(const ModelDescription& model, const Devices& devices);
+
 // --- what it costs -------------------------------------------------------------------------------
 
 /// Parts: attention (q, k, v, o matrices, biases), feed_forward, norms, embedding, output, other.

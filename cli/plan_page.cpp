@@ -1,0 +1,279 @@
+// The plan as one page: what was asked as data, the arithmetic and the views as script.
+#include <nlohmann/json.hpp>
+
+#include "cli/plan.hpp"
+#include "cli/plan_page.hpp"
+#include "cli/table.hpp"
+
+namespace polyhead::cli {
+namespace {
+
+using cost::Count;
+using cost::Phase;
+using nlohmann::ordered_json;
+
+ordered_json type_json(const cost::StorageType& type) {
+  return {{"name", type.name},
+          {"block_elements", type.block_elements},
+          {"block_bytes", type.block_bytes}};
+}
+
+ordered_json layer_json(const cost::Layer& l) {
+  constexpr const char* kAttends[] = {"causal", "all", "source"};
+  return {{"count", l.count},
+          {"model_dim", l.model_dim},
+          {"q_heads", l.q_heads},
+          {"kv_heads", l.kv_heads},
+          {"head_dim", l.head_dim},
+          {"value_dim", l.value_dim},
+          {"window", l.window},
+          {"attends", kAttends[static_cast<int>(l.attends)]},
+          {"q_rank", l.latent.q_rank},
+          {"kv_rank", l.latent.kv_rank},
+          {"nope_dim", l.latent.nope_dim},
+          {"rope_dim", l.latent.rope_dim},
+          {"bias_q", l.biases.q},
+          {"bias_k", l.biases.k},
+          {"bias_v", l.biases.v},
+          {"bias_output", l.biases.output},
+          {"qk_norm", l.qk_norm},
+          {"sinks", l.sinks},
+          {"norm_parameters", l.norm_parameters},
+          {"ffn_dim", l.ffn.ffn_dim},
+          {"gated", l.ffn.gated},
+          {"ffn_biases", l.ffn.biases},
+          {"experts", l.ffn.experts},
+          {"experts_used", l.ffn.experts_used},
+          {"shared_dim", l.ffn.shared_dim},
+          {"router_bias", l.ffn.router_bias}};
+}
+
+std::string shape_text(const cost::ModelDescription& model, const std::string& weight) {
+  const cost::Layer& layer = model.layers.front();
+  std::int64_t layers = 0;
+  for (const cost::Layer& group : model.layers) layers += group.count;
+  return grouped(layers) + " layers, " + grouped(layer.q_heads) + " query heads of " +
+         grouped(layer.head_dim) + ", model_dim " + grouped(layer.model_dim) + ", weights in " +
+         weight;
+}
+
+ordered_json model_json(const cost::ModelDescription& model, const cost::Workload& work) {
+  const cost::StorageType weight =
+      work.weight_type ? *work.weight_type : cost::storage_type(model.weight_type);
+  const bool apart = !work.weight_type && !model.expert_type.empty();
+  ordered_json made = {
+      {"id", model.id},
+      {"name", model.name},
+      {"shape", shape_text(model, weight.name)},
+      {"vocab_size", model.vocab_size},
+      {"tied_output", model.tied_output},
+      {"output_matrix", model.output_matrix},
+      {"position_rows", model.position_rows},
+      {"other_parameters", model.other_parameters},
+      {"weight_type", type_json(weight)},
+      {"expert_type", type_json(apart ? cost::storage_type(model.expert_type) : weight)}};
+  made["layers"] = ordered_json::array();
+  for (const cost::Layer& layer : model.layers) made["layers"].push_back(layer_json(layer));
+  return made;
+}
+
+/// What the page must come to for one workload, as digits: no number of JavaScript loses any.
+ordered_json check_json(const cost::ModelDescription& model, cost::Workload work,
+                        const cost::Devices& devices, const ordered_json& where) {
+  cost::ModelDescription part = model;
+  cost::Devices ring = devices;
+  if (devices.split == cost::Split::tensor) {
+    part = cost::of_one_device(model, devices);
+    ring = {};
+  }
+  ordered_json made = where;
+  const auto put = [&](const char* name, Count value) { made[name] = value.str(); };
+  const cost::Term memory = cost::memory_bytes(part, work, ring);
+  put("weights", memory.parts[0].value);
+  put("kv", memory.parts[1].value);
+  put("scratch", memory.parts[2].value);
+  work.counting = cost::Counting::full;
+  const cost::Term prefill = cost::model_flops(part, work, Phase::prefill);
+  put("prefill_projections", prefill.parts[0].value);
+  put("prefill_attention", prefill.parts[1].value);
+  put("prefill_all", prefill.value);
+  put("decode_all", cost::model_flops(part, work, Phase::decode_step).value);
+  put("prefill_bytes", cost::traffic_bytes(part, work, Phase::prefill).value);
+  put("decode_bytes", cost::traffic_bytes(part, work, Phase::decode_step).value);
+  work.counting = cost::Counting::triangle;
+  put("triangle_attention", cost::model_flops(part, work, Phase::prefill).parts[1].value);
+  return made;
+}
+
+/// The models of a request once each, whatever their number of KV heads.
+struct Shown {
+  std::vector<cost::ModelDescription> models;
+  std::size_t place_of(const cost::ModelDescription& model) const {
+    std::size_t at = 0;
+    while (models[at].id != model.id) ++at;
+    return at;
+  }
+};
+
+Shown shown_models(const PlanRequest& r) {
+  Shown shown;
+  for (const cost::ModelDescription& model : r.models) {
+    bool known = false;
+    for (const cost::ModelDescription& other : shown.models) known = known || other.id == model.id;
+    if (!known) shown.models.push_back(model);
+  }
+  return shown;
+}
+
+std::vector<cost::StorageType> shown_types(const PlanRequest& r) {
+  std::vector<cost::StorageType> types = r.kv_types;
+  for (const char* name : {"f32", "f16", "fp8", "int8", "int4"}) {
+    bool known = false;
+    for (const cost::StorageType& type : types) known = known || type.name == name;
+    if (!known) types.push_back(cost::storage_type(name));
+  }
+  return types;
+}
+
+std::size_t type_place(const std::vector<cost::StorageType>& types, const std::string& name) {
+  std::size_t at = 0;
+  while (types[at].name != name) ++at;
+  return at;
+}
+
+ordered_json machines_json(const PlanRequest& r, std::size_t& chosen) {
+  std::vector<cost::Machine> machines = cost::machine_presets();
+  chosen = 1;  // an H100 where none was named
+  if (r.machine) {
+    std::size_t at = 0;
+    while (at < machines.size() && machines[at].id != r.machine->id) ++at;
+    if (at == machines.size()) machines.push_back(*r.machine);
+    machines[at] = *r.machine;
+    chosen = at;
+  }
+  ordered_json list = ordered_json::array();
+  for (const cost::Machine& machine : machines) {
+    const bool has = r.compute == cost::Compute::f32   ? machine.f32_flops > 0
+                     : r.compute == cost::Compute::f16 ? machine.f16_flops > 0
+                                                       : machine.fp8_flops > 0;
+    list.push_back({{"name", machine.name},
+                    {"memory", machine.memory_bytes},
+                    {"bandwidth", machine.memory_bandwidth},
+                    {"flops", has ? cost::peak_flops(machine, r.compute) : machine.f16_flops}});
+  }
+  return list;
+}
+
+ordered_json rows_json(const PlanResult& plan, const Shown& shown,
+                       const std::vector<cost::StorageType>& types) {
+  ordered_json rows = ordered_json::array();
+  for (const PlanCase& c : plan.cases) {
+    rows.push_back({{"model", shown.place_of(*c.model)},
+                    {"heads", c.heads},
+                    {"kv_heads", c.model->layers[0].kv_heads},
+                    {"type", type_place(types, c.work.kv_type.name)},
+                    {"context", c.work.context()},
+                    {"batch", c.work.batch},
+                    {"kv", c.kv_cache.value.str()},
+                    {"memory", c.memory.value.str()},
+                    {"attention", cost::attention_only(c.prefill).str()},
+                    {"verdict", verdict_of(c, plan.request)}});
+  }
+  return rows;
+}
+
+ordered_json checks_json(const PlanResult& plan, const Shown& shown,
+                         const std::vector<cost::StorageType>& types) {
+  const PlanRequest& r = plan.request;
+  ordered_json checks = ordered_json::array();
+  const auto add = [&](const cost::ModelDescription& model, const cost::Workload& work) {
+    checks.push_back(check_json(model, work, r.devices,
+                                {{"model", shown.place_of(model)},
+                                 {"kv_heads", model.layers[0].kv_heads},
+                                 {"context", work.context()},
+                                 {"batch", work.batch},
+                                 {"type", type_place(types, work.kv_type.name)}}));
+  };
+  for (const PlanCase& c : plan.cases) add(*c.model, c.work);
+  for (const cost::ModelDescription& model : shown.models) {
+    for (const cost::StorageType& type : types) {
+      for (const std::int64_t context :
+           {std::int64_t{2}, std::int64_t{777}, std::int64_t{9'999'999}}) {
+        cost::Workload work = r.workload;
+        work.generated = std::min(work.generated, context - 1);
+        work.prompt = context - work.generated;
+        work.batch = 3;
+        work.kv_type = type;
+        add(model, work);
+      }
+    }
+  }
+  return checks;
+}
+
+ordered_json page_json(const PlanResult& plan) {
+  const PlanRequest& r = plan.request;
+  const Shown shown = shown_models(r);
+  const std::vector<cost::StorageType> types = shown_types(r);
+  const auto form = [](cost::LatentForm f) {
+    return f == cost::LatentForm::expanded ? "expanded" : "absorbed";
+  };
+  constexpr const char* kSplits[] = {"none", "tensor", "ring"};
+  std::size_t machine = 0;
+  ordered_json made;
+  made["models"] = ordered_json::array();
+  for (const cost::ModelDescription& model : shown.models)
+    made["models"].push_back(model_json(model, r.workload));
+  made["machines"] = machines_json(r, machine);
+  made["machine"] = machine;
+  made["types"] = ordered_json::array();
+  for (const cost::StorageType& type : types) made["types"].push_back(type_json(type));
+  made["heads_asked"] = ordered_json::array();
+  for (const cost::ModelDescription& model : r.models)
+    made["heads_asked"].push_back(model.layers[0].kv_heads);
+  made["devices"] = {{"count", r.devices.count},
+                     {"split", kSplits[static_cast<int>(r.devices.split)]}};
+  made["generated"] = r.workload.generated;
+  made["chunk"] = r.workload.chunk;
+  made["page_tokens"] = r.workload.page_tokens;
+  made["scratch_tokens"] = r.workload.scratch_tokens;
+  made["activation_bytes"] = r.workload.activation_type.block_bytes;
+  made["prefill_form"] = form(r.workload.prefill_form);
+  made["decode_form"] = form(r.workload.decode_form);
+  made["counting"] = r.workload.counting == cost::Counting::full ? "full" : "triangle";
+  made["rows"] = rows_json(plan, shown, types);
+  // The longest context, as the first variant has it.
+  made["first"] = plan.cases.size() / r.contexts.size() * (r.contexts.size() - 1);
+  made["checks"] = checks_json(plan, shown, types);
+  made["assumptions"] =
+      "A multiply and an add are two FLOPs. In full: every query against the most keys of its "
+      "call; "
+      "triangle: visible pairs. 1 GB is 10^9 bytes, 1 GiB 2^30. The roofline is the least time at "
+      "the "
+      "datasheet's dense peak and bandwidth, kernel after kernel; runs take longer. Scratch is an "
+      "estimate. Made by polyhead plan.";
+  return made;
+}
+
+/// JSON that may stand in a script element: no "<" closes it or opens a comment.
+std::string safe(const ordered_json& value) {
+  const std::string text = value.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
+  std::string made;
+  for (const char c : text) made += c == '<' ? std::string("\\u003c") : std::string(1, c);
+  return made;
+}
+
+void replace(std::string& page, const std::string& mark, const std::string& text) {
+  page.replace(page.find(mark), mark.size(), text);
+}
+
+}  // namespace
+
+std::string plan_page(const PlanResult& plan) {
+  std::string page = kPlanPage;
+  replace(page, "POLYHEAD_SCRIPT", std::string(kPlanCost) + kPlanViews);
+  replace(page, "POLYHEAD_DATA", safe(page_json(plan)));
+  return page;
+}
+
+}  // namespace polyhead::cli
