@@ -47,10 +47,13 @@ class GgufBuilder {
     values_.push_back(text(key) + raw(type) + bytes);
     return *this;
   }
+  GgufBuilder& remove(const std::string& key) {
+    std::erase_if(values_, [&](const std::string& entry) { return entry.starts_with(text(key)); });
+    return *this;
+  }
   /// In place of what was set under that key, or besides.
   GgufBuilder& replace(const std::string& key, std::uint32_t is) {
-    std::erase_if(values_, [&](const std::string& entry) { return entry.starts_with(text(key)); });
-    return set(key, is);
+    return remove(key).set(key, is);
   }
   GgufBuilder& set(const std::string& key, const std::string& is) {
     return value(key, string, text(is));

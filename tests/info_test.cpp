@@ -1,0 +1,88 @@
+// polyhead info: what it says of models' files.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "cli/command.hpp"
+#include "cli/exit_codes.hpp"
+#include "support/tiny_models.hpp"
+
+namespace polyhead {
+namespace {
+
+using models::Architecture;
+using nlohmann::json;
+using test::GgufBuilder;
+using test::tiny_gguf;
+
+struct Outcome {
+  int status;
+  std::string out, err;
+};
+
+Outcome info(const GgufBuilder& model, bool as_json = false) {
+  const test::ScratchDirectory folder;
+  const std::string path = folder.write("m.gguf", model.build());
+  std::vector<std::string> arguments{"info", path};
+  if (as_json) arguments.emplace_back("--json");
+  std::ostringstream out, err;
+  const int status = cli::run_program(arguments, {out, err, false, false});
+  return {status, out.str(), err.str()};
+}
+
+TEST(Info, JsonHasEveryLayer) {
+  GgufBuilder model = tiny_gguf(Architecture::gemma3);
+  model.set("gemma3.attention.sliding_window_pattern", 2u);
+  const Outcome done = info(model, true);
+  ASSERT_EQ(done.status, cli::kSuccess) << done.err;
+  const json found = json::parse(done.out);
+  EXPECT_EQ(found["architecture"], "gemma3");
+  EXPECT_EQ(found["name"], "tiny");
+  // Two layers, 2 KV heads, 4 elements of a key and 4 of a value.
+  EXPECT_EQ(found["kv_bytes_per_token"]["float32"], 2 * 2 * 8 * 4);
+  EXPECT_EQ(found["kv_bytes_per_token"]["bfloat16"], 2 * 2 * 8 * 2);
+  ASSERT_EQ(found["layers"].size(), 2u);
+  EXPECT_EQ(found["layers"][0]["window"], 16);
+  EXPECT_EQ(found["layers"][0]["rope"]["base"], 10000.0);
+  EXPECT_EQ(found["layers"][1]["window"], 0);
+  EXPECT_EQ(found["layers"][1]["rope"]["base"], 500000.0);
+  EXPECT_EQ(found["layers"][1]["kv_heads"], 2);
+  // token_embd 6 x 8; q and output 16 x 8, k and v 8 x 8; three of 12 x 8; norms of 8 and of 4.
+  EXPECT_EQ(found["parts"][0]["parameters"], 48);
+  EXPECT_EQ(found["parts"][1]["parameters"], 2 * (2 * 128 + 2 * 64));
+  EXPECT_EQ(found["parts"][2]["parameters"], 2 * 3 * 96);
+  EXPECT_EQ(found["parts"][3]["parameters"], 8 + 2 * (4 * 8 + 2 * 4));
+  EXPECT_EQ(found["parameters"], 48 + 768 + 576 + 88);
+  EXPECT_EQ(found["parts"][0]["bytes"], 48 * 4);
+}
+
+TEST(Info, EqualLayersShareARow) {
+  const Outcome llama = info(tiny_gguf(Architecture::llama));
+  EXPECT_NE(llama.out.find("  0-1           4         2         4          4  all before  "
+                           "base 500000, interleaved\n"),
+            std::string::npos)
+      << llama.out;
+  EXPECT_NE(llama.out.find("KV cache      128 bytes a token in float32, 64 bytes in bfloat16"),
+            std::string::npos)
+      << llama.out;
+  const Outcome bert = info(tiny_gguf(Architecture::bert));
+  EXPECT_NE(bert.out.find("every token sees every other; pooling: mean"), std::string::npos)
+      << bert.out;
+  EXPECT_EQ(bert.out.find("KV cache"), std::string::npos) << bert.out;
+}
+
+TEST(Info, NamesFromFilesDoNotSteerTheTerminal) {
+  GgufBuilder model = tiny_gguf(Architecture::gpt2);
+  model.remove("general.name").set("general.name", std::string("\x1b[2Jx\r\n"));
+  EXPECT_TRUE(info(model).out.starts_with("\\x1b[2Jx\\x0d\\x0a\n"));
+  GgufBuilder other;
+  other.set("general.architecture", std::string("\x1b]0;x\x07"));
+  const Outcome refused = info(other);
+  EXPECT_EQ(refused.status, cli::kFailure);
+  EXPECT_EQ(refused.err.find('\x1b'), std::string::npos) << refused.err;
+}
+
+}  // namespace
+}  // namespace polyhead
