@@ -31,45 +31,60 @@ int signed_at(const std::byte* at, int index) {
   return static_cast<std::int8_t>(std::to_integer<std::uint8_t>(at[index]));
 }
 
-/// 16 bytes of two weights each: low halves are weights 0 .. 15, high ones 16 .. 31. `fifth` has a
-/// fifth bit for each.
+/// 16 bytes of two weights each: low halves are weights 0 .. 15, high ones 16 .. 31.
 template <class Value>
-void spread_nibbles(const std::byte* nibbles, std::uint32_t fifth, float* to, const Value& value) {
+void spread_nibbles(const std::byte* nibbles, float* to, const Value& value) {
   for (int i = 0; i < 16; ++i) {
-    const auto bit = [&](int place) { return static_cast<int>(fifth >> place & 1u) << 4; };
-    to[i] = value((byte_at(nibbles, i) & 15) | bit(i));
-    to[i + 16] = value((byte_at(nibbles, i) >> 4) | bit(i + 16));
+    to[i] = value(byte_at(nibbles, i) & 15);
+    to[i + 16] = value(byte_at(nibbles, i) >> 4);
   }
 }
 
-std::uint32_t word_at(const std::byte* at) {
-  std::uint32_t word;
-  std::memcpy(&word, at, sizeof word);
-  return word;
+/// Eight bits as eight bytes of 0 or 16: the fifth bits of eight weights.
+constexpr std::array<std::uint64_t, 256> kFifthBits = [] {
+  std::array<std::uint64_t, 256> table{};
+  for (std::size_t bits = 0; bits < 256; ++bits) {
+    for (unsigned i = 0; i < 8; ++i) table[bits] |= std::uint64_t{bits >> i & 1u} << (8 * i + 4);
+  }
+  return table;
+}();
+
+/// The same with a fifth bit for each weight, four bytes of them.
+template <class Value>
+void spread_five_bits(const std::byte* nibbles, const std::byte* fifth, float* to,
+                      const Value& value) {
+  std::array<std::uint8_t, 32> high;
+  for (int i = 0; i < 4; ++i) {
+    std::memcpy(&high[static_cast<std::size_t>(8 * i)],
+                &kFifthBits[static_cast<std::size_t>(byte_at(fifth, i))], 8);
+  }
+  for (std::size_t i = 0; i < 16; ++i) {
+    const int byte = byte_at(nibbles, static_cast<int>(i));
+    to[i] = value((byte & 15) | high[i]);
+    to[i + 16] = value((byte >> 4) | high[i + 16]);
+  }
 }
 
 // One block each.
 
 void q4_0(const std::byte* block, float* to) {
   const float d = half_at(block);
-  spread_nibbles(block + 2, 0, to, [&](int q) { return d * static_cast<float>(q - 8); });
+  spread_nibbles(block + 2, to, [&](int q) { return d * static_cast<float>(q - 8); });
 }
 
 void q4_1(const std::byte* block, float* to) {
   const float d = half_at(block), m = half_at(block + 2);
-  spread_nibbles(block + 4, 0, to, [&](int q) { return d * static_cast<float>(q) + m; });
+  spread_nibbles(block + 4, to, [&](int q) { return d * static_cast<float>(q) + m; });
 }
 
 void q5_0(const std::byte* block, float* to) {
   const float d = half_at(block);
-  spread_nibbles(block + 6, word_at(block + 2), to,
-                 [&](int q) { return d * static_cast<float>(q - 16); });
+  spread_five_bits(block + 6, block + 2, to, [&](int q) { return d * static_cast<float>(q - 16); });
 }
 
 void q5_1(const std::byte* block, float* to) {
   const float d = half_at(block), m = half_at(block + 2);
-  spread_nibbles(block + 8, word_at(block + 4), to,
-                 [&](int q) { return d * static_cast<float>(q) + m; });
+  spread_five_bits(block + 8, block + 4, to, [&](int q) { return d * static_cast<float>(q) + m; });
 }
 
 void q8_0(const std::byte* block, float* to) {
@@ -77,19 +92,21 @@ void q8_0(const std::byte* block, float* to) {
   for (int i = 0; i < 32; ++i) to[i] = d * static_cast<float>(signed_at(block + 2, i));
 }
 
-// The k types: 256 weights. Groups of 32 or 128 take their bits from the same bytes, two or one at
-// a time.
+// The k types: 256 weights in groups of 16 or 32 with a scale each; several groups take their bits
+// from the same bytes.
 
 void q2_k(const std::byte* block, float* to) {
   const std::byte* scales = block;
   const std::byte* bits = block + 16;
   const float d = half_at(block + 80), dmin = half_at(block + 82);
-  for (int i = 0; i < 256; ++i) {
-    const int scale = byte_at(scales, i / 16);
-    const int q = byte_at(bits, i / 128 * 32 + i % 32) >> (i / 32 % 4 * 2) & 3;
+  for (int group = 0; group < 16; ++group) {
+    const int scale = byte_at(scales, group), shift = group / 2 % 4 * 2;
     const float step = d * static_cast<float>(scale & 15);
     const float minimum = dmin * static_cast<float>(scale >> 4);
-    to[i] = step * static_cast<float>(q) - minimum;
+    const std::byte* from = bits + group / 8 * 32 + group % 2 * 16;
+    for (int i = 0; i < 16; ++i) {
+      to[group * 16 + i] = step * static_cast<float>(byte_at(from, i) >> shift & 3) - minimum;
+    }
   }
 }
 
@@ -104,10 +121,15 @@ void q3_k(const std::byte* block, float* to) {
     const int top = byte_at(packed, 8 + i % 4) >> (i / 4 * 2) & 3;
     scales[static_cast<std::size_t>(i)] = d * static_cast<float>((low | top << 4) - 32);
   }
-  for (int i = 0; i < 256; ++i) {
-    const int low = byte_at(bits, i / 128 * 32 + i % 32) >> (i / 32 % 4 * 2) & 3;
-    const int set = byte_at(high, i % 32) >> (i / 32) & 1;
-    to[i] = scales[static_cast<std::size_t>(i / 16)] * static_cast<float>(low - (set != 0 ? 0 : 4));
+  for (int group = 0; group < 16; ++group) {
+    const int shift = group / 2 % 4 * 2, third = group / 2;
+    const std::byte* from = bits + group / 8 * 32 + group % 2 * 16;
+    const float step = scales[static_cast<std::size_t>(group)];
+    for (int i = 0; i < 16; ++i) {
+      const int top = byte_at(high, group % 2 * 16 + i) >> third & 1;
+      const int q = (byte_at(from, i) >> shift & 3) + 4 * top - 4;
+      to[group * 16 + i] = step * static_cast<float>(q);
+    }
   }
 }
 
@@ -145,12 +167,16 @@ void q6_k(const std::byte* block, float* to) {
   const std::byte* high = block + 128;
   const std::byte* scales = block + 192;
   const float d = half_at(block + 208);
-  for (int i = 0; i < 256; ++i) {
-    const int half = i / 128, group = i / 32 % 4, lane = i % 32;
-    const int four = byte_at(low, half * 64 + group % 2 * 32 + lane) >> (group / 2 * 4) & 15;
-    const int two = byte_at(high, half * 32 + lane) >> (group * 2) & 3;
-    const float step = d * static_cast<float>(signed_at(scales, i / 16));
-    to[i] = step * static_cast<float>((four | two << 4) - 32);
+  for (int group = 0; group < 16; ++group) {  // of 16 weights; 32 share a shift
+    const int half = group / 8, quarter = group / 2 % 4, first = group % 2 * 16;
+    const std::byte* four = low + half * 64 + quarter % 2 * 32 + first;
+    const std::byte* two = high + half * 32 + first;
+    const int four_shift = quarter / 2 * 4, two_shift = quarter * 2;
+    const float step = d * static_cast<float>(signed_at(scales, group));
+    for (int i = 0; i < 16; ++i) {
+      const int q = (byte_at(four, i) >> four_shift & 15) | (byte_at(two, i) >> two_shift & 3) << 4;
+      to[group * 16 + i] = step * static_cast<float>(q - 32);
+    }
   }
 }
 
