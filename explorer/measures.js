@@ -1,0 +1,100 @@
+// What is known of every head: measures with their rules and chance levels, roles, ranks.
+
+const kMeasures = [
+  ["ind", "Induction", "induction", "mass on the token after an earlier copy of this token"],
+  ["dup", "Same token", "duplicate", "mass on earlier copies of this token"],
+  ["prev", "Previous", "previous", "mass on the token just before"],
+  ["self", "Itself", "self", "mass on the token itself"],
+  ["first", "First token", "first", "mass on the first token"],
+  ["local", "Local", "local", "mass on the 8 tokens before"],
+  ["delim", "Delimiters", "delimiter", "mass on punctuation and line ends"],
+  ["spread", "Spread (bits)", "entropy", "entropy of a row's weights, mean over rows; 0: one key, 1: two equal keys"],
+  ["dist", "Mean distance", "distance", "tokens between query and key, by weight, the first token left out"],
+  ["link", "This link", null, "the weight that each head gives the chosen query → key"],
+];
+
+const kRoles = [
+  ["resting", "0", "Resting", "≥ .99 on the first key"],
+  ["induction", "I", "Induction", "≥ .4 of the mass outside the first key on the token after an earlier copy"],
+  ["duplicate", "D", "Same token", "≥ .4 of that mass on earlier copies of the token"],
+  ["previous", "P", "Previous", "≥ .4 of that mass on the token before"],
+  ["self", "=", "Itself", "≥ .4 of that mass on the token itself"],
+  ["local", "L", "Local", "≥ .4 of that mass on the 8 tokens before"],
+  ["delimiter", "¶", "Delimiter", "≥ .4 of that mass on punctuation and line ends"],
+  ["broad", "~", "Broad", "spread outside the first key ≥ .75 of its maximum"],
+  ["mixed", "", "Mixed", "none of these"],
+];
+
+const roleOf = (name) => kRoles.find((role) => role[0] === name) ?? [name, "", "Not looked at", ""];
+
+class Measures {
+  constructor(source) {
+    this.source = source;
+    this.values = new Map();
+    this.heads = source.layers * source.heads;
+    for (const [id, , field] of kMeasures) if (field) this.keep(id, this.read(id, field));
+  }
+
+  read(id, field) {
+    const scale = id === "spread" ? 1 / Math.LN2 : 1;
+    return (this.source.meta.measures[field] ?? []).map((x) => (x === null ? null : x * scale));
+  }
+
+  keep(id, values) {
+    const known = values.filter((x) => x !== null).sort((a, b) => b - a);
+    this.values.set(id, {values, known, most: known.length ? known[0] : 0,
+      median: known.length ? known[known.length >> 1] : null});
+  }
+
+  /** Measures the link query → key in every head. Heads without rows have none. */
+  setLink(rows, query, key) {
+    const name = `${rows.mode} ${query} ${key}`;
+    if (this.link === name) return;
+    const values = [];
+    for (let l = 0; l < this.source.layers; l++) {
+      for (let h = 0; h < this.source.heads; h++) {
+        values.push(this.source.hasRows(l, h) ? rows.weight(l, h, query, key) : null);
+      }
+    }
+    this.keep("link", values);
+    this.link = name;
+  }
+
+  value(id, head) {
+    return this.values.get(id)?.values[head] ?? null;
+  }
+
+  /** 1 is the largest. */
+  rank(id, head) {
+    const {known} = this.values.get(id), value = this.value(id, head);
+    return value === null ? null : known.indexOf(value) + 1;
+  }
+
+  /** Length of a bar, 0-1: shares of mass as they are, others by the largest head. */
+  bar(id, value) {
+    if (value === null) return 0;
+    const most = this.values.get(id).most;
+    return id === "spread" || id === "dist" ? (most > 0 ? value / most : 0) : clamp(value, 0, 1);
+  }
+
+  chance(id, head) {
+    const field = kMeasures.find((m) => m[0] === id)[2];
+    return this.source.meta.chance?.[field]?.[head] ?? null;
+  }
+
+  role(head) {
+    return roleOf(this.source.meta.roles[head]);
+  }
+
+  ranked(id) {
+    const {values} = this.values.get(id) ?? {values: []};
+    return Array.from({length: this.heads}, (_, i) => i)
+      .sort((a, b) => (values[b] ?? -1) - (values[a] ?? -1) || a - b);
+  }
+
+  text(id, value) {
+    return value === null ? "not measurable" : id === "dist" ? value.toFixed(1) : value.toFixed(2);
+  }
+}
+
+const ruleOf = (id) => kMeasures.find((m) => m[0] === id);
