@@ -1,5 +1,8 @@
 // What is known of the head under the pointer, beside or beneath the grid; its size never changes, so nothing moves.
 
+// ms that the pointer stays on a head before its rows are read; the thumbnail is there at once
+const kRest = 40;
+
 class Dock {
   constructor(source, onLink) {
     Object.assign(this, {source, onLink});
@@ -22,8 +25,19 @@ class Dock {
       siblings.length ? el("span", {class: "hint"}, ` shares keys (kv ${Math.floor(h / source.group)}) with ${
         siblings.slice(0, 7).join(", ")}${siblings.length > 7 ? " …" : ""}`) : null);
     replace(this.measures, measureTable(measures, head, `Measures of head ${l}.${h}`));
-    this.drawMap(rows, l, h, scales, linear);
-    orTrouble(this.links, () => replace(this.links, this.linkList(rows, l, h)));
+    this.paint(l, h, {bq: source.meta.thumbs[0], bk: source.meta.thumbs[1], values: source.thumbnail(l, h)},
+      (values) => rootColours(values, scales.weights), scales);
+    clearTimeout(this.later);
+    this.later = setTimeout(() => {
+      this.drawMap(rows, l, h, scales, linear);
+      orTrouble(this.links, () => replace(this.links, this.linkList(rows, l, h)));
+    }, kRest);
+  }
+
+  paint(l, h, bins, colours, scales) {
+    const {source} = this, window = {q0: 0, k0: 0, qn: source.nq, kn: source.nk};
+    this.map.draw({binned: bins, colours, layer: l, window, title: `Map of head ${l}.${h}`}, scales, 232);
+    this.map.element.removeAttribute("aria-label");
   }
 
   siblings(l, h) {
@@ -32,17 +46,13 @@ class Dock {
   }
 
   drawMap(rows, l, h, scales, linear) {
-    const {source} = this, window = {q0: 0, k0: 0, qn: source.nq, kn: source.nk}, [bq, bk] = source.meta.thumbs;
-    let picture;
+    const {source} = this;
     try {
-      const bins = binned(rows, l, h, window, 230);
-      picture = {binned: bins, colours: (values) => weightColours(values, scales.weights, linear)};
+      this.paint(l, h, binned(rows, l, h, {q0: 0, k0: 0, qn: source.nq, kn: source.nk}, 230),
+        (values) => weightColours(values, scales.weights, linear), scales);
     } catch (error) {  // the thumbnail is there even where the layer is cut off
       if (!(error instanceof DataError)) throw error;
-      picture = {binned: {bq, bk, values: source.thumbnail(l, h)}, colours: (v) => rootColours(v, scales.weights)};
     }
-    this.map.draw({...picture, layer: l, window, title: `Map of head ${l}.${h}`}, scales, 232);
-    this.map.element.removeAttribute("aria-label");
   }
 
   linkList(rows, l, h) {

@@ -64,6 +64,8 @@ class HeadView {
   update(state) {
     const {app, source} = this, [l, h] = headOf(state.a), index = source.index(l, h);
     Object.assign(this, {l, h, pointed: null});
+    this.prose.laidOut();
+    this.keyProse?.laidOut();
     this.head.set(state.a, app.measures);
     this.mode.set(state.w);
     this.scale.set(state.s);

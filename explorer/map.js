@@ -63,9 +63,10 @@ class HeadMap {
 
   /** Where cells are too small to see, weights from .15 on are three pixels wide. */
   enlarge(context, bq, bk, values, seen) {
+    const colours = this.picture.colours(values);
     for (let at = 0; at < values.length; at++) {
-      if (!(Math.abs(values[at]) >= 0.15) || !seen[at]) continue;
-      const pixel = this.picture.colours(values).pixel(at);
+      if (!seen[at] || !(colours.weight(at) >= 0.15)) continue;
+      const pixel = colours.pixel(at);
       context.fillStyle = `rgb(${pixel & 255} ${pixel >> 8 & 255} ${pixel >> 16 & 255})`;
       context.fillRect(this.left + (at % bk + 0.5) * this.width / bk - 1.5,
         this.top + (Math.floor(at / bk) + 0.5) * this.height / bq - 1.5, 3, 3);

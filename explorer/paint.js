@@ -33,17 +33,19 @@ function mapImage(bq, bk, size, seen, unseen, colourOf) {
 
 /** Colours of weights. */
 function weightColours(values, scale, linear) {
-  return {size: (at) => values[at], pixel: (at) => scale.pixels[scaleIndex(values[at], linear)]};
+  return {size: (at) => values[at], weight: (at) => values[at],
+    pixel: (at) => scale.pixels[scaleIndex(values[at], linear)]};
 }
 
 /** Colours of bytes that are square roots already (thumbnails, pooled maps). */
 function rootColours(bytes, scale) {
-  return {size: (at) => bytes[at], pixel: (at) => scale.pixels[bytes[at]]};
+  return {size: (at) => bytes[at], weight: (at) => (bytes[at] / 255) ** 2, pixel: (at) => scale.pixels[bytes[at]]};
 }
 
 /** Colours of differences: A's side where A is larger. */
 function differenceColours(values, scales, linear) {
-  return {size: (at) => Math.abs(values[at]), pixel: (at) => (values[at] >= 0 ? scales.a : scales.b)
+  return {size: (at) => Math.abs(values[at]), weight: (at) => Math.abs(values[at]),
+    pixel: (at) => (values[at] >= 0 ? scales.a : scales.b)
     .pixels[scaleIndex(Math.abs(values[at]), linear)]};
 }
 

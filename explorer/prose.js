@@ -5,6 +5,7 @@ class Prose {
   constructor(tokens, on, label) {
     Object.assign(this, {tokens, on});
     this.spans = new Array(tokens.length);
+    this.places = [];
     this.shaded = [];
     this.numbered = [];
     this.future = null;
@@ -81,12 +82,22 @@ class Prose {
     const boxes = [];
     this.numbered = [];
     for (const [i, weight] of weights) {
-      const box = this.spans[i].getBoundingClientRect(), middle = (box.left + box.right) / 2;
-      if (boxes.some(([x, y]) => Math.abs(x - middle) < 28 && Math.abs(y - box.top) < 8)) continue;
-      boxes.push([middle, box.top]);
+      const [middle, top] = this.place(i);
+      if (boxes.some(([x, y]) => Math.abs(x - middle) < 28 && Math.abs(y - top) < 8)) continue;
+      boxes.push([middle, top]);
       this.numbered.push(i);
     }
     for (const i of this.numbered) this.spans[i].dataset.weight = shortNumber(weights.find(([j]) => j === i)[1]);
+  }
+
+  /** Middle and top of a token within the strip. Kept: nothing moves until the width changes (`laidOut`). */
+  place(i) {
+    const span = this.spans[i];
+    return this.places[i] ??= [span.offsetLeft + span.offsetWidth / 2, span.offsetTop];
+  }
+
+  laidOut() {
+    this.places = [];
   }
 
   /** Tokens from `from` on are those the query cannot see. */

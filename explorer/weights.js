@@ -75,8 +75,9 @@ function strongestLinks(rows, layer, head, count) {
   if (!rows.source.hasRows(layer, head)) return found;
   for (let i = 0; i < rows.source.nq; i++) {
     const {weights} = rows.row(layer, head, i);
-    let best = 1;
-    for (let j = 2; j < weights.length; j++) if (weights[j] > weights[best]) best = j;
+    const [from, to] = rows.source.range(layer, i);
+    let best = Math.max(1, from);
+    for (let j = best + 1; j < to; j++) if (weights[j] > weights[best]) best = j;
     const weight = weights[best];
     if (!(weight >= kListed) || (found.length === count && weight <= found[count - 1].weight)) continue;
     let at = found.length;
@@ -99,8 +100,8 @@ function binned(rows, layer, head, window, most) {
   for (let j = 0; j < kn; j++) binOf[j] = Math.floor(((j + 1) * bk - 1) / kn);
   for (let i = 0; i < qn; i++) {
     const {weights} = rows.row(layer, head, q0 + i);
-    const row = Math.floor(((i + 1) * bq - 1) / qn) * bk;
-    for (let j = 0; j < kn; j++) {
+    const row = Math.floor(((i + 1) * bq - 1) / qn) * bk, [from, to] = source.range(layer, q0 + i);
+    for (let j = Math.max(0, from - k0), end = Math.min(kn, to - k0); j < end; j++) {
       const w = weights[k0 + j], at = row + binOf[j];
       if (w > values[at]) values[at] = w;
     }
