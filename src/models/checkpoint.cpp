@@ -153,7 +153,8 @@ void collect_tensors(Checkpoint& to, Owner& owner) {
 Checkpoint read_checkpoint(const std::string& path) {
   Checkpoint checkpoint;
   const fs::path given(path);
-  const bool is_folder = fs::is_directory(given);
+  std::error_code ignored;
+  const bool is_folder = fs::is_directory(given, ignored);
   const fs::path folder = is_folder ? given : given.parent_path();
   checkpoint.folder = folder.string();
 
@@ -161,9 +162,10 @@ Checkpoint read_checkpoint(const std::string& path) {
   const auto config = small_file(config_path, kMaxConfigBytes);
   if (!config) throw FileError(config_path, "is missing: a model's weights need it beside them");
   checkpoint.config = config_from_json(config_path, *config);
-  const fs::path whole = fs::absolute(is_folder ? given / "" : given);
   checkpoint.config.name =
-      is_folder ? whole.parent_path().filename().string() : given.stem().string();
+      is_folder
+          ? fs::absolute(given / "", ignored).lexically_normal().parent_path().filename().string()
+          : given.stem().string();
   if (checkpoint.config.architecture == Architecture::bert) {
     const fs::path pooling = folder / "1_Pooling" / "config.json";
     if (const auto text = small_file(pooling, kMaxConfigBytes))
@@ -173,7 +175,7 @@ Checkpoint read_checkpoint(const std::string& path) {
   auto owner = std::make_shared<Owner>();
   if (!is_folder) {
     owner->files.emplace_back(path);
-  } else if (fs::exists(folder / kIndex)) {
+  } else if (fs::exists(folder / kIndex, ignored)) {
     owner->files = open_shards(folder);
   } else {
     owner->files.emplace_back((folder / "model.safetensors").string());

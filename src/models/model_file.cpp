@@ -122,7 +122,8 @@ void add_checkpoint(const std::string& path, ModelFile::State& state) {
 ModelFile::ModelFile(const std::string& path) {
   auto state = std::make_shared<State>();
   state->path = path;
-  if (path.ends_with(".safetensors") || std::filesystem::is_directory(path)) {
+  std::error_code ignored;
+  if (path.ends_with(".safetensors") || std::filesystem::is_directory(path, ignored)) {
     add_checkpoint(path, *state);
   } else {
     add_gguf(path, *state);

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "models/config.hpp"
+#include "models/formats/file_error.hpp"
+#include "models/model_file.hpp"
 #include "support/gguf_builder.hpp"
 #include "support/scratch_directory.hpp"
 
@@ -140,5 +142,18 @@ class CheckpointOfText : public ScratchDirectory {
     return file("");
   }
 };
+
+/// What opening a model is refused with, without the folder's name; "accepted" where it is not.
+inline std::string refusal(const ScratchDirectory& folder, const std::string& path) {
+  try {
+    const models::ModelFile file(path);
+  } catch (const formats::FileError& error) {
+    std::string message = error.what();
+    for (const std::string home = folder.file(""); message.find(home) != std::string::npos;)
+      message.erase(message.find(home), home.size());
+    return message;
+  }
+  return "accepted";
+}
 
 }  // namespace polyhead::test
