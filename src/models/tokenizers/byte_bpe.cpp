@@ -88,7 +88,8 @@ class ByteBpe : public Algorithm {
  private:
   void encode_word(std::string_view word, Merging& merging, std::vector<std::int32_t>& ids) const {
     if (spec_.whole_words) {
-      if (const std::int32_t whole = pieces_.find(spell(word)); whole >= 0) {
+      const std::int32_t whole = pieces_.find(spell(word));
+      if (whole >= 0 && kind_of(spec_, whole) == TokenKind::normal) {
         ids.push_back(whole);
         return;
       }

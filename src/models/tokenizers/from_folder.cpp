@@ -21,11 +21,10 @@ namespace {
 using formats::FileError;
 using nlohmann::json;
 
-json read_json(const std::string& path) {
-  constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // Gemma's tokenizer.json has 33 MB
-  constexpr int kMaxDepth = 64;
-  return formats::read_json(path, kMaxBytes, kMaxDepth);
-}
+constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // Gemma's tokenizer.json has 33 MB
+constexpr int kMaxDepth = 64;
+
+json read_json(const std::string& path) { return formats::read_json(path, kMaxBytes, kMaxDepth); }
 
 [[noreturn]] void refuse(const TokenizerSpec& spec, const std::string& what) {
   throw FileError(spec.source, "tokenizer: " + what);
@@ -138,9 +137,8 @@ void read_word_piece(TokenizerSpec& spec, const json& file, const json& model) {
     refuse(spec, "WordPiece with another prefix than ## or another longest word than 100");
 }
 
-void read_tokenizer_json(TokenizerSpec& spec) {
-  const json file = read_json(spec.source);
-  const json& model = member(file, "model");
+void read_tokenizer_json(TokenizerSpec& spec, const json& file) {
+  const json model = member(file, "model");
   const json added = member(file, "added_tokens");
   fill_pieces(spec, member(model, "vocab"), added.is_array() ? added : json::array());
   const json type = member(model, "type");
@@ -210,6 +208,14 @@ void read_vocab_txt(TokenizerSpec& spec, const json& config) {
 
 }  // namespace
 
+TokenizerSpec tokenizer_from_json(const std::string& path, std::string_view text) {
+  TokenizerSpec spec;
+  spec.source = path;
+  read_tokenizer_json(spec, formats::parse_json(path, "tokenizer", text, kMaxDepth));
+  add_known_ends(spec);
+  return spec;
+}
+
 TokenizerSpec tokenizer_from_folder(const std::string& folder) {
   const std::filesystem::path path(folder);
   const auto file = [&](const char* name) { return (path / name).string(); };
@@ -223,7 +229,7 @@ TokenizerSpec tokenizer_from_folder(const std::string& folder) {
   TokenizerSpec spec;
   if (there("tokenizer.json")) {
     spec.source = file("tokenizer.json");
-    read_tokenizer_json(spec);
+    read_tokenizer_json(spec, read_json(spec.source));
   } else if (there("vocab.json") && there("merges.txt")) {
     spec.source = file("vocab.json");
     read_vocab_and_merges(spec, file("merges.txt"), config);
@@ -234,11 +240,6 @@ TokenizerSpec tokenizer_from_folder(const std::string& folder) {
     throw FileError(folder, "holds no tokenizer.json, vocab.json with merges.txt, or vocab.txt");
   }
   name_special(spec, config);
-  if (spec.unknown >= 0) {
-    TokenKind& kind = spec.kinds[static_cast<std::size_t>(spec.unknown)];
-    if (kind == TokenKind::control && spec.kind != TokenizerKind::byte_bpe)
-      kind = TokenKind::unknown;
-  }
   add_ends(spec, json_or_null("generation_config.json"));
   add_ends(spec, json_or_null("config.json"));
   add_known_ends(spec);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "models/formats/gguf.hpp"
 #include "models/tokenizers/spec.hpp"
@@ -17,6 +18,9 @@ TokenizerSpec tokenizer_from_gguf(const formats::Gguf& file);
 /// chat_template.jinja where they are there. What a tokenizer.json does to text before it is cut is
 /// compared with the forms known here; another form is refused, none is guessed or compiled.
 TokenizerSpec tokenizer_from_folder(const std::string& folder);
+
+/// From the text of a tokenizer.json alone; `path` is its name in messages.
+TokenizerSpec tokenizer_from_json(const std::string& path, std::string_view text);
 
 /// Either, by what the path is: a folder, or a .safetensors, .json or .txt file in the folder
 /// meant; else a GGUF file.
