@@ -187,6 +187,16 @@ TEST(Tokenizer, CombiningMarksAreOrderedInTime) {
   EXPECT_TRUE(Tokenizer(spec).encode(text).empty());  // no bytes but a's in the vocabulary
 }
 
+/// "##" alone is a piece of some vocabularies and covers nothing.
+TEST(Tokenizer, WordPieceAlwaysMovesOn) {
+  TokenizerSpec spec;
+  spec.source = "words";
+  spec.kind = TokenizerKind::word_piece;
+  for (const char* piece : {"?", "a", "##"}) add(spec, piece);
+  spec.unknown = 0;
+  EXPECT_EQ(Tokenizer(spec).encode("ab a"), (Ids{0, 1}));
+}
+
 struct Lie {
   const char* name;
   std::function<void(TokenizerSpec&)> tell;

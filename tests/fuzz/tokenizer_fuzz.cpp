@@ -78,7 +78,7 @@ void add_merges(TokenizerSpec& spec, Bytes& bytes) {
   for (unsigned left = bytes.next() % 32; left > 0; --left) {
     const std::string a = spec.pieces[(bytes.next() * 256 + bytes.next()) % spec.pieces.size()];
     const std::string b = spec.pieces[bytes.next() % spec.pieces.size()];
-    if (bytes.next() % 16 != 0) {
+    if (bytes.next() % 16 != 0 && a.size() + b.size() < 5000) {  // beyond that it is refused
       spec.pieces.push_back(a + b);
       spec.kinds.push_back(TokenKind::normal);
     }

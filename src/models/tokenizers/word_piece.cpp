@@ -110,7 +110,8 @@ class WordPiece : public Algorithm {
     for (std::size_t begin = 0; begin < word.size();) {
       rest = begin > 0 ? kInside : "";
       std::size_t end = begin;
-      while (end < word.size() && rest.size() < longest_) append_utf8(rest, word[end++]);
+      while (end < word.size() && (end == begin || rest.size() < longest_))
+        append_utf8(rest, word[end++]);
       while (pieces_.find(rest) < 0) {
         if (--end == begin) return false;
         std::string last;
