@@ -20,6 +20,7 @@ class GoldenTokenizer : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     path_ = test::fetched_model(GetParam());
+    ASSERT_FALSE(HasFailure());
     if (path_.empty()) GTEST_SKIP() << "scripts/get-model " << GetParam() << " was not run";
     std::ifstream file(POLYHEAD_TEST_DATA "/tokenizers.json");
     cases_ = nlohmann::json::parse(file)[GetParam()];

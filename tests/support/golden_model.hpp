@@ -1,6 +1,9 @@
 // A real model beside the figures that must come out of it.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,11 +14,13 @@
 namespace polyhead::test {
 
 /// Where `scripts/get-model NAME` put the model, or "" where it was not fetched: such tests skip.
+/// With POLYHEAD_MODELS set, as scripts/test does, that is a failure.
 inline std::string fetched_model(const std::string& name) {
   for (const models::KnownModel& model : models::known_models()) {
     if (model.name != name) continue;
     const std::string path = models::model_folder() + "/" + model.file;
     if (std::filesystem::exists(path)) return path;
+    if (std::getenv("POLYHEAD_MODELS") != nullptr) ADD_FAILURE() << path << " is not there";
   }
   return "";
 }
