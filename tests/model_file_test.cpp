@@ -194,6 +194,14 @@ TEST(ModelFile, RefusesConfigurationsThatCannotBe) {
   EXPECT_EQ(refusal(GgufBuilder()), "m.gguf: has no metadata 'general.architecture'");
 }
 
+TEST(ModelFile, RefusesPartsOfASplitModel) {
+  GgufBuilder file = tiny_gguf(Architecture::llama);
+  file.value("split.count", GgufBuilder::u16, raw<std::uint16_t>(3));
+  EXPECT_EQ(refusal(file),
+            "m.gguf: is one of the 3 parts of a split model (join them with llama.cpp's "
+            "gguf-split)");
+}
+
 TEST(ModelFile, NormsAreNotQuantised) {
   GgufBuilder file = tiny_gguf(Architecture::llama, [](ExpectedTensor& tensor) {
     if (tensor.name == "output_norm.weight") tensor.shape.clear();

@@ -46,6 +46,7 @@ class Reader {
 
   ModelConfig read() {
     const Architecture a = config_.architecture;
+    refuse_parts();
     refuse_experts();
     config_.name = name();
     config_.model_dim = required("embedding_length");
@@ -119,6 +120,15 @@ class Reader {
                                         std::to_string(kMaxLayers) + ")");
     }
     return layers;
+  }
+
+  void refuse_parts() const {
+    const std::int64_t parts = file_.integer("split.count").value_or(0);
+    if (parts > 1) {
+      throw FileError(file_.path(), "is one of the " + std::to_string(parts) +
+                                        " parts of a split model (join them with llama.cpp's "
+                                        "gguf-split)");
+    }
   }
 
   void refuse_experts() const {
