@@ -35,6 +35,9 @@ std::unique_ptr<Command> make_explain();
 std::unique_ptr<Command> make_attend();
 std::unique_ptr<Command> make_info();
 std::unique_ptr<Command> make_plan();
+std::unique_ptr<Command> make_generate();
+std::unique_ptr<Command> make_score();
+std::unique_ptr<Command> make_embed();
 std::unique_ptr<Command> make_bench();
 
 /// Every subcommand, in the order in which --help lists them.

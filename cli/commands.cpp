@@ -42,6 +42,9 @@ std::vector<std::unique_ptr<Command>> make_commands() {
   commands.push_back(make_attend());
   commands.push_back(make_info());
   commands.push_back(make_plan());
+  commands.push_back(make_generate());
+  commands.push_back(make_score());
+  commands.push_back(make_embed());
   commands.push_back(make_bench());
   return commands;
 }

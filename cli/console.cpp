@@ -39,8 +39,9 @@ std::string Console::styled(Style style, std::string_view text) const {
 Console standard_console() {
   const char* term = std::getenv("TERM");
   const bool dumb = term != nullptr && std::string_view(term) == "dumb";
-  const bool colour = ::isatty(STDOUT_FILENO) == 1 && !set_and_not_empty("NO_COLOR") && !dumb;
-  return {std::cout, std::cerr, colour, ::isatty(STDERR_FILENO) == 1 && !dumb};
+  const bool out_terminal = ::isatty(STDOUT_FILENO) == 1;
+  const bool colour = out_terminal && !set_and_not_empty("NO_COLOR") && !dumb;
+  return {std::cout, std::cerr, colour, ::isatty(STDERR_FILENO) == 1 && !dumb, out_terminal};
 }
 
 void Progress::show(const std::string& line) {

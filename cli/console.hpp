@@ -15,6 +15,7 @@ struct Console {
   std::ostream& err;
   bool out_colour = false;    ///< escape sequences may be written to `out`
   bool err_terminal = false;  ///< a person watches `err`: progress may be shown there
+  bool out_terminal = false;  ///< `out` is a terminal: control characters of files are escaped
 
   /// `text` in a style, or just `text` where `out` takes no colour.
   std::string styled(Style style, std::string_view text) const;

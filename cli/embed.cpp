@@ -1,0 +1,103 @@
+// polyhead embed: one vector a line of text.
+#include <algorithm>
+#include <charconv>
+
+#include "cli/command.hpp"
+#include "cli/model_options.hpp"
+#include "cli/table.hpp"
+#include "models/formats/file_error.hpp"
+#include "models/formats/npy.hpp"
+#include "models/tokenizers/tokenizer.hpp"
+
+namespace polyhead::cli {
+namespace {
+
+constexpr const char* kExample =
+    "Every line of the file is a text; its vector has length 1. Without -o each becomes a line of "
+    "JSON on stdout.\n\n"
+    "Examples:\n"
+    "  polyhead embed minilm --file sentences.txt\n"
+    "  polyhead embed minilm --file sentences.txt -o vectors.npy";
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string line = text.substr(at, end - at);
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    lines.push_back(std::move(line));
+    at = end + 1;
+  }
+  return lines;
+}
+
+/// The fewest digits that give the number back.
+std::string json_row(std::span<const float> vector) {
+  std::string row = "[";
+  for (const float value : vector) {
+    char digits[32];
+    const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+    row.append(row.size() > 1 ? "," : "").append(digits, end);
+  }
+  return row + "]\n";
+}
+
+class Embed : public Command {
+ public:
+  const char* name() const override { return "embed"; }
+  const char* summary() const override { return "Sentence vectors of an encoder"; }
+  void add_options(CLI::App& app) override;
+  void run(const Console& console) override;
+
+ private:
+  ModelOptions model_;
+  std::string file_, out_;
+};
+
+void Embed::add_options(CLI::App& app) {
+  model_.add_options(app);
+  app.add_option("--file", file_, "Texts, one a line; - reads standard input")
+      ->type_name("FILE")
+      ->required();
+  app.add_option("-o,--out", out_, "A .npy file: float32 [lines, model_dim]")->type_name("FILE");
+  app.footer(kExample);
+}
+
+void Embed::run(const Console& console) {
+  constexpr std::size_t kBatch = 256;  // lines between two signs of progress
+  const models::ModelFile file = model_.open();
+  const models::Tokenizer tokenizer(file.tokenizer());
+  std::vector<std::vector<std::int32_t>> texts;
+  for (const std::string& line : lines_of(read_text(file_))) {
+    texts.push_back(tokenizer.encode(line));
+    const auto length = static_cast<std::int64_t>(texts.back().size());
+    if (length > file.config().context_length) {
+      throw formats::FileError(file_, "line " + std::to_string(texts.size()) + " has " +
+                                          std::to_string(length) + " tokens, the model takes " +
+                                          std::to_string(file.config().context_length));
+    }
+  }
+  const models::Model model = model_.load(file);
+  const auto dim = static_cast<std::size_t>(model.config().model_dim);
+  std::vector<float> vectors(texts.size() * dim);
+  Progress progress(console);
+  for (std::size_t first = 0; first < texts.size(); first += kBatch) {
+    const std::size_t count = std::min(kBatch, texts.size() - first);
+    model.embed(std::span(texts).subspan(first, count), vectors.data() + first * dim);
+    progress.show(grouped(static_cast<long long>(first + count)) + " of " +
+                  grouped(static_cast<long long>(texts.size())) + " lines ...");
+  }
+  progress.clear();
+  if (!out_.empty()) {
+    return formats::write_npy(out_, ConstView(vectors.data(), {texts.size(), dim}));
+  }
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    console.out << json_row(std::span(vectors).subspan(i * dim, dim));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_embed() { return std::make_unique<Embed>(); }
+
+}  // namespace polyhead::cli

@@ -1,0 +1,168 @@
+// polyhead generate: the words a model continues a text with.
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/command.hpp"
+#include "cli/json_text.hpp"
+#include "cli/model_options.hpp"
+#include "cli/stream_text.hpp"
+#include "cli/table.hpp"
+#include "models/sampler.hpp"
+#include "models/tokenizers/tokenizer.hpp"
+
+namespace polyhead::cli {
+namespace {
+
+using models::Model;
+using models::ModelFile;
+using models::Tokenizer;
+
+constexpr const char* kExample =
+    "The text goes to stdout as it comes, only whole characters; figures of speed go to stderr. It "
+    "ends at the\nmodel's end token, after --max-tokens, or where the model's context is full. The "
+    "same seed gives the same\ntext, with any number of threads.\n\n"
+    "Examples:\n"
+    "  polyhead generate smollm2 --prompt 'The capital of France is' --max-tokens 20\n"
+    "  polyhead generate smollm2 --prompt - --temperature 0.8 --top-p 0.95 --seed 7 < story.txt";
+
+class Stopwatch {
+ public:
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - begin_).count();
+    begin_ = now;
+    return seconds;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+/// What came of a run.
+struct Outcome {
+  std::vector<std::int32_t> prompt, ids;
+  std::string text;
+  const char* stop = "max_tokens";
+  double load = 0.0, prefill = 0.0, decode = 0.0;  ///< seconds
+};
+
+class Generate : public Command {
+ public:
+  const char* name() const override { return "generate"; }
+  const char* summary() const override { return "Continue a text with a model"; }
+  void add_options(CLI::App& app) override;
+  void run(const Console& console) override;
+
+ private:
+  void speak(const Model& model, const Tokenizer& tokenizer, const Console& console,
+             Outcome& outcome) const;
+  void report(const Console& console, const Outcome& outcome) const;
+
+  ModelOptions model_;
+  std::string prompt_;
+  std::int64_t max_tokens_ = 128;
+  models::Sampling sampling_;
+  bool json_ = false;
+};
+
+void Generate::add_options(CLI::App& app) {
+  model_.add_options(app);
+  app.add_option("--prompt", prompt_, "The text to continue; - reads standard input")
+      ->type_name("TEXT")
+      ->required();
+  app.add_option("--max-tokens", max_tokens_, "At most so many tokens (default 128)")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber.description(""));
+  app.add_option("--temperature", sampling_.temperature,
+                 "Divides the logits before a token is drawn; 0, the default: always the best")
+      ->type_name("T");
+  app.add_option("--top-k", sampling_.top_k, "Draw among the K best only")->type_name("K");
+  app.add_option("--top-p", sampling_.top_p,
+                 "Draw among the fewest whose probabilities reach P together")
+      ->type_name("P");
+  app.add_option("--seed", sampling_.seed, "Of the draws (default 0)")->type_name("N");
+  app.add_flag("--json", json_, "Print ids, text and figures as JSON when all is done");
+  app.footer(kExample);
+}
+
+void Generate::speak(const Model& model, const Tokenizer& tokenizer, const Console& console,
+                     Outcome& outcome) const {
+  models::Sampler sampler(sampling_);
+  auto session = model.make_session();
+  std::vector<float> logits(static_cast<std::size_t>(model.config().vocab_size));
+  Stopwatch watch;
+  model.forward(session, outcome.prompt, models::Wanted::last, logits.data());
+  outcome.prefill = watch.lap();
+
+  std::ostringstream unseen;
+  TextStream text(json_ ? unseen : console.out, console.out_terminal && !json_);
+  while (static_cast<std::int64_t>(outcome.ids.size()) < max_tokens_) {
+    const std::int32_t id = sampler.next(logits);
+    if (tokenizer.ends_answer(id)) {
+      outcome.stop = "end";
+      break;
+    }
+    outcome.ids.push_back(id);
+    if (!tokenizer.is_control(id)) text.write(tokenizer.bytes(id));
+    if (static_cast<std::int64_t>(outcome.ids.size()) == max_tokens_) break;
+    if (session.length() == model.config().context_length) {
+      outcome.stop = "context";
+      break;
+    }
+    model.forward(session, {&id, 1}, models::Wanted::last, logits.data());
+  }
+  text.finish();
+  outcome.text = text.text();
+  outcome.decode = watch.lap();
+  if (!json_) console.out << '\n';
+}
+
+void Generate::report(const Console& console, const Outcome& outcome) const {
+  const auto rate = [](std::size_t tokens, double seconds) {
+    return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
+  };
+  const double read = rate(outcome.prompt.size(), outcome.prefill);
+  // The first token comes of the prompt's run.
+  const std::size_t steps = outcome.ids.empty() ? 0 : outcome.ids.size() - 1;
+  const double written = rate(steps, outcome.decode);
+  if (json_) {
+    nlohmann::ordered_json summary;
+    summary["prompt_ids"] = outcome.prompt;
+    summary["ids"] = outcome.ids;
+    summary["text"] = outcome.text;
+    summary["stop"] = outcome.stop;
+    summary["seconds"] = {
+        {"load", outcome.load}, {"prefill", outcome.prefill}, {"decode", outcome.decode}};
+    summary["tokens_per_second"] = {{"prefill", read}, {"decode", written}};
+    console.out << json_text(summary);
+    return;
+  }
+  console.err << "polyhead: loaded in " << duration(outcome.load) << "; "
+              << grouped(static_cast<long long>(outcome.prompt.size())) << " tokens read in "
+              << duration(outcome.prefill) << " (" << fixed(read, 0) << " a second), "
+              << grouped(static_cast<long long>(outcome.ids.size())) << " written in "
+              << duration(outcome.decode) << " (" << fixed(written, 1) << " a second)\n";
+}
+
+void Generate::run(const Console& console) {
+  Progress progress(console);
+  progress.show("loading ...");
+  Stopwatch watch;
+  const ModelFile file = model_.open();
+  const Tokenizer tokenizer(file.tokenizer());
+  Outcome outcome;
+  outcome.prompt = tokenizer.encode(prompt_ == "-" ? read_text(prompt_) : prompt_);
+  if (outcome.prompt.empty()) throw UsageError("--prompt: the text has no token");
+  const Model model = model_.load(file);
+  outcome.load = watch.lap();
+  progress.clear();
+  speak(model, tokenizer, console, outcome);
+  report(console, outcome);
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_generate() { return std::make_unique<Generate>(); }
+
+}  // namespace polyhead::cli

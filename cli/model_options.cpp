@@ -1,0 +1,50 @@
+#include "cli/model_options.hpp"
+
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "cli/table.hpp"
+#include "models/formats/file_error.hpp"
+#include "models/model_path.hpp"
+
+namespace polyhead::cli {
+
+void ModelOptions::add_options(CLI::App& app) {
+  app.add_option("model", place_,
+                 "A GGUF file, a folder of safetensors, or the name of a model that\n"
+                 "scripts/get-model fetches: smollm2, gemma3, minilm")
+      ->type_name("MODEL")
+      ->required();
+  app.add_option("--weights", weights_, "f32, or bf16: half the memory, 8 bits of precision")
+      ->type_name("f32|bf16")
+      ->check(CLI::IsMember({"f32", "bf16"}).description(""));
+  run_.add_options(app);
+}
+
+models::ModelFile ModelOptions::open() const {
+  return models::ModelFile(models::model_path(place_));
+}
+
+models::Model ModelOptions::load(const models::ModelFile& file) const {
+  models::ModelOptions options;
+  options.weights =
+      weights_ == "bf16" ? models::WeightForm::bfloat16 : models::WeightForm::float32;
+  options.run = run_.options();
+  return models::Model(file, options);
+}
+
+std::string read_text(const std::string& place) {
+  if (place == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream file(place, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file.good() && !file.eof()) throw formats::FileError(place, "cannot be read");
+  if (!file.is_open()) throw formats::FileError(place, "cannot be opened");
+  return text;
+}
+
+std::string duration(double seconds) {
+  return seconds < 1.0 ? fixed(seconds * 1e3, 1) + " ms" : fixed(seconds, 2) + " s";
+}
+
+}  // namespace polyhead::cli

@@ -1,0 +1,35 @@
+// A model on the command line, shared by every subcommand that runs one.
+#pragma once
+
+#include <string>
+
+#include "cli/call_options.hpp"
+#include "models/model.hpp"
+
+namespace polyhead::cli {
+
+/// MODEL, --weights, --isa and --threads.
+class ModelOptions {
+ public:
+  void add_options(CLI::App& app);
+
+  /// The model's file. Throws FileError.
+  models::ModelFile open() const;
+
+  /// Its weights, packed.
+  models::Model load(const models::ModelFile& file) const;
+
+  Options run_options() const { return run_.options(); }
+
+ private:
+  std::string place_, weights_ = "f32";
+  RunOptions run_;
+};
+
+/// The whole of a file, or of standard input for "-". Throws FileError.
+std::string read_text(const std::string& place);
+
+/// "1.23 s", "45.6 ms".
+std::string duration(double seconds);
+
+}  // namespace polyhead::cli

@@ -1,0 +1,75 @@
+#include "cli/stream_text.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace polyhead::cli {
+namespace {
+
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+
+/// How a text begins: `length` bytes that are a character, or are none, or may become one.
+struct Beginning {
+  enum Kind { whole, broken, incomplete } kind;
+  std::size_t length;
+};
+
+bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
+/// By RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
+Beginning beginning_of(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  if (first < 0x80) return {Beginning::whole, 1};
+  if (first < 0xc2 || first > 0xf4) return {Beginning::broken, 1};
+  const std::size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if (text.size() > 1) {
+    const auto second = static_cast<unsigned char>(text[1]);
+    const unsigned least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    const unsigned most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    if (second < least || second > most) return {Beginning::broken, 1};
+  }
+  for (std::size_t i = 2; i < std::min(length, text.size()); ++i) {
+    if (!continues(text[i])) return {Beginning::broken, i};
+  }
+  if (text.size() < length) return {Beginning::incomplete, text.size()};
+  return {Beginning::whole, length};
+}
+
+}  // namespace
+
+void TextStream::put(std::string_view character) {
+  text_ += character;
+  const auto first = static_cast<unsigned char>(character[0]);
+  const bool c1 = character.size() == 2 && first == 0xc2 &&
+                  static_cast<unsigned char>(character[1]) < 0xa0;
+  const bool control = first < 0x20 || first == 0x7f || c1;
+  if (!terminal_ || !control || character == "\n" || character == "\t") {
+    out_ << character;
+    return;
+  }
+  char escaped[8];
+  std::snprintf(escaped, sizeof escaped, "\\x%02x",
+                static_cast<unsigned char>(character[character.size() - 1]));
+  out_ << escaped;
+}
+
+void TextStream::write(std::string_view bytes) {
+  pending_ += bytes;
+  std::string_view rest = pending_;
+  while (!rest.empty()) {
+    const Beginning begins = beginning_of(rest);
+    if (begins.kind == Beginning::incomplete) break;
+    put(begins.kind == Beginning::whole ? rest.substr(0, begins.length) : kReplacement);
+    rest.remove_prefix(begins.length);
+  }
+  pending_ = std::string(rest);
+  out_.flush();
+}
+
+void TextStream::finish() {
+  if (!pending_.empty()) put(kReplacement);
+  pending_.clear();
+  out_.flush();
+}
+
+}  // namespace polyhead::cli

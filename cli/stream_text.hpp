@@ -1,0 +1,28 @@
+// Text that arrives as bytes of tokens, written as whole characters.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <string_view>
+
+namespace polyhead::cli {
+
+/// Writes UTF-8 as soon as characters are whole. What can be no part of a character becomes U+FFFD;
+/// for a terminal, control characters other than newline and tab become \xNN.
+class TextStream {
+ public:
+  TextStream(std::ostream& out, bool terminal) : out_(out), terminal_(terminal) {}
+  void write(std::string_view bytes);
+  void finish();  ///< what is still incomplete becomes U+FFFD
+
+  const std::string& text() const { return text_; }  ///< all that was written, unescaped
+
+ private:
+  void put(std::string_view character);
+
+  std::ostream& out_;
+  bool terminal_;
+  std::string pending_, text_;
+};
+
+}  // namespace polyhead::cli

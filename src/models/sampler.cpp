@@ -1,0 +1,72 @@
+#include "models/sampler.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/refuse.hpp"
+
+namespace polyhead::inline v0::models {
+
+Sampler::Sampler(const Sampling& sampling) : sampling_(sampling), state_(sampling.seed) {
+  constexpr const char* kCall = "Sampler";
+  if (!(sampling.temperature >= 0.0f) || std::isinf(sampling.temperature)) {
+    base::refuse(kCall, "temperature (", sampling.temperature, ") is not finite and at least 0");
+  }
+  if (sampling.top_k < 0) base::refuse(kCall, "top_k (", sampling.top_k, ") is negative");
+  if (!(sampling.top_p > 0.0f && sampling.top_p <= 1.0f)) {
+    base::refuse(kCall, "top_p (", sampling.top_p, ") is not above 0 and at most 1");
+  }
+}
+
+/// In [0, 1): the upper 53 bits.
+double Sampler::draw() {
+  state_ += 0x9e3779b97f4a7c15u;
+  std::uint64_t z = state_;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53;
+}
+
+std::int32_t Sampler::next(std::span<const float> logits) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  if (sampling_.temperature == 0.0f) return static_cast<std::int32_t>(best - logits.begin());
+
+  candidates_.clear();
+  for (std::size_t id = 0; id < logits.size(); ++id) {
+    candidates_.emplace_back(logits[id], static_cast<std::int32_t>(id));
+  }
+  // Best first, the lower id on ties: an order that every machine agrees on.
+  const auto before = [](const auto& a, const auto& b) {
+    return a.first > b.first || (a.first == b.first && a.second < b.second);
+  };
+  const auto kept = sampling_.top_k > 0 ? std::min<std::size_t>(candidates_.size(), sampling_.top_k)
+                                        : candidates_.size();
+  if (kept < candidates_.size() || sampling_.top_p < 1.0f) {
+    std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(kept),
+                      candidates_.end(), before);
+    candidates_.resize(kept);
+  }
+  const double most = *best;
+  std::vector<double> weights(candidates_.size());
+  double total = 0.0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    weights[i] = std::exp((candidates_[i].first - most) / sampling_.temperature);
+    total += weights[i];
+  }
+  if (sampling_.top_p < 1.0f) {
+    double sum = 0.0;
+    std::size_t count = 0;
+    while (count < weights.size() && sum < total * sampling_.top_p) sum += weights[count++];
+    weights.resize(count);
+    total = sum;
+  }
+  const double wanted = draw() * total;
+  double sum = 0.0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    sum += weights[i];
+    if (wanted < sum) return candidates_[i].second;
+  }
+  return candidates_[weights.size() - 1].second;  // rounding left the last one short
+}
+
+}  // namespace polyhead::inline v0::models
