@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "cli/bench_model.hpp"
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
 #include "cli/measure.hpp"
@@ -28,6 +29,7 @@ constexpr const char* kExample =
     "Examples:\n"
     "  polyhead bench --filter 'causal float32'\n"
     "  polyhead bench --filter decode --threads 2 --json\n"
+    "  polyhead bench --model smollm2 --weights bf16\n"
     "  polyhead bench --list";
 
 class Bench : public Command {
@@ -45,7 +47,7 @@ class Bench : public Command {
                                 const std::vector<const Case*>& list,
                                 std::vector<std::string>& skipped) const;
 
-  std::string filter_, isa_;
+  std::string filter_, isa_, model_, weights_ = "f32";
   int threads_ = 0;
   double seconds_ = kCaseSeconds;
   bool json_ = false, list_ = false;
@@ -66,6 +68,13 @@ void Bench::add_options(CLI::App& app) {
   app.add_option("--seconds", seconds_, "Time for each case (default 1)")
       ->type_name("S")
       ->check(CLI::PositiveNumber.description(""));
+  app.add_option("--model", model_,
+                 "Measure a model instead: loading, prefill of 2,048 tokens and decoding after\n"
+                 "1,024, or 64 texts of 128 tokens")
+      ->type_name("MODEL");
+  app.add_option("--weights", weights_, "The model's, f32 or bf16")
+      ->type_name("f32|bf16")
+      ->check(CLI::IsMember({"f32", "bf16"}).description(""));
   app.add_flag("--list", list_, "Print the names of the cases and nothing else");
   app.add_flag("--json", json_, "Print JSON");
   app.footer(kExample);
@@ -219,6 +228,21 @@ void Bench::run(const Console& console) {
     return;
   }
   const Isa isa = resolve_isa(isa_.empty() ? Isa::automatic : isa_from_name(isa_));
+  if (!model_.empty()) {
+    ModelBench bench;
+    bench.model = model_;
+    bench.bfloat16 = weights_ == "bf16";
+    bench.seconds = seconds_;
+    bench.isa = isa;
+    bench.threads = threads_;
+    const ordered_json result = bench_model(bench, console);
+    if (json_) {
+      console.out << json_text(result);
+    } else {
+      print_model_bench(result, console);
+    }
+    return;
+  }
   const int threads = threads_ > 0 ? threads_ : Executor::shared().concurrency();
   Measurer measurer(isa, threads);
   Ceilings ceilings;
