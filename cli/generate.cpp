@@ -8,6 +8,7 @@
 #include "cli/model_options.hpp"
 #include "cli/stream_text.hpp"
 #include "cli/table.hpp"
+#include "models/chat.hpp"
 #include "models/sampler.hpp"
 #include "models/tokenizers/tokenizer.hpp"
 
@@ -24,6 +25,7 @@ constexpr const char* kExample =
     "same seed gives the same\ntext, with any number of threads.\n\n"
     "Examples:\n"
     "  polyhead generate smollm2 --prompt 'The capital of France is' --max-tokens 20\n"
+    "  polyhead generate smollm2 --chat --prompt 'What is attention?'\n"
     "  polyhead generate smollm2 --prompt - --temperature 0.8 --top-p 0.95 --seed 7 < story.txt";
 
 class Stopwatch {
@@ -59,8 +61,11 @@ class Generate : public Command {
              Outcome& outcome) const;
   void report(const Console& console, const Outcome& outcome) const;
 
+  std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer) const;
+
   ModelOptions model_;
-  std::string prompt_;
+  std::string prompt_, chat_template_, system_;
+  bool chat_ = false;
   std::int64_t max_tokens_ = 128;
   models::Sampling sampling_;
   bool json_ = false;
@@ -71,6 +76,12 @@ void Generate::add_options(CLI::App& app) {
   app.add_option("--prompt", prompt_, "The text to continue; - reads standard input")
       ->type_name("TEXT")
       ->required();
+  app.add_flag("--chat", chat_, "The prompt is what a person says to a chat model");
+  app.add_option("--chat-template", chat_template_,
+                 "chatml, gemma, llama2 or llama3 (default: as the model's own says); with --chat")
+      ->type_name("NAME");
+  app.add_option("--system", system_, "What the model is told before; with --chat")
+      ->type_name("TEXT");
   app.add_option("--max-tokens", max_tokens_, "At most so many tokens (default 128)")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber.description(""));
@@ -145,14 +156,27 @@ void Generate::report(const Console& console, const Outcome& outcome) const {
               << duration(outcome.decode) << " (" << fixed(written, 1) << " a second)\n";
 }
 
+std::vector<std::int32_t> Generate::prompt_ids(const Tokenizer& tokenizer) const {
+  const std::string text = prompt_ == "-" ? read_text(prompt_) : prompt_;
+  if (!chat_) return tokenizer.encode(text);
+  std::vector<models::ChatMessage> messages;
+  if (!system_.empty()) messages.push_back({"system", system_});
+  messages.push_back({"user", text});
+  const models::ChatFormat format = models::choose_chat(tokenizer.spec(), chat_template_);
+  return tokenizer.encode(models::render_chat(format, messages), {true, true});
+}
+
 void Generate::run(const Console& console) {
+  if (!chat_ && !(chat_template_.empty() && system_.empty())) {
+    throw UsageError("--chat-template and --system need --chat");
+  }
   Progress progress(console);
   progress.show("loading ...");
   Stopwatch watch;
   const ModelFile file = model_.open();
   const Tokenizer tokenizer(file.tokenizer());
   Outcome outcome;
-  outcome.prompt = tokenizer.encode(prompt_ == "-" ? read_text(prompt_) : prompt_);
+  outcome.prompt = prompt_ids(tokenizer);
   if (outcome.prompt.empty()) throw UsageError("--prompt: the text has no token");
   const Model model = model_.load(file);
   outcome.load = watch.lap();
