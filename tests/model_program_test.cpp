@@ -1,0 +1,230 @@
+// generate, score and embed, run in this process on real models.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "cli/command.hpp"
+#include "cli/exit_codes.hpp"
+#include "cli/stream_text.hpp"
+#include "models/formats/npy.hpp"
+#include "models/model.hpp"
+#include "models/sampler.hpp"
+#include "models/tokenizers/tokenizer.hpp"
+#include "polyhead/error.h"
+#include "support/golden_model.hpp"
+#include "support/scratch_directory.hpp"
+
+namespace polyhead {
+namespace {
+
+using nlohmann::json;
+using test::ScratchDirectory;
+
+struct Outcome {
+  int status = 0;
+  std::string out, err;
+};
+
+Outcome run(const std::vector<std::string>& arguments) {
+  std::ostringstream out, err;
+  const int status = cli::run_program(arguments, {out, err, false, false});
+  return {status, out.str(), err.str()};
+}
+
+json run_json(std::vector<std::string> arguments) {
+  arguments.push_back("--json");
+  const Outcome made = run(arguments);
+  EXPECT_EQ(made.status, cli::kSuccess) << made.err;
+  return made.status == cli::kSuccess ? json::parse(made.out) : json();
+}
+
+#define SKIP_WITHOUT(name) \
+  if (test::fetched_model(name).empty()) GTEST_SKIP() << "scripts/get-model " name " was not run"
+
+TEST(Generate, ContinuesAsTheLogitsSay) {
+  SKIP_WITHOUT("smollm2");
+  const std::vector<std::string> arguments = {
+      "generate", "smollm2", "--prompt", "The capital of France is", "--max-tokens", "6"};
+  const json made = run_json(arguments);
+  EXPECT_EQ(made["ids"].size(), 6u);
+  EXPECT_NE(made["text"].get<std::string>().find("Paris"), std::string::npos);
+  EXPECT_EQ(made["stop"], "max_tokens");
+  const Outcome plain = run(arguments);
+  EXPECT_EQ(plain.out, made["text"].get<std::string>() + "\n");
+  EXPECT_NE(plain.err.find("a second"), std::string::npos);
+
+  // Each id is the best one after all before it, run whole.
+  const models::ModelFile file(test::fetched_model("smollm2"));
+  const models::Model model(file);
+  std::vector<std::int32_t> ids = made["prompt_ids"];
+  std::vector<float> logits(static_cast<std::size_t>(model.config().vocab_size));
+  for (const std::int32_t id : made["ids"].get<std::vector<std::int32_t>>()) {
+    auto session = model.make_session();
+    model.forward(session, ids, models::Wanted::last, logits.data());
+    EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), id);
+    ids.push_back(id);
+  }
+}
+
+TEST(Generate, ChatsUntilTheEndOfTheTurn) {
+  SKIP_WITHOUT("gemma3");
+  const json made = run_json({"generate", "gemma3", "--chat", "--max-tokens", "60", "--prompt",
+                              "Answer with one word: what is the capital of France?"});
+  EXPECT_EQ(made["stop"], "end");
+  EXPECT_NE(made["text"].get<std::string>().find("Paris"), std::string::npos);
+}
+
+TEST(Generate, TheSeedAloneDecides) {
+  SKIP_WITHOUT("smollm2");
+  const auto ids = [](const char* seed, const char* threads) {
+    return run_json({"generate", "smollm2", "--prompt", "Once", "--temperature", "1.5",
+                     "--max-tokens", "8", "--seed", seed, "--threads", threads})["ids"];
+  };
+  EXPECT_EQ(ids("1", "1"), ids("1", "2"));
+  EXPECT_NE(ids("1", "1"), ids("2", "1"));
+}
+
+TEST(Generate, RefusesWhatMakesNoSense) {
+  EXPECT_EQ(run({"generate"}).status, cli::kBadUsage);
+  EXPECT_EQ(run({"generate", "smollm2", "--prompt", "x", "--system", "y"}).status, cli::kBadUsage);
+  EXPECT_EQ(run({"generate", "smollm2", "--prompt", ""}).status, cli::kBadUsage);
+  const Outcome made = run({"generate", "nowhere.gguf", "--prompt", "x"});
+  EXPECT_EQ(made.status, cli::kFailure);
+  EXPECT_NE(made.err.find("nowhere.gguf"), std::string::npos) << made.err;
+  EXPECT_EQ(made.out, "");
+}
+
+TEST(Score, GivesTheGoldenFigure) {
+  SKIP_WITHOUT("smollm2");
+  const json golden = test::golden_model("smollm2");
+  const json made = run_json({"score", "smollm2", "--text", golden["text"].get<std::string>()});
+  EXPECT_EQ(made["tokens"], golden["ids"].size());
+  EXPECT_EQ(made["scored"], golden["ids"].size() - 1);
+  EXPECT_NEAR(made["nll"].get<double>(), golden["nll"].get<double>(), 1e-4);
+  EXPECT_NEAR(made["perplexity"].get<double>(), std::exp(made["nll"].get<double>()), 1e-9);
+}
+
+TEST(Score, LongTextsAreReadInWindowsThatOverlapByHalf) {
+  for (const std::string name : {"smollm2", "gemma3"}) {
+    const std::string path = test::fetched_model(name);
+    if (path.empty()) GTEST_SKIP() << "scripts/get-model " << name << " was not run";
+    const models::ModelFile file(path);
+    const models::Tokenizer tokenizer(file.tokenizer());
+    const std::string text = test::golden_model(name)["text"];
+    const std::vector<std::int32_t> ids = tokenizer.encode(text);
+    const bool begins = tokenizer.spec().add_bos;
+    const models::Model model(file);
+    constexpr std::int64_t kContext = 8;
+    // The rule, a token at a time: which window counts it, and where that window begins.
+    double sum = 0.0;
+    const auto count = static_cast<std::int64_t>(ids.size());
+    std::int64_t begin = 0, end = std::min(kContext, count - 1);
+    for (std::int64_t token = 1; token < count; ++token) {
+      if (token > end) {
+        begin = token - kContext / 2;
+        end = std::min(begin + kContext - (begins ? 1 : 0), count - 1);
+      }
+      std::vector<std::int32_t> window;
+      if (begins && begin > 0) window.push_back(tokenizer.spec().bos);
+      window.insert(window.end(), ids.begin() + begin, ids.begin() + token);
+      std::vector<float> logits(static_cast<std::size_t>(model.config().vocab_size));
+      auto session = model.make_session();
+      model.forward(session, window, models::Wanted::last, logits.data());
+      double total = 0.0;
+      for (const float logit : logits) total += std::exp(static_cast<double>(logit));
+      sum += std::log(total) -
+             static_cast<double>(
+                 logits[static_cast<std::size_t>(ids[static_cast<std::size_t>(token)])]);
+    }
+    const json made = run_json({"score", name, "--text", text, "--context", "8"});
+    EXPECT_EQ(made["scored"], count - 1);
+    EXPECT_NEAR(made["nll"].get<double>(), sum / static_cast<double>(count - 1), 1e-5) << name;
+  }
+}
+
+TEST(Embed, ALineAVector) {
+  SKIP_WITHOUT("minilm");
+  const ScratchDirectory scratch;
+  const json golden = test::golden_model("minilm");
+  const std::string text = golden["text"];
+  const std::string lines = scratch.write("lines.txt", text + "\nThe cat sat.\r\n\nLast");
+  const Outcome made = run({"embed", "minilm", "--file", lines});
+  ASSERT_EQ(made.status, cli::kSuccess) << made.err;
+  std::istringstream rows(made.out);
+  std::vector<json> vectors;
+  for (std::string row; std::getline(rows, row);) vectors.push_back(json::parse(row));
+  ASSERT_EQ(vectors.size(), 4u);
+  ASSERT_EQ(vectors[0].size(), golden["embedding"].size());
+  for (std::size_t i = 0; i < vectors[0].size(); ++i) {
+    EXPECT_NEAR(vectors[0][i].get<float>(), golden["embedding"][i].get<float>(), 1e-4);
+  }
+
+  const std::string out = scratch.file("vectors.npy");
+  ASSERT_EQ(run({"embed", "minilm", "--file", lines, "-o", out}).status, cli::kSuccess);
+  const formats::Array array = formats::read_npy(out);
+  ASSERT_EQ(array.view.layout.extents[0], 4);
+  const auto* const values = static_cast<const float*>(array.view.data);
+  for (std::size_t row = 0; row < 4; ++row) {
+    for (std::size_t i = 0; i < vectors[row].size(); ++i) {
+      EXPECT_EQ(values[row * vectors[row].size() + i], vectors[row][i].get<float>());
+    }
+  }
+
+  const std::string long_line = scratch.write("long.txt", "short\n" + std::string(4000, '.'));
+  const Outcome refused = run({"embed", "minilm", "--file", long_line});
+  EXPECT_EQ(refused.status, cli::kFailure);
+  EXPECT_NE(refused.err.find("line 2"), std::string::npos) << refused.err;
+}
+
+TEST(Sampler, FollowsItsLimits) {
+  const std::vector<float> logits = {1.0f, 3.0f, 2.0f, 3.0f, -1.0f};
+  EXPECT_EQ(models::Sampler({}).next(logits), 1);  // greedy: the first on ties
+  EXPECT_EQ(models::Sampler({2.0f, 1, 1.0f, 9}).next(logits), 1);
+  models::Sampler narrow({1.0f, 0, 0.5f, 3});  // 1 and 3 have 0.42 each: both are needed
+  models::Sampler wide({1.0f, 0, 1.0f, 3});
+  std::vector<int> counts(logits.size()), all(logits.size());
+  constexpr int kDraws = 20000;
+  for (int i = 0; i < kDraws; ++i) {
+    ++counts[static_cast<std::size_t>(narrow.next(logits))];
+    ++all[static_cast<std::size_t>(wide.next(logits))];
+  }
+  EXPECT_EQ(counts[0] + counts[2] + counts[4], 0);
+  double total = 0.0;
+  for (const float logit : logits) total += std::exp(static_cast<double>(logit));
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const double p = std::exp(static_cast<double>(logits[i])) / total;
+    EXPECT_NEAR(all[i], kDraws * p, 5 * std::sqrt(kDraws * p)) << i;  // five deviations
+  }
+  EXPECT_THROW(models::Sampler({-1.0f, 0, 1.0f, 0}), InvalidArgument);
+  EXPECT_THROW(models::Sampler({1.0f, -1, 1.0f, 0}), InvalidArgument);
+  EXPECT_THROW(models::Sampler({1.0f, 0, 0.0f, 0}), InvalidArgument);
+}
+
+std::string streamed(const std::vector<std::string>& pieces, bool terminal = false) {
+  std::ostringstream out;
+  cli::TextStream stream(out, terminal);
+  for (const std::string& piece : pieces) stream.write(piece);
+  stream.finish();
+  return out.str();
+}
+
+TEST(TextStream, WritesWholeCharactersOnly) {
+  EXPECT_EQ(streamed({"a\xc3", "\xa9", "\xe2\x82", "\xac", "\xf0\x9f", "\x98\x80z"}),
+            "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z");
+  EXPECT_EQ(streamed({"\xe2\x82"}), "\xef\xbf\xbd");                              // cut short
+  EXPECT_EQ(streamed({"\xe2(", "\x80x"}), "\xef\xbf\xbd(\xef\xbf\xbdx");          // broken
+  EXPECT_EQ(streamed({"\xc0\xaf"}), "\xef\xbf\xbd\xef\xbf\xbd");                  // overlong
+  EXPECT_EQ(streamed({"\xed\xa0\x80"}), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");  // a surrogate
+  EXPECT_EQ(streamed({"\x1b[31m\n\tx\x7f\xc2\x9b"}, true), "\\x1b[31m\n\tx\\x7f\\x9b");
+  EXPECT_EQ(streamed({"\x1b"}), "\x1b");  // a file gets what was said
+  std::ostringstream out;
+  cli::TextStream stream(out, false);
+  stream.write("\xe2\x82");
+  EXPECT_EQ(out.str(), "");
+  stream.write("\xac");
+  EXPECT_EQ(out.str(), "\xe2\x82\xac");
+}
+
+}  // namespace
+}  // namespace polyhead
