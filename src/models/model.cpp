@@ -210,8 +210,11 @@ void Model::losses(Session& session, std::span<const std::int32_t> ids,
                    std::span<const std::int32_t> targets, double* nats, const RunOptions& options,
                    std::int64_t chunk) const {
   constexpr const char* kCall = "Model::losses";
-  constexpr std::int64_t kRows = 64;  // logits in memory at once
   const State& model = *state_;
+  // Rows of logits in memory at once: enough that the output's weights are read from L2 mostly.
+  constexpr std::int64_t kLogitBytes = std::int64_t{64} << 20;
+  const std::int64_t rows_at_once =
+      std::clamp<std::int64_t>(kLogitBytes / (4 * model.config.vocab_size), 16, kChunk);
   const auto wanted = static_cast<std::int64_t>(targets.size());
   if (targets.size() > ids.size() || targets.size() + 1 < ids.size()) {
     base::refuse(kCall, targets.size(), " targets for ", ids.size(), " ids");
@@ -219,8 +222,8 @@ void Model::losses(Session& session, std::span<const std::int32_t> ids,
   model.check_ids(kCall, targets);
   const auto after_chunk = [&](Pass& pass, const Chunk& part) {
     const std::int64_t end = std::min(part.count, wanted - part.first);
-    for (std::int64_t first = 0; first < end; first += kRows) {
-      const std::int64_t count = std::min(kRows, end - first);
+    for (std::int64_t first = 0; first < end; first += rows_at_once) {
+      const std::int64_t count = std::min(rows_at_once, end - first);
       const Matrix rows = matrix_in(session.state_->memory.logits, ElementType::float32, count,
                                     model.config.vocab_size);
       model.logits(pass, first, count, rows);
