@@ -28,8 +28,7 @@ models::ModelFile ModelOptions::open() const {
 
 models::Model ModelOptions::load(const models::ModelFile& file) const {
   models::ModelOptions options;
-  options.weights =
-      weights_ == "bf16" ? models::WeightForm::bfloat16 : models::WeightForm::float32;
+  options.weights = weights_ == "bf16" ? models::WeightForm::bfloat16 : models::WeightForm::float32;
   options.run = run_.options();
   return models::Model(file, options);
 }

@@ -40,8 +40,8 @@ Beginning beginning_of(std::string_view text) {
 void TextStream::put(std::string_view character) {
   text_ += character;
   const auto first = static_cast<unsigned char>(character[0]);
-  const bool c1 = character.size() == 2 && first == 0xc2 &&
-                  static_cast<unsigned char>(character[1]) < 0xa0;
+  const bool c1 =
+      character.size() == 2 && first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;
   const bool control = first < 0x20 || first == 0x7f || c1;
   if (!terminal_ || !control || character == "\n" || character == "\t") {
     out_ << character;
