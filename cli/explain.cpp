@@ -7,6 +7,7 @@
 
 #include "cli/call_options.hpp"
 #include "cli/command.hpp"
+#include "cli/explain_model.hpp"
 #include "cli/explain_print.hpp"
 #include "cli/five_tokens.hpp"
 #include "cli/json_text.hpp"
@@ -33,7 +34,8 @@ constexpr const char* kExample =
     "  polyhead explain --heads 2 --prune 0               what the output loses without head 0\n"
     "  polyhead explain --q q.npy --k k.npy --v v.npy --query 17 --json\n"
     "  polyhead explain --q m.safetensors:q --k m.safetensors:k --v m.safetensors:v --heads 8 "
-    "--query 0";
+    "--query 0\n"
+    "  polyhead explain smollm2 --layer 17 --head 4 --query 22 --text 'Mary and John went ...'";
 
 class Explain : public Command {
  public:
@@ -45,6 +47,7 @@ class Explain : public Command {
  private:
   void read_example(const std::string& text, const std::string& path);
   void read_arrays();
+  void run_model(const Console& console);
   ExplainInput input_of(const std::vector<Columns>& columns) const;
   std::vector<Columns> chosen_columns(std::int64_t heads) const;
   std::optional<std::int64_t> chosen_query(const ExplainInput& input) const;
@@ -53,7 +56,8 @@ class Explain : public Command {
 
   std::string example_, q_, k_, v_, tokens_text_, query_, columns_, w_o_, pruned_;
   std::string order_ = "bthd", w_o_order_ = "out-in";
-  std::int64_t heads_ = 0, batch_ = 0;
+  std::string text_, text_file_;
+  std::int64_t heads_ = 0, batch_ = 0, layer_ = -1, head_ = 0;
   bool json_ = false, exercises_ = false;
   CallOptions call_;
   RunOptions run_;
@@ -67,7 +71,8 @@ void Explain::add_options(CLI::App& app) {
   const auto option = [&](const char* name, auto& value, const char* type, const char* text) {
     return app.add_option(name, value, text)->type_name(type);
   };
-  option("example", example_, "FILE.json", "{tokens, q, k, v}: rows of all heads side by side");
+  option("example", example_, "FILE.json|MODEL",
+         "{tokens, q, k, v}: rows of all heads side by side; with --layer, a model");
   option("--heads", heads_, "N", "Cut rows into that many heads (default 1)")
       ->check(CLI::PositiveNumber.description(""));
   option("--columns", columns_, "LIST",
@@ -94,6 +99,15 @@ void Explain::add_options(CLI::App& app) {
       ->group(arrays);
   option("--tokens", tokens_text_, "LIST", "Names of the tokens, separated by commas")
       ->group(arrays);
+  const char* model = "A head of a real model";
+  option("--layer", layer_, "N", "The layer, counted from 0")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->group(model);
+  option("--head", head_, "N", "Its query head (default 0)")
+      ->check(CLI::NonNegativeNumber.description(""))
+      ->group(model);
+  option("--text", text_, "TEXT", "What the model reads")->group(model);
+  option("--file", text_file_, "FILE", "The same from a file")->group(model);
   call_.add_mask_options(app);
   call_.add_modifier_options(app);
   run_.add_options(app);
@@ -324,7 +338,32 @@ ordered_json Explain::exercises(const Options& options) const {
   return all;
 }
 
+/// A head of a real model: its q, k and v are what the run gave to attention().
+void Explain::run_model(const Console& console) {
+  if (example_.empty()) throw UsageError("--layer needs a model");
+  if (text_.empty() && text_file_.empty()) throw UsageError("--layer needs --text or --file");
+  const std::string text = text_file_.empty() ? text_ : read_text(text_file_);
+  const Options options = run_.options();
+  const ModelHead head = head_of_model(example_, layer_, head_, text, options);
+  const std::optional<std::int64_t> query = chosen_query(head.input);
+  Case shown = explain_case(head.input, head.call, query, options);
+  shown.modified = head.call.modifiers.soft_cap != 0.0f;
+  name_head(shown, head);
+  if (json_) {
+    ordered_json result;
+    result["tokens"] = head.input.k_tokens;
+    result.update(case_json(shown, head.input, {}));
+    console.out << json_text(result);
+  } else if (query) {
+    print_row(console, shown, head.input, {});
+  } else {
+    print_matrices(console, shown, head.input, {});
+  }
+}
+
 void Explain::run(const Console& console) {
+  if (layer_ >= 0) return run_model(console);
+  if (!text_.empty() || !text_file_.empty()) throw UsageError("--text and --file need --layer");
   read_arrays();
   if (!tokens_text_.empty()) tokens_ = split(tokens_text_);
   const Options options = run_.options();

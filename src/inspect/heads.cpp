@@ -172,6 +172,7 @@ HeadSweep HeadStatistics::State::sweep_of(const AttentionArguments& call,
     if (visitor->least < 0 || visitor->least > kMostLeast)
       base::refuse(kCall, "visitor.least (", visitor->least, ") is not within 0 .. ", kMostLeast);
     sweep.threshold = visitor->threshold;
+    sweep.below_threshold = std::nextafter(sweep.threshold, 0.0f);
     sweep.least = visitor->least;
     // Weights of a row sum to 1 within rounding.
     sweep.capacity = std::min<std::int64_t>(
@@ -192,8 +193,7 @@ HeadTile HeadStatistics::State::tile_of(const HeadSweep& sweep, std::int64_t hea
     const auto slots = static_cast<std::size_t>(kMostTileRows * (sweep.capacity + sweep.least));
     bench.keys.resize(slots);
     bench.weights.resize(slots);
-    const float enough = std::nextafter(sweep.threshold, 0.0f);
-    bench.entries.assign(kMostTileRows, {.floor = sweep.least > 0 ? 0.0f : enough});
+    bench.entries.assign(kMostTileRows, {.floor = sweep.least > 0 ? 0.0f : sweep.below_threshold});
     tile.entries = bench.entries.data();
     tile.keys = bench.keys.data();
     tile.weights = bench.weights.data();

@@ -181,7 +181,8 @@ struct HeadSweep {
   bool cross = false;                        ///< positions of queries and keys do not compare
   HeadMap maps[4];
   int map_count = 0;
-  float threshold = 0.0f;  ///< of entries
+  float threshold = 0.0f;        ///< of entries
+  float below_threshold = 0.0f;  ///< the float before it
   int least = 0;
   std::int64_t capacity = 0;  ///< of entries at or above the threshold a row
 };

@@ -312,9 +312,8 @@ struct HeadSweeper {
       ++entries.count;
     }
     // Once that many weights reach the threshold, the largest are among them.
-    const float enough = std::nextafter(sweep.threshold, 0.0f);
     if (entries.count >= sweep.least) {
-      entries.floor = enough;
+      entries.floor = sweep.below_threshold;
       return;
     }
     std::int32_t* const keys = to.keys + row + sweep.capacity;
@@ -326,6 +325,7 @@ struct HeadSweeper {
     }
     weight[at] = w;
     keys[at] = key;
-    if (entries.most == sweep.least) entries.floor = std::min(weight[sweep.least - 1], enough);
+    if (entries.most == sweep.least)
+      entries.floor = std::min(weight[sweep.least - 1], sweep.below_threshold);
   }
 };

@@ -1,0 +1,136 @@
+#include "cli/probe.hpp"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "cli/look_print.hpp"
+#include "cli/table.hpp"
+#include "models/head_observer.hpp"
+#include "polyhead/error.h"
+
+namespace polyhead::cli {
+namespace {
+
+constexpr std::size_t kShown = 10;  // heads with the highest induction score
+
+/// splitmix64: the same tokens on every machine.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t next() {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+/// Different ordinary tokens, twice.
+std::vector<std::int32_t> repeated_tokens(const models::Tokenizer& tokenizer, std::int64_t length,
+                                          Dice& dice) {
+  const models::TokenizerSpec& spec = tokenizer.spec();
+  std::vector<std::int32_t> ids;
+  if (spec.first >= 0)
+    ids.push_back(spec.first);
+  else if (spec.add_bos && spec.bos >= 0)
+    ids.push_back(spec.bos);
+  const std::size_t begin = ids.size();
+  std::unordered_set<std::int32_t> used(ids.begin(), ids.end());
+  while (ids.size() < begin + static_cast<std::size_t>(length)) {
+    const auto id =
+        static_cast<std::int32_t>(dice.next() % static_cast<std::uint64_t>(tokenizer.size()));
+    if (!tokenizer.is_control(id) && used.insert(id).second) ids.push_back(id);
+  }
+  const std::vector<std::int32_t> once(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end());
+  ids.insert(ids.end(), once.begin(), once.end());
+  return ids;
+}
+
+void run(const models::Model& model, const std::vector<std::int32_t>& ids,
+         const models::RunOptions& options) {
+  if (!model.config().causal) {
+    std::vector<float> vector(static_cast<std::size_t>(model.config().model_dim));
+    model.embed(std::vector<std::vector<std::int32_t>>(1, ids), vector.data(), options);
+    return;
+  }
+  auto session = model.make_session(static_cast<std::int64_t>(ids.size()));
+  model.forward(session, ids, models::Wanted::nothing, nullptr, options);
+}
+
+}  // namespace
+
+std::vector<ProbeScore> probe(const models::Model& model, const models::Tokenizer& tokenizer,
+                              const ProbeOptions& options, const Console& console) {
+  if (2 * options.length + 1 > model.config().context_length || options.length < 2 ||
+      options.length > tokenizer.size() / 2) {
+    throw InvalidArgument("probe: " + std::to_string(options.length) +
+                          " tokens twice do not fit the model");
+  }
+  Progress progress(console);
+  Dice dice(options.seed);
+  std::vector<ProbeScore> scores;
+  for (std::int64_t text = 0; text < options.texts; ++text) {
+    progress.show("random text " + std::to_string(text + 1) + " of " +
+                  std::to_string(options.texts));
+    const std::vector<std::int32_t> ids = repeated_tokens(tokenizer, options.length, dice);
+    models::HeadObserverOptions gather;
+    gather.rows = gather.received = false;
+    gather.run = options.run;
+    models::HeadObserver heads(model.config(), ids, {}, gather);
+    run(model, ids, {&heads, nullptr});
+    std::size_t at = 0;
+    for (std::size_t layer = 0; layer < model.config().layers.size(); ++layer) {
+      const HeadStatistics& of_layer = *heads.layer(static_cast<std::int64_t>(layer));
+      for (std::int64_t head = 0; head < of_layer.heads(); ++head, ++at) {
+        if (text == 0) scores.push_back({static_cast<std::int64_t>(layer), head, 0, 0, 0});
+        const HeadMeasures m = of_layer.measures(head);
+        const double part = 1.0 / static_cast<double>(options.texts);
+        scores[at].induction += part * m[HeadTarget::induction].mean;
+        scores[at].duplicate += part * m[HeadTarget::duplicate].mean;
+        scores[at].previous += part * m[HeadTarget::previous].mean;
+      }
+    }
+  }
+  return scores;
+}
+
+nlohmann::ordered_json probe_json(const std::vector<ProbeScore>& scores,
+                                  const ProbeOptions& options) {
+  nlohmann::ordered_json json{{"length", options.length},
+                              {"texts", options.texts},
+                              {"seed", options.seed},
+                              {"heads", nlohmann::ordered_json::array()}};
+  for (const ProbeScore& score : scores) {
+    json["heads"].push_back({{"layer", score.layer},
+                             {"head", score.head},
+                             {"induction", score.induction},
+                             {"duplicate", score.duplicate},
+                             {"previous", score.previous}});
+  }
+  return json;
+}
+
+void print_probe(const Console& console, std::vector<ProbeScore> scores,
+                 const ProbeOptions& options) {
+  std::stable_sort(scores.begin(), scores.end(), [](const ProbeScore& a, const ProbeScore& b) {
+    return a.induction > b.induction;
+  });
+  Table table = Table::numbers(3);
+  table.header({"head", "induction", "duplicate", "previous"});
+  for (std::size_t i = 0; i < std::min(kShown, scores.size()); ++i) {
+    table.row({head_name(scores[i].layer, scores[i].head), fixed(scores[i].induction, 3),
+               fixed(scores[i].duplicate, 3), fixed(scores[i].previous, 3)});
+  }
+  console.out << '\n'
+              << console.styled(Style::heading, "On repeated random tokens") << ' '
+              << console.styled(Style::faint, "(mean weight; " + std::to_string(options.length) +
+                                                  " tokens twice, " +
+                                                  std::to_string(options.texts) + " texts)")
+              << '\n';
+  table.print(console);
+}
+
+}  // namespace polyhead::cli
