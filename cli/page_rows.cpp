@@ -21,6 +21,13 @@ char root_byte(double weight) {
   return static_cast<char>(std::lround(kByte * std::sqrt(std::clamp(weight, 0.0, 1.0))));
 }
 
+/// Room for `more` values. Grows by a quarter: hundreds of heads grow at once, and doubling would
+/// leave half of their memory empty.
+void make_room(std::vector<std::uint16_t>& values, std::size_t more) {
+  if (values.size() + more <= values.capacity()) return;
+  values.reserve(values.size() + std::max(more, values.size() / 4));
+}
+
 std::uint16_t root_word(double weight) {
   return static_cast<std::uint16_t>(std::lround(kWord * std::sqrt(std::clamp(weight, 0.0, 1.0))));
 }
@@ -80,6 +87,9 @@ SparseRows::SparseRows(std::int64_t q_len, std::int64_t kv_len)
 }
 
 void SparseRows::take(const HeadRowBlock& block) {
+  const auto entries = static_cast<std::size_t>(block.offsets[block.rows]);
+  make_room(keys_, entries * static_cast<std::size_t>(key_words_));
+  make_room(roots_, entries);
   for (std::int64_t r = 0; r < block.rows; ++r) {
     counts_.push_back(static_cast<std::uint16_t>(block.offsets[r + 1] - block.offsets[r]));
     rests_.push_back(root_word(static_cast<double>(block.rest[r])));

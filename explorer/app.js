@@ -116,12 +116,19 @@ class App {
       "]": () => state.set({a: this.neighbour(1)}),
       t: () => this.toggleTheme(),
       x: () => state.set({w: current.w === "nofirst" ? "raw" : "nofirst"}),
-      c: () => state.set(current.v === "compare" ? {} : {v: "compare"}),
+      c: () => this.compare(),
       "?": () => this.keys.showModal(),
     }[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!does) return;
     does();
     event.preventDefault();
+  }
+
+  /** C: the head that is pointed at becomes B; elsewhere the way to the comparison. */
+  compare() {
+    const view = this.views.get(this.state.current.v);
+    if (view instanceof HeadsView && view.pointed !== null) view.second(view.pointed);
+    else this.state.set({v: "compare"});
   }
 
   neighbour(by) {

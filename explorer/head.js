@@ -224,7 +224,8 @@ class HeadView {
       table(out ? "keys by weight" : "queries by weight", [[out ? "key" : "query", ""], ["weight", "number"]],
         [...shown.map(([i, w]) => [pick(i), w.toFixed(3)]),
           [`the other ${count}`, out ? Math.max(0, others).toFixed(3) : `Σ ${Math.max(0, others).toFixed(3)}`]]),
-      out ? null : el("p", {class: "hint"}, "Weights of different queries need not sum to 1."));
+      out ? null : el("p", {class: "hint"}, "Weights of different queries need not sum to 1."
+        + (source.form(this.l, this.h) === "s" ? ` Links under ${source.meta.tau} may be missing.` : "")));
   }
 
   /** How many queries may see a key. */
