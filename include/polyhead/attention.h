@@ -9,6 +9,7 @@
 #include "polyhead/error.h"
 #include "polyhead/executor.h"
 #include "polyhead/isa.h"
+#include "polyhead/kv_view.h"
 #include "polyhead/mask.h"
 #include "polyhead/modifiers.h"
 #include "polyhead/types.h"
@@ -30,11 +31,14 @@ struct AttentionArguments {
   ConstView q;  ///< [batch, q_len, q_heads, head_dim]; ragged: [q_tokens, q_heads, head_dim]
   ConstView k;  ///< [batch, kv_len, kv_heads, head_dim]; ragged: [kv_tokens, kv_heads, head_dim]
   ConstView v;  ///< [batch, kv_len, kv_heads, value_dim]
-  View out;     ///< [batch, q_len, q_heads, value_dim]
+  /// What a cache holds, instead of k, v, kv_offsets and mask.kv_lengths.
+  KvView kv;
+  View out;  ///< [batch, q_len, q_heads, value_dim]
   Mask mask;
   Modifiers modifiers;
-  /// Ragged batch: int32/int64 [batch + 1], ascending from 0; both or neither. Tokens past the last
-  /// offset belong to no sequence: their rows of out and lse are left alone.
+  /// Ragged batch: int32/int64 [batch + 1], ascending from 0; both or neither, q_offsets alone with
+  /// kv. Tokens past the last offset belong to no sequence: their rows of out and lse are left
+  /// alone.
   ConstView q_offsets, kv_offsets;
   /// int32/int64 [batch]: position of each sequence's first query, instead of an alignment.
   ConstView q_start;

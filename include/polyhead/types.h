@@ -22,10 +22,23 @@ struct bfloat16 {
 };
 
 /// What one element of a view is. `boolean` is one byte (0 is false, all else true); `bit` is one
-/// bit of a packed row, lowest bit first.
-enum class ElementType : std::uint8_t { float32, float16, bfloat16, int32, int64, boolean, bit };
+/// bit of a packed row, lowest bit first. The last four are codes that only caches hold
+/// (kv_view.h): int8 and int4 times a scale, and the two 8-bit floats of the OCP specification.
+enum class ElementType : std::uint8_t {
+  float32,
+  float16,
+  bfloat16,
+  int32,
+  int64,
+  boolean,
+  bit,
+  int8,
+  int4,
+  float8_e4m3,
+  float8_e5m2
+};
 
-/// Bytes of one element; 0 for `bit`, which has none of its own.
+/// Bytes of one element; 0 for `bit` and `int4`, which have none of their own.
 constexpr int element_bytes(ElementType type) {
   switch (type) {
     case ElementType::float32:
@@ -37,8 +50,12 @@ constexpr int element_bytes(ElementType type) {
     case ElementType::int64:
       return 8;
     case ElementType::boolean:
+    case ElementType::int8:
+    case ElementType::float8_e4m3:
+    case ElementType::float8_e5m2:
       return 1;
     case ElementType::bit:
+    case ElementType::int4:
       return 0;
   }
   return 0;

@@ -27,7 +27,9 @@ class Door {
       : from_(arguments),
         name_(call_name),
         forward_(purpose == Purpose::forward),
-        ragged_(arguments.q_offsets.given() || arguments.kv_offsets.given()) {}
+        cached_(arguments.kv.given()),
+        ragged_(arguments.q_offsets.given() || arguments.kv_offsets.given()),
+        uneven_(ragged_ || cached_) {}
 
   AttendCall open() {
     take_offsets();
@@ -44,6 +46,8 @@ class Door {
  private:
   void take_offsets();
   void take_tensors();
+  void take_view();
+  void check_sizes();
   void take_lengths();
   void take_mask();
   void take_positions();
@@ -67,7 +71,8 @@ class Door {
   Operand operand_of(const ConstView& view, bool has_dim) const;
   Integers sequence_integers(const char* name, const ConstView& view);
   PairTable pair_table(const char* name, const ConstView& view, Axis key_axis);
-  kernels::DocumentIds document_ids(const char* name, const ConstView& view, std::int64_t tokens);
+  kernels::DocumentIds document_ids(const char* name, const ConstView& view, std::int64_t tokens,
+                                    bool joined);
   void check_lengths(const char* name, const Integers& lengths, const Integers& offsets,
                      std::int64_t extent) const;
   bool lengths_may_differ() const;
@@ -76,11 +81,13 @@ class Door {
 
   const AttentionArguments& from_;
   const char* name_;
-  const bool forward_, ragged_;
+  const bool forward_, cached_, ragged_;
+  const bool uneven_;  // keys of sequences differ in number: tables reach at least the longest
   std::int64_t q_tokens_ = 0, kv_tokens_ = 0;  // of the q and k views
   AttendCall call_;
-  Footprint inputs_[20];  // q, k, v, 2 offsets, start, 3 lengths, 2 documents, visible, bias,
-                          // slopes, sink, ids
+  // q, k, v, 2 scales, table, 2 offsets, start, 3 lengths, 2 documents, visible, bias, slopes, sink,
+  // ids
+  Footprint inputs_[20];
   int input_count_ = 0;
 };
 
@@ -107,6 +114,13 @@ std::int64_t Door::check_offsets(const char* name, const ConstView& offsets) {
 
 void Door::take_offsets() {
   if (!ragged_) return;
+  if (cached_) {
+    if (from_.kv_offsets.given()) refuse("kv_offsets and kv are both given, expected one");
+    call_.q_len = check_offsets("q_offsets", from_.q_offsets);
+    call_.batch = from_.q_offsets.layout.extents[0] - 1;
+    call_.q_offsets = integers_of(from_.q_offsets);
+    return;
+  }
   if (!from_.kv_offsets.given())
     refuse("q_offsets is given without kv_offsets, expected both or neither");
   if (!from_.q_offsets.given())
@@ -152,30 +166,50 @@ void Door::take_tensors() {
   // Missing axes read as extents of 0 here and are refused just below.
   const int token = ragged_ ? 0 : 1;
   const auto extent = [](const ConstView& view, int axis) { return view.layout.extents[axis]; };
-  if (!ragged_) call_.batch = extent(from_.q, 0);
+  if (!ragged_) call_.batch = extent(from_.q, 0), call_.q_len = extent(from_.q, 1);
   q_tokens_ = extent(from_.q, token);
-  kv_tokens_ = extent(from_.k, token);
-  if (!ragged_) call_.q_len = q_tokens_, call_.kv_len = kv_tokens_;
   call_.q_heads = extent(from_.q, token + 1);
-  call_.kv_heads = extent(from_.k, token + 1);
   call_.head_dim = extent(from_.q, token + 2);
-  if (forward_) call_.value_dim = extent(from_.v, token + 2);
-
   check_token_axes("q", from_.q, true, {"q_heads", call_.q_heads}, {"head_dim", call_.head_dim});
-  check_token_axes("k", from_.k, false, {"kv_heads", call_.kv_heads}, {"head_dim", call_.head_dim});
   remember("q", from_.q);
-  remember("k", from_.k);
   call_.q = operand_of(from_.q, true);
-  call_.k = operand_of(from_.k, true);
+  if (cached_) {
+    take_view();
+  } else {
+    kv_tokens_ = extent(from_.k, token);
+    if (!ragged_) call_.kv_len = kv_tokens_;
+    call_.kv_heads = extent(from_.k, token + 1);
+    check_token_axes("k", from_.k, false, {"kv_heads", call_.kv_heads},
+                     {"head_dim", call_.head_dim});
+    remember("k", from_.k);
+    call_.k = operand_of(from_.k, true);
+    if (forward_) {
+      call_.value_dim = extent(from_.v, token + 2);
+      check_token_axes("v", from_.v, false, {"kv_heads", call_.kv_heads},
+                       {"value_dim", call_.value_dim});
+      remember("v", from_.v);
+      call_.v = operand_of(from_.v, true);
+    }
+  }
   if (forward_) {
-    check_token_axes("v", from_.v, false, {"kv_heads", call_.kv_heads},
-                     {"value_dim", call_.value_dim});
     check_token_axes("out", from_.out, true, {"q_heads", call_.q_heads},
                      {"value_dim", call_.value_dim});
-    remember("v", from_.v);
-    call_.v = operand_of(from_.v, true);
     call_.out = operand_of(from_.out, true);
   }
+  check_sizes();
+}
+
+void Door::take_view() {
+  if (from_.k.given()) refuse("k and kv are both given, expected one");
+  if (from_.v.given()) refuse("v and kv are both given, expected one");
+  if (from_.mask.kv_lengths.given()) {
+    refuse("mask.kv_lengths and kv are both given, expected kv.lengths alone");
+  }
+  input_count_ += resolve_view(name_, from_.kv, forward_, call_, inputs_ + input_count_);
+  kv_tokens_ = call_.kv_len;
+}
+
+void Door::check_sizes() {
   if (call_.head_dim > kMaxDim) refuse("head_dim (", call_.head_dim, ") is more than ", kMaxDim);
   if (call_.value_dim > kMaxDim) refuse("value_dim (", call_.value_dim, ") is more than ", kMaxDim);
   if (call_.q_heads > 0 && (call_.kv_heads == 0 || call_.q_heads % call_.kv_heads != 0)) {
@@ -190,9 +224,11 @@ void Door::take_tensors() {
   }
   if (call_.q_heads == 0) call_.kv_heads = 0;  // nothing to compute; group() stays defined
   if (!ragged_) return;
-  const std::int64_t q_end = call_.q_offsets[call_.batch], kv_end = call_.kv_offsets[call_.batch];
+  const std::int64_t q_end = call_.q_offsets[call_.batch];
   if (q_end > q_tokens_)
     refuse("q_offsets ends at ", q_end, ", beyond the ", q_tokens_, " tokens of q");
+  if (cached_) return;
+  const std::int64_t kv_end = call_.kv_offsets[call_.batch];
   if (kv_end > kv_tokens_)
     refuse("kv_offsets ends at ", kv_end, ", beyond the ", kv_tokens_, " tokens of k");
 }
@@ -217,9 +253,9 @@ void Door::check_lengths(const char* name, const Integers& lengths, const Intege
 }
 
 void Door::take_lengths() {
-  call_.kv_lengths = sequence_integers("mask.kv_lengths", from_.mask.kv_lengths);
+  if (!cached_) call_.kv_lengths = sequence_integers("mask.kv_lengths", from_.mask.kv_lengths);
   call_.q_lengths = sequence_integers("mask.q_lengths", from_.mask.q_lengths);
-  check_lengths("mask.kv_lengths", call_.kv_lengths, call_.kv_offsets, call_.kv_len);
+  if (!cached_) check_lengths("mask.kv_lengths", call_.kv_lengths, call_.kv_offsets, call_.kv_len);
   check_lengths("mask.q_lengths", call_.q_lengths, call_.q_offsets, call_.q_len);
 }
 
@@ -251,13 +287,14 @@ PairTable Door::pair_table(const char* name, const ConstView& view, Axis key_axi
 
 // Ids [batch|1, tokens], also [tokens] when ragged.
 kernels::DocumentIds Door::document_ids(const char* name, const ConstView& view,
-                                        std::int64_t tokens) {
-  const bool flat = ragged_ && view.layout.axes == 1;
+                                        std::int64_t tokens, bool joined) {
+  const bool flat = joined && view.layout.axes == 1;
   if (flat)
     check_axes(name_, name, view, {{"tokens", tokens}});
   else
     check_axes(name_, name, view,
-               {{"batch", ragged_ ? 1 : call_.batch, Axis::or_one}, {"tokens", tokens}});
+               {{"batch", joined ? 1 : call_.batch, Axis::or_one},
+                {"tokens", tokens, cached_ && !joined ? Axis::at_least : Axis::exact}});
   check_integer(name_, name, view);
   remember(name, view);
   return {bytes_of(view), view.type, flat ? 0 : kernel_stride(view, 0),
@@ -288,8 +325,9 @@ void Door::take_mask() {
       refuse("mask.prefix_lengths[", b, "] (", spec.prefix_lengths[b], ") is negative");
   }
   if (mask.q_documents.given() || mask.kv_documents.given()) {
-    spec.q_documents = document_ids("mask.q_documents", mask.q_documents, q_tokens_);
-    spec.kv_documents = document_ids("mask.kv_documents", mask.kv_documents, kv_tokens_);
+    spec.q_documents = document_ids("mask.q_documents", mask.q_documents, q_tokens_, ragged_);
+    spec.kv_documents =
+        document_ids("mask.kv_documents", mask.kv_documents, kv_tokens_, ragged_ && !cached_);
   }
   if (mask.visible.given()) {
     if (mask.visible.type != ElementType::boolean && mask.visible.type != ElementType::bit) {
@@ -297,17 +335,17 @@ void Door::take_mask() {
              ", expected boolean or bit (an additive mask is modifiers.bias)");
     }
     spec.visible = pair_table("mask.visible", mask.visible,
-                              {"kv_len", call_.kv_len, ragged_ ? Axis::at_least : Axis::exact});
+                              {"kv_len", call_.kv_len, uneven_ ? Axis::at_least : Axis::exact});
   }
 }
 
 // Whether `end` and `start` may mean different positions for some sequence.
 bool Door::lengths_may_differ() const {
-  if (call_.q_lengths.given() != call_.kv_lengths.given()) return true;
+  if (!cached_ && call_.q_lengths.given() != call_.kv_lengths.given()) return true;
   for (std::int64_t b = 0; b < call_.batch; ++b) {
     const kernels::Sequence sequence = kernels::sequence_of(call_, b);
     if (sequence.q_len != sequence.kv_len) return true;
-    if (!ragged_ && !call_.q_lengths.given()) break;  // all sequences are alike
+    if (!uneven_ && !call_.q_lengths.given()) break;  // all sequences are alike
   }
   return false;
 }
@@ -367,7 +405,7 @@ void Door::take_scores() {
     }
     spec.bias =
         pair_table("modifiers.bias", modifiers.bias,
-                   {"kv_len", call_.kv_len, ragged_ ? Axis::at_least_or_one : Axis::or_one});
+                   {"kv_len", call_.kv_len, uneven_ ? Axis::at_least_or_one : Axis::or_one});
   }
   if (modifiers.alibi.use_default_slopes && modifiers.alibi.slopes.given()) {
     refuse("modifiers.alibi has both slopes and use_default_slopes, expected one");

@@ -19,6 +19,12 @@ enum class Purpose { forward, second_pass };
 kernels::AttendCall resolve(const AttentionArguments& arguments, const char* call = "attention",
                             Purpose purpose = Purpose::forward);
 
+/// Checks a cache's view for a call whose batch, q_heads and head_dim are known and fills what it
+/// says into `call`: k, v, pages, lengths and the sizes they give. Writes the footprints of what it
+/// points to, at most 6, and returns how many.
+int resolve_view(const char* call_name, const KvView& view, bool with_values,
+                 kernels::AttendCall& call, Footprint* prints);
+
 /// One axis of a view: its name, its expected extent, and what else is allowed.
 struct Axis {
   enum Rule { exact, or_one, at_least, at_least_or_one };

@@ -16,6 +16,14 @@ const char* element_name(ElementType type) {
       return "int64";
     case ElementType::boolean:
       return "boolean";
+    case ElementType::int8:
+      return "int8";
+    case ElementType::int4:
+      return "int4";
+    case ElementType::float8_e4m3:
+      return "float8_e4m3";
+    case ElementType::float8_e5m2:
+      return "float8_e5m2";
     case ElementType::bit:
       return "bit";
   }

@@ -42,6 +42,16 @@ struct Row {
   std::int64_t q_pos() const { return sequence.q_pos0 + query; }
 };
 
+std::vector<double> key_row_of(const Row& at, const Operand& of, const std::byte* first,
+                               std::int64_t key, std::int64_t kv_head, std::int64_t dim) {
+  std::vector<double> row(static_cast<std::size_t>(dim));
+  for (std::int64_t d = 0; d < dim; ++d) {
+    row[static_cast<std::size_t>(d)] =
+        kernels::reference::key_element(at.call, at.sequence, of, first, kv_head, key, d);
+  }
+  return row;
+}
+
 /// What follows the scaled product: soft-cap, bias, ALiBi and custom modifiers, in that order.
 double modified(const Row& row, std::int64_t head, std::int64_t key, double score) {
   const ScoreSpec& spec = row.call.score;
@@ -124,8 +134,8 @@ HeadTrace trace_head(const Row& row, std::int64_t head) {
   trace.kv_head = head / call.group();
   trace.q = row_of(sequence.q, call.q, row.query, head, call.head_dim);
   for (std::int64_t key = 0; key < sequence.kv_len; ++key) {
-    trace.k.push_back(row_of(sequence.k, call.k, key, trace.kv_head, call.head_dim));
-    trace.v.push_back(row_of(sequence.v, call.v, key, trace.kv_head, call.value_dim));
+    trace.k.push_back(key_row_of(row, call.k, sequence.k, key, trace.kv_head, call.head_dim));
+    trace.v.push_back(key_row_of(row, call.v, sequence.v, key, trace.kv_head, call.value_dim));
     double product = 0.0;
     for (std::size_t d = 0; d < trace.q.size(); ++d) product += trace.q[d] * trace.k.back()[d];
     const double scaled = static_cast<double>(call.score.scale) * product;

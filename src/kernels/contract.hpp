@@ -16,12 +16,28 @@ namespace polyhead::inline v0::kernels {
 inline constexpr std::int64_t kMaxDim =
     768;  // head_dim and value_dim: scratch stays under 1 MiB a thread
 
-/// An operand with axes [batch, token, head, dim]; strides in bytes, 0 for broadcast axes.
+/// Scales of codes: value = code * scale, one float32 product. Strides in elements; `shift` is log2
+/// of the dims that share a scale: 5, or 0 for keys by channel, whose batch and token strides are 0.
+struct Scales {
+  const float* data = nullptr;  ///< null: none (8-bit floats)
+  std::int64_t batch = 0, token = 0, head = 0, block = 0;
+  int shift = 5;
+};
+
+/// An operand with axes [batch, token, head, dim]; strides in bytes, 0 for broadcast axes. Of a
+/// paged call's k and v the first axis is the page. Rows of codes are dense, in blocks of 32
+/// (base/codes.hpp), and have no dim stride.
 struct Operand {
   std::byte* data = nullptr;  ///< null: not given. Inputs are never written.
   ElementType type = ElementType::float32;
   std::int64_t batch = 0, token = 0, head = 0, dim = 0;
+  Scales scales{};
 };
+
+/// Bytes from the first to the last element of a dense row.
+inline std::int64_t row_bytes(const Operand& x, std::int64_t dim) {
+  return x.type == ElementType::int4 ? (dim + 31) / 32 * 16 : dim * element_bytes(x.type);
+}
 
 /// A pair table ([batch, head, query, key]: bias or boolean mask). Strides in bytes; in bits for
 /// ElementType::bit. Query and key count within their sequence, ragged batches included.
@@ -53,6 +69,16 @@ struct DocumentIds {
   std::int64_t at(std::int64_t b, std::int64_t i) const {
     return Integers{data + b * batch, type, token}[i];
   }
+};
+
+/// Where the tokens of each sequence lie in a pool: token t on page [sequence][t >> shift], its
+/// t & (page_tokens - 1)th. Pages hold a power of two from 8 to 256 tokens.
+struct PageTable {
+  const std::int32_t* data = nullptr;
+  std::int64_t stride = 0;  ///< entries from one sequence to the next
+  int shift = 0;
+  bool given() const { return data != nullptr; }
+  std::int64_t page_tokens() const { return std::int64_t{1} << shift; }
 };
 
 enum class Positions : std::uint8_t { end, start };
@@ -96,7 +122,8 @@ struct AttendCall {
   std::int64_t batch = 0, q_len = 0, kv_len = 0;  ///< the largest of any sequence when ragged
   std::int64_t q_heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
   Operand q, k, v, out;
-  Integers q_offsets, kv_offsets;  ///< ragged
+  Integers q_offsets, kv_offsets;  ///< ragged; each side for itself
+  PageTable pages;                 ///< of k and v
   Integers q_lengths, kv_lengths;  ///< padding
   Integers q_start;                ///< explicit first positions; else `positions`
   Positions positions = Positions::end;
@@ -198,6 +225,7 @@ struct Sequence {
   std::int64_t q_rows = 0;             ///< query rows that exist in out (padding rows included)
   std::int64_t q_len = 0, kv_len = 0;  ///< valid ones
   std::int64_t q_pos0 = 0;             ///< position of query 0; key j has position j
+  const std::int32_t* pages = nullptr;
   std::int64_t prefix = 0;
 };
 
@@ -206,11 +234,14 @@ inline Sequence sequence_of(const AttendCall& call, std::int64_t b) {
   s.batch = b;
   if (call.q_offsets.given()) {
     s.token0 = call.q_offsets[b];
-    s.kv_token0 = call.kv_offsets[b];
     s.q_rows = call.q_offsets[b + 1] - s.token0;
-    s.kv_len = call.kv_offsets[b + 1] - s.kv_token0;
   } else {
     s.q_rows = call.q_len;
+  }
+  if (call.kv_offsets.given()) {
+    s.kv_token0 = call.kv_offsets[b];
+    s.kv_len = call.kv_offsets[b + 1] - s.kv_token0;
+  } else {
     s.kv_len = call.kv_len;
   }
   s.q_len = s.q_rows;
@@ -218,8 +249,14 @@ inline Sequence sequence_of(const AttendCall& call, std::int64_t b) {
   if (call.kv_lengths.given()) s.kv_len = call.kv_lengths[b];
   s.q = call.q.data + b * call.q.batch + s.token0 * call.q.token;
   s.out = call.out.data + b * call.out.batch + s.token0 * call.out.token;
-  s.k = call.k.data + b * call.k.batch + s.kv_token0 * call.k.token;
-  s.v = call.v.data + b * call.v.batch + s.kv_token0 * call.v.token;
+  if (call.pages.given()) {
+    s.pages = call.pages.data + b * call.pages.stride;
+    s.k = call.k.data;
+    s.v = call.v.data;
+  } else {
+    s.k = call.k.data + b * call.k.batch + s.kv_token0 * call.k.token;
+    s.v = call.v.data + b * call.v.batch + s.kv_token0 * call.v.token;
+  }
   if (call.q_start.given())
     s.q_pos0 = call.q_start[b];
   else if (call.positions == Positions::end)
@@ -227,6 +264,33 @@ inline Sequence sequence_of(const AttendCall& call, std::int64_t b) {
   s.prefix =
       call.mask.prefix_lengths.given() ? call.mask.prefix_lengths[b] : call.mask.prefix_length;
   return s;
+}
+
+/// Consecutive rows of k or v of one head, `token` apart, and their scales where they have some.
+struct KeyRows {
+  const std::byte* data;
+  const float* scales;
+};
+
+/// The rows from `key` on of k (`first` is Sequence::k) or v (Sequence::v): run_of() of them.
+inline KeyRows key_rows(const AttendCall& call, const Sequence& s, const Operand& x,
+                        const std::byte* first, std::int64_t head, std::int64_t key) {
+  std::int64_t page = s.batch;
+  if (s.pages) {
+    page = s.pages[key >> call.pages.shift];
+    key &= call.pages.page_tokens() - 1;
+    first += page * x.batch;
+  }
+  const Scales& scales = x.scales;
+  return {first + head * x.head + key * x.token,
+          scales.data ? scales.data + page * scales.batch + head * scales.head + key * scales.token
+                      : nullptr};
+}
+
+/// How many keys from `key` on lie `token` apart.
+inline std::int64_t run_of(const AttendCall& call, const Sequence& s, std::int64_t key) {
+  if (!s.pages) return INT64_MAX;
+  return call.pages.page_tokens() - (key & (call.pages.page_tokens() - 1));
 }
 
 /// The address of a sequence's value in a [batch, token, head] output such as the LSE.

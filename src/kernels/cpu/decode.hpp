@@ -4,31 +4,6 @@
 // score, weight or sum, in the same order: the bits agree. Included inside an ISA namespace after
 // prefill.hpp.
 
-/// How K and V elements become 32-bit steps. `load` gives lanes [at, at + n) of a row, zero past n,
-/// touching no more.
-struct Float32Elements {
-  static constexpr std::int64_t kStepBytes = 4;
-  POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
-    const float* p = reinterpret_cast<const float*>(row) + at;
-    return n >= kLanes ? Simd::load(p) : Simd::load_first(p, n);
-  }
-};
-
-template <bool kHalf>
-struct WidenedElements {
-  static constexpr std::int64_t kStepBytes = 2;
-  POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
-    const std::uint16_t* p = reinterpret_cast<const std::uint16_t*>(row) + at;
-    std::uint16_t tail[kLanes];
-    if (n < kLanes) {
-      std::memset(tail, 0, sizeof tail);
-      std::memcpy(tail, p, static_cast<std::size_t>(n) * 2);
-      p = tail;
-    }
-    return kHalf ? Simd::load_float16(p) : Simd::load_bfloat16(p);
-  }
-};
-
 template <class Path>
 struct Decode {
   static constexpr int kRowsMost = 16;  // above that prefill's lanes are full
@@ -71,8 +46,10 @@ struct Decode {
   }
 
   static std::int64_t rows(const AttendCall& call) {
-    const bool dense = call.k.dim == element_bytes(call.k.type) &&
-                       call.v.dim == element_bytes(call.v.type) && call.k.type == call.v.type;
+    const bool codes = element_bytes(call.k.type) < 2;
+    const bool dense = call.k.type == call.v.type &&
+                       (codes || (call.k.dim == element_bytes(call.k.type) &&
+                                  call.v.dim == element_bytes(call.v.type)));
     return dense ? kRowsMost : 0;
   }
   static std::int64_t scratch_bytes(const AttendCall& call) {
@@ -88,7 +65,6 @@ struct Decode {
   const Sequence sequence;
   Memory memory;
   const int row_count;
-  const std::byte *k, *v;
   std::int64_t query[kRowsMost], head[kRowsMost], begin[kRowsMost], end[kRowsMost];
   float slope[kRowsMost];
   std::uint64_t words[kBlocks][kRowsMost];  // what each row sees of each block of a phase
@@ -100,9 +76,7 @@ struct Decode {
         item(i),
         rules(c, Path::kBfloat16),
         sequence(sequence_of(c, i.batch)),
-        row_count(static_cast<int>(i.rows)),
-        k(sequence.k + i.kv_head * c.k.head),
-        v(sequence.v + i.kv_head * c.v.head) {
+        row_count(static_cast<int>(i.rows)) {
     lay_out(call, base, &memory);
     const std::int64_t group = call.group();
     for (int r = 0; r < row_count; ++r) {
@@ -123,21 +97,7 @@ struct Decode {
                      std::byte* partial) {
     Decode self(call, item, scratch);
     self.pack_q();
-    if constexpr (Path::kBfloat16) {
-      self.template run<typename Path::Elements>();
-    } else {
-      switch (call.k.type) {
-        case ElementType::float16:
-          self.template run<WidenedElements<true>>();
-          break;
-        case ElementType::bfloat16:
-          self.template run<WidenedElements<false>>();
-          break;
-        default:
-          self.template run<Float32Elements>();
-          break;
-      }
-    }
+    Path::visit_elements(call, [&](auto elements) { self.template run<decltype(elements)>(); });
     if (partial)
       self.save(partial);
     else
@@ -215,19 +175,54 @@ struct Decode {
   void score_block(std::int64_t block, int b) {
     const int keys = keys_of(block);
     for (int group = 0; group < keys; group += kLanes) {
-      score_group<Elements>(block + group, std::min(kLanes, keys - group),
-                            memory.scores + b * kKeyBlock + group);
+      const int count = std::min(kLanes, keys - group);
+      float* scores = memory.scores + b * kKeyBlock + group;
+      if constexpr (Elements::kCodes)
+        score_codes<Elements>(block + group, count, scores);
+      else
+        score_group<Elements>(block + group, count, scores);
     }
+  }
+
+  /// The keys of a group of lanes: row i lies at i * token past the one of its half. Only pages of
+  /// 8 tokens part a group.
+  struct Group {
+    KeyRows low, high;
+    std::int64_t ahead;  // bytes from a row to the one to fetch while it is read
+    const std::byte* row(int i, std::int64_t token) const {
+      return (i < kLanes / 2 ? low : high).data + i * token;
+    }
+  };
+
+  Group group_at(std::int64_t first, int keys) const {
+    const Operand& x = call.k;
+    Group group;
+    group.low = group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first);
+    const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(x, call.head_dim));
+    const std::int64_t tokens = std::max<std::int64_t>(kLanes, kAhead / bytes);
+    group.ahead = tokens * x.token;
+    if (!sequence.pages) return group;
+    group.ahead = distance_ahead(x, sequence.k, group.low.data, first, tokens);
+    if (const int half = kLanes / 2; keys > half && run_of(call, sequence, first) <= half) {
+      group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first + half);
+      group.high.data -= half * x.token;
+      if (group.high.scales) group.high.scales -= half * x.scales.token;
+    }
+    return group;
+  }
+
+  /// Bytes from the row of `key`, which lies at `row`, to the one `tokens` later; 0 past the end.
+  std::int64_t distance_ahead(const Operand& x, const std::byte* first, const std::byte* row,
+                              std::int64_t key, std::int64_t tokens) const {
+    if (key + tokens >= sequence.kv_len) return 0;
+    return key_rows(call, sequence, x, first, item.kv_head, key + tokens).data - row;
   }
 
   /// scores[row][0 .. kLanes) for `keys` keys from `first`; one chain over dims a score.
   template <class Elements>
   void score_group(std::int64_t first, int keys, float* scores) {
     const std::int64_t steps = Path::steps(call.head_dim), row_floats = pad(steps);
-    const std::byte* rows = k + first * call.k.token;
-    const std::int64_t row_bytes =
-        std::max<std::int64_t>(1, call.head_dim * element_bytes(call.k.type));
-    const std::int64_t ahead = std::max<std::int64_t>(kLanes, kAhead / row_bytes) * call.k.token;
+    const Group rows = group_at(first, keys);
     for (int r = 0; r < row_count; ++r) Simd::store(scores + r * kPhase, Simd::zero());
     for (std::int64_t s = 0; s < steps; s += kLanes) {
       const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
@@ -235,13 +230,13 @@ struct Decode {
       if (keys == kLanes && n == kLanes && Path::whole(call.head_dim, s)) {
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {
-          const std::byte* row = rows + i * call.k.token;
+          const std::byte* row = rows.row(i, call.k.token);
           lane[i] = Elements::load(row, s, kLanes);
-          __builtin_prefetch(row + ahead + s * Elements::kStepBytes, 0, 3);
+          __builtin_prefetch(row + rows.ahead + Elements::byte_of(s), 0, 3);
         }
       } else {
         for (int i = 0; i < kLanes; ++i) {
-          lane[i] = i < keys ? Path::template load_steps<Elements>(rows + i * call.k.token, s, n,
+          lane[i] = i < keys ? Path::template load_steps<Elements>(rows.row(i, call.k.token), s, n,
                                                                    call.head_dim)
                              : Simd::zero();
         }
@@ -260,6 +255,95 @@ struct Decode {
         Simd::store(scores + r * kPhase, sum);
       }
     }
+  }
+
+  /// The same from codes: a row's kLanes words of four bytes are transposed at once, so that a lane
+  /// holds four dims of its key (eight of int4), which become float32 times scale one dim at a time.
+  template <class Elements>
+  void score_codes(std::int64_t first, int keys, float* scores) {
+    constexpr int kStep = kLanes < 16 ? kLanes : 16;       // dims scored at a time
+    constexpr int kBytesADim = Elements::kNibbles ? 2 : 1;  // halves of bytes
+    const std::int64_t dims = call.head_dim, row_floats = pad(dims);
+    const std::int64_t bytes = Elements::byte_of((dims + 31) / 32 * 32);
+    const Group rows = group_at(first, keys);
+    for (int r = 0; r < row_count; ++r) Simd::store(scores + r * kPhase, Simd::zero());
+    for (std::int64_t at = 0; at < bytes; at += 4 * kLanes) {
+      const int count = static_cast<int>(std::min<std::int64_t>(kLanes, (bytes - at) / 4));
+      Simd::V lane[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        if (i >= keys) {
+          lane[i] = Simd::zero();
+          continue;
+        }
+        const std::byte* row = rows.row(i, call.k.token) + at;
+        const float* from = reinterpret_cast<const float*>(row);
+        lane[i] = count == kLanes ? Simd::load(from) : Simd::load_first(from, count);
+        __builtin_prefetch(row + rows.ahead, 0, 3);
+      }
+      Simd::transpose(lane);
+      alignas(64) float word[kLanes * kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) Simd::store(word + i * kLanes, lane[i]);
+      const std::int64_t d0 = at * kBytesADim, d1 = std::min(dims, (at + 4 * count) * kBytesADim);
+      for (std::int64_t d = d0; d < d1; d += kStep) {
+        const std::int64_t in = d - d0;
+        const bool high = Elements::kNibbles && in % 32 >= 16;
+        const std::int64_t w = Elements::kNibbles ? in / 32 * 4 + in % 16 / 4 : in / 4;
+        score_dims<Elements, kStep>(word + w * kLanes, high, rows, keys, d, scores, row_floats);
+      }
+    }
+  }
+
+  /// Adds dims [d, d + kDims) of a group, whose codes stand in kDims / 4 words, to its scores.
+  template <class Elements, int kDims>
+  POLYHEAD_INLINE void score_dims(const float* word, bool high, const Group& rows, int keys,
+                                  std::int64_t d, float* scores, std::int64_t row_floats) {
+    const bool by_channel = call.k.scales.shift == 0;
+    Simd::V by_key = Simd::zero();
+    if (Elements::kScaled && !by_channel) by_key = group_scales(rows, keys, d / 32);
+    Simd::V value[kDims];
+    const int n = static_cast<int>(std::min<std::int64_t>(kDims, call.head_dim - d));
+#pragma GCC unroll 4
+    for (int w = 0; w < kDims / 4; ++w) {
+      const Simd::I codes = Simd::load_int(word + w * kLanes);
+      value[4 * w] = Elements::value(Elements::template code<0>(codes, high));
+      value[4 * w + 1] = Elements::value(Elements::template code<1>(codes, high));
+      value[4 * w + 2] = Elements::value(Elements::template code<2>(codes, high));
+      value[4 * w + 3] = Elements::value(Elements::template code<3>(codes, high));
+    }
+    if constexpr (Elements::kScaled) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kDims; ++i) {
+        const Simd::V scale =
+            by_channel ? Simd::broadcast(i < n ? rows.low.scales[(d + i) * call.k.scales.block] : 0)
+                       : by_key;
+        value[i] = Simd::mul(value[i], scale);
+      }
+    }
+    for (int r = 0; r < row_count; ++r) {
+      const float* q = memory.q + r * row_floats + d;
+      Simd::V sum = Simd::load(scores + r * kPhase);
+      if (n == kDims) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kDims; ++i) sum = Simd::fma(value[i], Simd::broadcast(q[i]), sum);
+      } else {
+        for (int i = 0; i < n; ++i) sum = Simd::fma(value[i], Simd::broadcast(q[i]), sum);
+      }
+      Simd::store(scores + r * kPhase, sum);
+    }
+  }
+
+  /// The scales of a group's keys for one block of dims, a lane each.
+  POLYHEAD_INLINE Simd::V group_scales(const Group& rows, int keys, std::int64_t block) const {
+    const Scales& step = call.k.scales;
+    const std::int64_t at = block * step.block;
+    if (step.token == 1 && keys == kLanes && rows.low.scales == rows.high.scales)
+      return Simd::load(rows.low.scales + at);
+    alignas(64) float scale[kLanes] = {};
+    for (int i = 0; i < keys; ++i)
+      scale[i] = (i < kLanes / 2 ? rows.low : rows.high).scales[at + i * step.token];
+    return Simd::load(scale);
   }
 
   Simd::M visible(std::uint64_t word, int key) const {
@@ -371,32 +455,55 @@ struct Decode {
           Simd::store(o + d, Simd::mul(Simd::load(o + d), f));
       }
     }
-    const std::byte* rows = v + block * call.v.token;
+    for (int key = 0; key < keys;) {  // pages shorter than a block are pieces of it
+      const int piece =
+          static_cast<int>(std::min<std::int64_t>(keys - key, run_of(call, sequence, block + key)));
+      sum_piece<Elements>(block + key, key, piece, b);
+      key += piece;
+    }
+  }
+
+  /// Keys [at, at + keys) of block b, `first` being the first of them.
+  template <class Elements>
+  void sum_piece(std::int64_t first, int at, int keys, int b) {
+    const KeyRows rows = key_rows(call, sequence, call.v, sequence.v, item.kv_head, first);
     if (!full[b]) {
-      for (int r = 0; r < row_count; ++r) sum_row_masked<Elements>(rows, keys, r, b);
+      for (int r = 0; r < row_count; ++r) sum_row_masked<Elements>(rows, at, keys, r, b);
       return;
     }
+    const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(call.v, call.value_dim));
+    const std::int64_t tokens = std::max<std::int64_t>(kLanes, kAhead / bytes);
+    const Piece piece{rows, at, keys, b,
+                      sequence.pages
+                          ? distance_ahead(call.v, sequence.v, rows.data, first, tokens)
+                          : tokens * call.v.token};
     constexpr int kC = kLanes == 16 ? 4 : 2;  // accumulators of four rows stay in registers
     std::int64_t d = 0;
     for (; d + kC * kLanes <= call.value_dim; d += kC * kLanes)
-      sum_dims<Elements, kC>(rows, keys, d, kLanes, b);
+      sum_dims<Elements, kC>(piece, d, kLanes);
     for (; d < call.value_dim; d += kLanes) {
       sum_dims<Elements, 1>(
-          rows, keys, d, static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d)), b);
+          piece, d, static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d)));
     }
   }
 
+  /// A run of a block's values: `keys` of them from key `at` of block `b` on.
+  struct Piece {
+    KeyRows rows;
+    int at, keys, b;
+    std::int64_t ahead;  // bytes from a row to the one to fetch while it is read
+  };
+
   template <class Elements, int kC>
-  void sum_dims(const std::byte* rows, int keys, std::int64_t d, int n, int b) {
+  void sum_dims(const Piece& piece, std::int64_t d, int n) {
     int r = 0;
-    for (; r + 4 <= row_count; r += 4) sum_rows<Elements, 4, kC>(rows, keys, d, n, r, b, r == 0);
-    for (; r + 2 <= row_count; r += 2) sum_rows<Elements, 2, kC>(rows, keys, d, n, r, b, r == 0);
-    for (; r < row_count; ++r) sum_rows<Elements, 1, kC>(rows, keys, d, n, r, b, r == 0);
+    for (; r + 4 <= row_count; r += 4) sum_rows<Elements, 4, kC>(piece, d, n, r, r == 0);
+    for (; r + 2 <= row_count; r += 2) sum_rows<Elements, 2, kC>(piece, d, n, r, r == 0);
+    for (; r < row_count; ++r) sum_rows<Elements, 1, kC>(piece, d, n, r, r == 0);
   }
 
   template <class Elements, int kR, int kC>
-  void sum_rows(const std::byte* rows, int keys, std::int64_t d, int n, int first_row, int b,
-                bool fetch) {
+  void sum_rows(const Piece& piece, std::int64_t d, int n, int first_row, bool fetch) {
     const std::int64_t row_floats = pad(call.value_dim);
     float* o = memory.added + first_row * row_floats + d;
     Simd::V acc[kR][kC];
@@ -405,18 +512,17 @@ struct Decode {
 #pragma GCC unroll 4
       for (int c = 0; c < kC; ++c) acc[r][c] = Simd::load(o + r * row_floats + c * kLanes);
     }
-    const std::int64_t row_bytes =
-        std::max<std::int64_t>(1, call.value_dim * element_bytes(call.v.type));
-    const std::int64_t ahead =
-        fetch ? std::max<std::int64_t>(kLanes, kAhead / row_bytes) * call.v.token : 0;
-    const float* p = memory.scores + first_row * kPhase + b * kKeyBlock;
-    const int steps = static_cast<int>(Path::steps(keys));
+    const KeyRows rows = piece.rows;
+    const std::int64_t ahead = fetch ? piece.ahead : 0;
+    const float* p =
+        memory.scores + first_row * kPhase + piece.b * kKeyBlock + Path::steps(piece.at);
+    const int keys = piece.keys, steps = static_cast<int>(Path::steps(keys));
     for (int s = 0; s < steps; ++s) {
       Simd::V value[kC];
 #pragma GCC unroll 4
       for (int c = 0; c < kC; ++c) {
-        value[c] = Path::template value_lanes<Elements>(rows, call.v.token, s, keys, d + c * kLanes,
-                                                        n, ahead);
+        value[c] =
+            Path::template value_lanes<Elements>(rows, call.v, s, keys, d + c * kLanes, n, ahead);
       }
 #pragma GCC unroll 4
       for (int r = 0; r < kR; ++r) {
@@ -434,17 +540,18 @@ struct Decode {
 
   /// One row of a block that it sees in part: what it does not see is not read into the sum.
   template <class Elements>
-  void sum_row_masked(const std::byte* rows, int keys, int r, int b) {
+  void sum_row_masked(const KeyRows& rows, int at, int keys, int r, int b) {
     float* o = memory.added + r * pad(call.value_dim);
-    const float* p = memory.scores + r * kPhase + b * kKeyBlock;
+    const float* p = memory.scores + r * kPhase + b * kKeyBlock + Path::steps(at);
+    const std::uint64_t word = words[b][r] >> at;
     for (std::int64_t d = 0; d < call.value_dim; d += kLanes) {
       const int n = static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d));
       Simd::V sum = Simd::load(o + d);
       for (int s = 0; s < static_cast<int>(Path::steps(keys)); ++s) {
-        if (!Path::step_visible(words[b][r], s)) continue;
+        if (!Path::step_visible(word, s)) continue;
         const Simd::V value =
-            Path::template value_lanes<Elements>(rows, call.v.token, s, keys, d, n, 0);
-        sum = Path::Dot::dot(Path::visible_part(value, words[b][r], s), Simd::broadcast(p[s]), sum);
+            Path::template value_lanes<Elements>(rows, call.v, s, keys, d, n, 0);
+        sum = Path::Dot::dot(Path::visible_part(value, word, s), Simd::broadcast(p[s]), sum);
       }
       Simd::store(o + d, sum);
     }

@@ -14,15 +14,12 @@ class Fetcher {
       }
     }
   }
-  /// Puts the lines of a block of keys and values before all else; what was left of the last one is
-  /// dropped.
-  void next_block(Stream k, std::int64_t k_bytes, Stream v, std::int64_t v_bytes,
-                  std::int64_t keys) {
-    block_count_ = block_taken_ = 0;
-    for (std::int64_t line = 0; line < k_bytes; line += kLine)
-      push_block({k.at + line, k.stride}, keys);
-    for (std::int64_t line = 0; line < v_bytes; line += kLine)
-      push_block({v.at + line, v.stride}, keys);
+  /// Begins the next block of keys and values, whose lines come before all else; what was left of
+  /// the last one is dropped.
+  void drop_block() { block_count_ = block_taken_ = 0; }
+  void add_to_block(Stream rows, std::int64_t bytes, std::int64_t keys) {
+    for (std::int64_t line = 0; line < bytes; line += kLine)
+      push_block({rows.at + line, rows.stride}, keys);
   }
   /// The next `steps` lines, or a stream that stays at `idle`.
   Stream take(const std::byte* idle, std::int64_t steps) {

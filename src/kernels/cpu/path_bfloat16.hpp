@@ -60,29 +60,38 @@ struct Bfloat16Path {
   template <class Scratch, class Block>
   static void load_keys(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
                         std::int64_t block, int keys, Scratch& memory) {
-    const std::byte* k = s.k + kv_head * call.k.head + block * call.k.token;
-    if (call.k.dim == 2 && call.head_dim % 2 == 0) {
-      to.k = {k, call.k.token, 4};
-    } else {
-      const std::int64_t row = packed_row_floats(steps(call.head_dim));
-      for (int key = 0; key < keys; ++key) {
-        pair_row(memory.k + key * row, k + key * call.k.token, call.k.dim, call.head_dim);
+    const std::int64_t row = packed_row_floats(steps(call.head_dim));
+    for (int key = 0; key < keys;) {
+      const std::byte* k = key_rows(call, s, call.k, s.k, kv_head, block + key).data;
+      const std::int64_t run = run_of(call, s, block + key);
+      if (key == 0 && run >= keys && call.k.dim == 2 && call.head_dim % 2 == 0) {
+        to.k = {k, call.k.token, 4};
+        return;
       }
-      to.k = {reinterpret_cast<const std::byte*>(memory.k), row * 4, 4};
+      const int end = static_cast<int>(std::min<std::int64_t>(keys, key + run));
+      for (; key < end; ++key, k += call.k.token)
+        pair_row(memory.k + key * row, k, call.k.dim, call.head_dim);
     }
+    to.k = {reinterpret_cast<const std::byte*>(memory.k), row * 4, 4};
   }
 
   template <class Scratch, class Block>
   static void load_values(Block& to, const AttendCall& call, const Sequence& s,
                           std::int64_t kv_head, std::int64_t block, int keys, Scratch& memory) {
-    const std::byte* v = s.v + kv_head * call.v.head + block * call.v.token;
     const std::int64_t row = packed_row_floats(call.value_dim);
     std::uint16_t* gathered = reinterpret_cast<std::uint16_t*>(memory.rows);
     bool finite = true;
+    const std::byte* v = nullptr;
+    std::int64_t run_begin = 0, run_end = 0;  // even: a page never parts a pair
     for (int key = 0; key < keys; key += 2) {
+      if (key >= run_end) {
+        v = key_rows(call, s, call.v, s.v, kv_head, block + key).data;
+        run_begin = key;
+        run_end = std::min<std::int64_t>(keys, key + run_of(call, s, block + key));
+      }
       const std::uint16_t* pair[2] = {nullptr, nullptr};
       for (int i = 0; i < 2 && key + i < keys; ++i) {
-        const std::byte* from = v + (key + i) * call.v.token;
+        const std::byte* from = v + (key - run_begin + i) * call.v.token;
         pair[i] = reinterpret_cast<const std::uint16_t*>(from);
         if (call.v.dim == 2) continue;
         std::uint16_t* dense = gathered + i * (call.value_dim + 32);
@@ -157,11 +166,17 @@ struct Bfloat16Path {
   // --- decoding ---
 
   struct Elements {
-    static constexpr std::int64_t kStepBytes = 4;
+    static constexpr bool kCodes = false;
+    static std::int64_t byte_of(std::int64_t at) { return at * 4; }
     POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int) {
       return Simd::load(reinterpret_cast<const float*>(row) + at);
     }
   };
+
+  template <class Visit>
+  static void visit_elements(const AttendCall&, const Visit& visit) {
+    visit(Elements{});
+  }
 
   /// Whether the kLanes pairs from `at` lie within a row: not so for the last one of an odd dim.
   static bool whole(std::int64_t dim, std::int64_t at) { return 2 * (at + kLanes) <= dim; }
@@ -178,11 +193,10 @@ struct Bfloat16Path {
 
   /// Pairs of keys 2 * step and 2 * step + 1, dims [d, d + n).
   template <class>
-  POLYHEAD_INLINE static Simd::V value_lanes(const std::byte* rows, std::int64_t row_bytes,
-                                             int step, int keys, std::int64_t d, int n,
-                                             std::int64_t ahead) {
-    const std::byte* even = rows + 2 * step * row_bytes + d * 2;
-    const std::byte* odd = even + row_bytes;
+  POLYHEAD_INLINE static Simd::V value_lanes(const KeyRows& rows, const Operand& x, int step,
+                                             int keys, std::int64_t d, int n, std::int64_t ahead) {
+    const std::byte* even = rows.data + 2 * step * x.token + d * 2;
+    const std::byte* odd = even + x.token;
     if (ahead != 0) {
       __builtin_prefetch(even + ahead, 0, 3);
       __builtin_prefetch(odd + ahead, 0, 3);

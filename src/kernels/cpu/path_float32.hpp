@@ -1,6 +1,33 @@
 // The float32 path: every element type, widened where it is not float32 already.
 // Included inside an ISA namespace after outer_product.hpp and tile.hpp.
 
+/// How K and V elements become 32-bit steps. `load` gives lanes [at, at + n) of a row, zero past n,
+/// touching no more.
+struct Float32Elements {
+  static constexpr bool kCodes = false;
+  static std::int64_t byte_of(std::int64_t at) { return at * 4; }
+  POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
+    const float* p = reinterpret_cast<const float*>(row) + at;
+    return n >= kLanes ? Simd::load(p) : Simd::load_first(p, n);
+  }
+};
+
+template <bool kHalf>
+struct WidenedElements {
+  static constexpr bool kCodes = false;
+  static std::int64_t byte_of(std::int64_t at) { return at * 2; }
+  POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
+    const std::uint16_t* p = reinterpret_cast<const std::uint16_t*>(row) + at;
+    std::uint16_t tail[kLanes];
+    if (n < kLanes) {
+      std::memset(tail, 0, sizeof tail);
+      std::memcpy(tail, p, static_cast<std::size_t>(n) * 2);
+      p = tail;
+    }
+    return kHalf ? Simd::load_float16(p) : Simd::load_bfloat16(p);
+  }
+};
+
 struct Float32Path {
   using Dot = DotFloat32;
   static constexpr bool kBfloat16 = false;
@@ -34,27 +61,34 @@ struct Float32Path {
   /// them first costs more (docs/performance.md).
   static bool direct(const Operand& x) { return x.type == ElementType::float32 && x.dim == 4; }
 
-  static BroadcastOperand rows(const Operand& x, const std::byte* from, float* packed,
-                               std::int64_t dim, int keys) {
-    if (direct(x)) return {from, x.token, 4};
+  /// The rows of a block of k or v: where they lie, or copied where their type, their dims or the
+  /// pages they lie on ask for it.
+  static BroadcastOperand rows(const AttendCall& call, const Sequence& s, const Operand& x,
+                               const std::byte* first, std::int64_t kv_head, std::int64_t block,
+                               int keys, float* packed, std::int64_t dim) {
     const std::int64_t row_floats = packed_row_floats(dim);
-    for (int key = 0; key < keys; ++key)
-      widen_row(packed + key * row_floats, from + key * x.token, x.type, x.dim, dim);
+    for (int key = 0; key < keys;) {
+      KeyRows from = key_rows(call, s, x, first, kv_head, block + key);
+      const std::int64_t run = run_of(call, s, block + key);
+      if (key == 0 && run >= keys && direct(x)) return {from.data, x.token, 4};
+      const int end = static_cast<int>(std::min<std::int64_t>(keys, key + run));
+      for (; key < end; ++key, from.data += x.token, from.scales += x.scales.token)
+        widen_key_row(packed + key * row_floats, from, x, dim);
+    }
     return {reinterpret_cast<const std::byte*>(packed), row_floats * 4, 4};
   }
 
   template <class Scratch, class Block>
   static void load_keys(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
                         std::int64_t block, int keys, Scratch& memory) {
-    to.k = rows(call.k, s.k + kv_head * call.k.head + block * call.k.token, memory.k, call.head_dim,
-                keys);
+    to.k = rows(call, s, call.k, s.k, kv_head, block, keys, memory.k, call.head_dim);
   }
 
   template <class Scratch, class Block>
   static void load_values(Block& to, const AttendCall& call, const Sequence& s,
                           std::int64_t kv_head, std::int64_t block, int keys, Scratch& memory) {
-    const std::byte* from = s.v + kv_head * call.v.head + block * call.v.token;
-    const BroadcastOperand v = rows(call.v, from, memory.v, call.value_dim, keys);
+    const BroadcastOperand v =
+        rows(call, s, call.v, s.v, kv_head, block, keys, memory.v, call.value_dim);
     to.v = {v.data, 4, v.row_bytes};
   }
 
@@ -99,6 +133,27 @@ struct Float32Path {
 
   // --- decoding ---
 
+  /// How k and v of a type are read.
+  template <class Visit>
+  static void visit_elements(const AttendCall& call, const Visit& visit) {
+    switch (call.k.type) {
+      case ElementType::float16:
+        return visit(WidenedElements<true>{});
+      case ElementType::bfloat16:
+        return visit(WidenedElements<false>{});
+      case ElementType::int8:
+        return visit(Codes<ElementType::int8>{});
+      case ElementType::int4:
+        return visit(Codes<ElementType::int4>{});
+      case ElementType::float8_e4m3:
+        return visit(Codes<ElementType::float8_e4m3>{});
+      case ElementType::float8_e5m2:
+        return visit(Codes<ElementType::float8_e5m2>{});
+      default:
+        return visit(Float32Elements{});
+    }
+  }
+
   static bool whole(std::int64_t, std::int64_t) { return true; }
 
   template <class Elements>
@@ -108,11 +163,14 @@ struct Float32Path {
   }
 
   template <class Elements>
-  POLYHEAD_INLINE static Simd::V value_lanes(const std::byte* rows, std::int64_t row_bytes, int key,
-                                             int, std::int64_t d, int n, std::int64_t ahead) {
-    const std::byte* row = rows + key * row_bytes;
-    if (ahead != 0) __builtin_prefetch(row + ahead + d * Elements::kStepBytes, 0, 3);
-    return Elements::load(row, d, n);
+  POLYHEAD_INLINE static Simd::V value_lanes(const KeyRows& rows, const Operand& x, int key, int,
+                                             std::int64_t d, int n, std::int64_t ahead) {
+    const std::byte* row = rows.data + key * x.token;
+    if (ahead != 0) __builtin_prefetch(row + ahead + Elements::byte_of(d), 0, 3);
+    if constexpr (Elements::kCodes)
+      return Elements::load_scaled(row, d, rows.scales + key * x.scales.token, x.scales);
+    else
+      return Elements::load(row, d, n);
   }
 
   static bool step_visible(std::uint64_t word, int key) { return word >> key & 1; }

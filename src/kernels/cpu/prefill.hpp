@@ -142,21 +142,30 @@ struct Prefill {
     const Sequence next = same ? sequence : sequence_of(call, item.next_batch);
     add(call.q, next.q, item.next_kv_head, item.next_first_row, item.next_rows, call.head_dim);
     if (same && item.next_kv_head == item.kv_head) return;
-    const std::int64_t keys = std::min(kKeyBlock, next.kv_len);
-    fetcher.add(next.k + item.next_kv_head * call.k.head, call.k.token, keys, 0, 1,
-                call.head_dim * element_bytes(call.k.type));
-    fetcher.add(next.v + item.next_kv_head * call.v.head, call.v.token, keys, 0, 1,
-                call.value_dim * element_bytes(call.v.type));
+    if (next.kv_len == 0) return;
+    const std::int64_t keys = std::min({kKeyBlock, next.kv_len, run_of(call, next, 0)});
+    const auto rows = [&](const Operand& x, const std::byte* first) {
+      return key_rows(call, next, x, first, item.next_kv_head, 0).data;
+    };
+    fetcher.add(rows(call.k, next.k), call.k.token, keys, 0, 1, row_bytes(call.k, call.head_dim));
+    fetcher.add(rows(call.v, next.v), call.v.token, keys, 0, 1, row_bytes(call.v, call.value_dim));
   }
 
   /// While the first tile works on a block, the next one comes closer.
   void fetch_block(std::int64_t block) {
     if (block >= sequence.kv_len) return;
-    const std::byte* k = sequence.k + item.kv_head * call.k.head + block * call.k.token;
-    const std::byte* v = sequence.v + item.kv_head * call.v.head + block * call.v.token;
-    fetcher.next_block({k, call.k.token}, call.head_dim * element_bytes(call.k.type),
-                       {v, call.v.token}, call.value_dim * element_bytes(call.v.type),
-                       std::min(kKeyBlock, sequence.kv_len - block));
+    fetcher.drop_block();
+    const std::int64_t end = std::min(block + kKeyBlock, sequence.kv_len);
+    const auto fetch = [&](const Operand& x, const std::byte* first, std::int64_t dim) {
+      for (std::int64_t key = block; key < end;) {
+        const std::int64_t keys = std::min(run_of(call, sequence, key), end - key);
+        const std::byte* rows = key_rows(call, sequence, x, first, item.kv_head, key).data;
+        fetcher.add_to_block({rows, x.token}, row_bytes(x, dim), keys);
+        key += keys;
+      }
+    };
+    fetch(call.k, sequence.k, call.head_dim);
+    fetch(call.v, sequence.v, call.value_dim);
   }
 
   void pack_q(int t) {

@@ -59,6 +59,20 @@ struct Simd {
   POLYHEAD_INLINE static I bits(V v) { return _mm256_castps_si256(v); }
   POLYHEAD_INLINE static V from_bits(I v) { return _mm256_castsi256_ps(v); }
   POLYHEAD_INLINE static I and_int(I a, I b) { return _mm256_and_si256(a, b); }
+  template <int kBits>
+  POLYHEAD_INLINE static I shift_left(I a) {
+    return _mm256_slli_epi32(a, kBits);
+  }
+  /// Arithmetic: the sign comes along.
+  template <int kBits>
+  POLYHEAD_INLINE static I shift_right(I a) {
+    return _mm256_srai_epi32(a, kBits);
+  }
+  POLYHEAD_INLINE static V to_float(I a) { return _mm256_cvtepi32_ps(a); }
+  /// kLanes bytes, sign-extended.
+  POLYHEAD_INLINE static I load_bytes(const void* p) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+  }
   /// Lanes in which any bit of `bit` (one bit a lane) is set in `words`.
   POLYHEAD_INLINE static M test(I words, I bit) {
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(words, bit), bit));

@@ -55,6 +55,20 @@ struct Simd {
   POLYHEAD_INLINE static I bits(V v) { return _mm512_castps_si512(v); }
   POLYHEAD_INLINE static V from_bits(I v) { return _mm512_castsi512_ps(v); }
   POLYHEAD_INLINE static I and_int(I a, I b) { return _mm512_and_si512(a, b); }
+  template <int kBits>
+  POLYHEAD_INLINE static I shift_left(I a) {
+    return _mm512_slli_epi32(a, kBits);
+  }
+  /// Arithmetic: the sign comes along.
+  template <int kBits>
+  POLYHEAD_INLINE static I shift_right(I a) {
+    return _mm512_srai_epi32(a, kBits);
+  }
+  POLYHEAD_INLINE static V to_float(I a) { return _mm512_cvtepi32_ps(a); }
+  /// kLanes bytes, sign-extended.
+  POLYHEAD_INLINE static I load_bytes(const void* p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+  }
   /// Lanes in which `bit` (one bit a lane) is set in `words`.
   POLYHEAD_INLINE static M test(I words, I bit) { return _mm512_test_epi32_mask(words, bit); }
 

@@ -80,6 +80,22 @@ struct Simd {
     return v;
   }
   POLYHEAD_INLINE static I and_int(I a, I b) { return a & b; }
+  template <int kBits>
+  POLYHEAD_INLINE static I shift_left(I a) {
+    return reinterpret_cast<I>(reinterpret_cast<U>(a) << kBits);
+  }
+  /// Arithmetic: the sign comes along.
+  template <int kBits>
+  POLYHEAD_INLINE static I shift_right(I a) {
+    return a >> kBits;
+  }
+  POLYHEAD_INLINE static V to_float(I a) { return __builtin_convertvector(a, V); }
+  /// kLanes bytes, sign-extended.
+  POLYHEAD_INLINE static I load_bytes(const void* p) {
+    std::int8_t b[4];
+    __builtin_memcpy(b, p, sizeof b);
+    return I{b[0], b[1], b[2], b[3]};
+  }
   POLYHEAD_INLINE static M test(I words, I bit) { return (words & bit) != 0; }
 
   /// 2^t, exactly 1 at 0 and exactly 0 below 2^-126, NaN for NaN; relative error 2e-7.

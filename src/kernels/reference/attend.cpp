@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/codes.hpp"
 #include "base/element.hpp"
 #include "kernels/dropout.hpp"
 
@@ -33,7 +34,7 @@ double dot_product(const Row& row, std::int64_t key) {
   double sum = 0.0;
   for (std::int64_t d = 0; d < row.call.head_dim; ++d) {
     sum += element(row.sequence.q, row.call.q, row.query, row.head, d) *
-           element(row.sequence.k, row.call.k, key, row.kv_head(), d);
+           key_element(row.call, row.sequence, row.call.k, row.sequence.k, row.kv_head(), key, d);
   }
   return sum;
 }
@@ -117,7 +118,8 @@ void weigh_values(const Row& row, const std::vector<double>& weights,
     for (std::size_t key = 0; key < weights.size(); ++key) {
       if (hidden[key]) continue;
       sum += weights[key] *
-             element(row.sequence.v, row.call.v, static_cast<std::int64_t>(key), row.kv_head(), d);
+             key_element(row.call, row.sequence, row.call.v, row.sequence.v, row.kv_head(),
+                         static_cast<std::int64_t>(key), d);
     }
     out[d] = sum;
   }
@@ -168,6 +170,15 @@ bool table_says(const PairTable& table, const Sequence& s, std::int64_t head, st
 }
 
 }  // namespace
+
+double key_element(const AttendCall& call, const Sequence& s, const Operand& x,
+                   const std::byte* first, std::int64_t kv_head, std::int64_t key,
+                   std::int64_t dim) {
+  const KeyRows row = key_rows(call, s, x, first, kv_head, key);
+  if (!base::is_code(x.type)) return base::load_float32(row.data + dim * x.dim, x.type);
+  const float scale = row.scales ? row.scales[(dim >> x.scales.shift) * x.scales.block] : 1.0f;
+  return base::code_to_float32(row.data, x.type, dim, scale);
+}
 
 bool visible(const AttendCall& call, const Sequence& s, std::int64_t head, std::int64_t query,
              std::int64_t key) {

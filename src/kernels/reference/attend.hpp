@@ -9,6 +9,12 @@
 
 namespace polyhead::inline v0::kernels::reference {
 
+/// Element `dim` of key `key` of k (`first` is Sequence::k) or v (Sequence::v), from whatever page
+/// and code it lies in.
+double key_element(const AttendCall& call, const Sequence& s, const Operand& x,
+                   const std::byte* first, std::int64_t kv_head, std::int64_t key,
+                   std::int64_t dim);
+
 /// Whether a query may see a key, both counted within their sequence: every part of the mask says
 /// so. Written from the meaning of the words (include/polyhead/mask.h), one comparison a word.
 bool visible(const AttendCall& call, const Sequence& sequence, std::int64_t head,

@@ -107,8 +107,7 @@ const char* descr_of(const std::string& path, ElementType type) {
       return "<i8";
     case ElementType::boolean:
       return "|b1";
-    case ElementType::bfloat16:
-    case ElementType::bit:
+    default:
       break;
   }
   throw FileError(path,

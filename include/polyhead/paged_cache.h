@@ -1,0 +1,118 @@
+// A paged key-value cache: many sequences over one pool of pages, shared where they are equal.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "polyhead/error.h"
+#include "polyhead/kv_view.h"
+#include "polyhead/types.h"
+
+#pragma GCC visibility push(default)
+namespace polyhead::inline v0 {
+
+struct PagedCacheConfig {
+  std::int64_t pages = 0;        ///< of the pool, at most 2^31 - 1
+  std::int64_t page_tokens = 64;  ///< a power of two from 8 to 256
+  std::int64_t layers = 1;       ///< a page holds its tokens' rows of all of them
+  std::int64_t kv_heads = 1, head_dim = 64;
+  std::int64_t value_dim = 0;               ///< 0: head_dim
+  ElementType type = ElementType::float32;  ///< any that KvView has
+  /// Scales of int8 or int4 keys by channel, float32 [layers, kv_heads, head_dim] (copied; see
+  /// key_scales_by_channel). Not given: a scale a token and block of 32 dims.
+  ConstView key_scales;
+};
+
+/// A batch of sequences as attention takes it: what PagedCache::batch filled in.
+struct PagedBatch {
+  std::vector<std::int32_t> table;    ///< [sequences, pages a sequence at most]
+  std::vector<std::int64_t> lengths;  ///< [sequences]
+  std::int64_t pages_a_sequence = 0;
+};
+
+/// Keys and values of any number of sequences, in pages of one pool that is allocated once.
+///
+/// Sequences are known by numbers that are never used again. Tokens enter in two steps, so that
+/// all layers of a model share the bookkeeping: `extend` makes room at a sequence's end, `write`
+/// fills one layer's rows. Pages carry a count of the sequences that hold them: `fork` copies no
+/// rows, and a page that others hold too is copied when it is written (copy on write).
+///
+/// Equal prefixes are shared: `extend` may be told the tokens' numbers, full pages are then
+/// remembered by a hash chain over tokens and salt, and `adopt_prefix` gives a new sequence the
+/// pages whose tokens, salt and predecessors all compare equal. The rows of a page must follow
+/// from those alone: one cache serves one model, one set of weights and one RoPE. Pages of released
+/// sequences stay remembered until the pool needs them, the least recently used going first.
+///
+/// The pool running out is a status, and changes nothing. Movable; not for concurrent use.
+class PagedCache {
+ public:
+  enum class Status : std::uint8_t { ok, exhausted };
+
+  /// Throws InvalidArgument for impossible sizes or types.
+  explicit PagedCache(const PagedCacheConfig& config);
+  PagedCache(PagedCache&&) noexcept;
+  PagedCache& operator=(PagedCache&&) noexcept;
+  ~PagedCache();
+
+  const PagedCacheConfig& config() const;  ///< its key_scales view the cache's own copy
+  std::int64_t bytes() const;              ///< of the pool
+  std::int64_t free_pages() const;  ///< pages an extend can have: never used, given back or evicted
+  std::int64_t remembered_pages() const;  ///< of these, pages of equal prefixes still to be had
+
+  /// A new, empty sequence; sequences of different salts share nothing.
+  std::int64_t create(std::uint64_t salt = 0);
+  /// A new sequence that holds what `sequence` does.
+  std::int64_t fork(std::int64_t sequence);
+  /// Gives a sequence's pages back. Its number is refused from then on, here as everywhere.
+  void release(std::int64_t sequence);
+
+  std::int64_t sequences() const;
+  std::int64_t length(std::int64_t sequence) const;  ///< tokens
+
+  /// Lets an empty sequence begin with as many of the remembered pages as spell `tokens`, at most
+  /// all but the last token (whose query has yet to be computed). Returns how many tokens it got,
+  /// a multiple of page_tokens.
+  std::int64_t adopt_prefix(std::int64_t sequence, std::span<const std::int32_t> tokens);
+
+  /// Room for `count` more tokens, whose rows mean nothing until they are written. `tokens`, where
+  /// not empty, are their numbers, for sharing; pages with a token of no number are not shared.
+  [[nodiscard]] Status extend(std::int64_t sequence, std::int64_t count,
+                              std::span<const std::int32_t> tokens = {});
+
+  /// The rows of tokens [first, first + n) of one layer: k [n, kv_heads, head_dim], v [n, kv_heads,
+  /// value_dim], float32, float16 or bfloat16. Once the last layer's rows of a full page are
+  /// written, the page may be shared; other layers' are to be written before. Throws
+  /// InvalidArgument where the tokens are not there or lie on a page that others hold.
+  void write(std::int64_t sequence, std::int64_t layer, std::int64_t first, ConstView k,
+             ConstView v);
+
+  /// extend, and write of the one layer: for caches without layers.
+  [[nodiscard]] Status append(std::int64_t sequence, ConstView k, ConstView v,
+                              std::span<const std::int32_t> tokens = {});
+
+  /// Forgets the tokens from `length` on. Throws InvalidArgument if there are fewer.
+  void truncate(std::int64_t sequence, std::int64_t length);
+
+  /// The page table and lengths of these sequences; good until one of them changes.
+  void batch(std::span<const std::int64_t> sequences, PagedBatch& to) const;
+  /// What attention reads of `batch` in one layer; points into both.
+  KvView view(std::int64_t layer, const PagedBatch& batch) const;
+
+  /// Sequences that hold page `page`; for tests and displays.
+  std::int64_t holders(std::int64_t page) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The scales of int8 or int4 keys by channel, calibrated on k [batch, tokens, kv_heads, head_dim]
+/// (float32, float16 or bfloat16): [kv_heads][head_dim], the value of largest magnitude over the
+/// largest code. Larger values that come later are clamped. A channel that is 0 throughout gets
+/// the least of the other scales of its head. Throws InvalidArgument.
+std::vector<float> key_scales_by_channel(ConstView k, ElementType type);
+
+}  // namespace polyhead::inline v0
+#pragma GCC visibility pop

@@ -1,0 +1,134 @@
+#include "cache/page_pool.hpp"
+
+#include <algorithm>
+
+namespace polyhead::inline v0::cache {
+namespace {
+
+/// One step of a 64-bit mix (the finaliser of splitmix64) over a running hash.
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t more) {
+  std::uint64_t x = (hash ^ more) + 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+PagePool::PagePool(std::int64_t pages, std::int64_t page_tokens)
+    : page_tokens_(page_tokens),
+      pages_(static_cast<std::size_t>(pages)),
+      tokens_(static_cast<std::size_t>(pages * page_tokens)) {
+  free_.reserve(pages_.size());
+  for (std::int64_t page = pages; page-- > 0;) free_.push_back(static_cast<std::int32_t>(page));
+}
+
+std::int32_t PagePool::take() {
+  std::int32_t page = oldest_;
+  if (!free_.empty()) {
+    page = free_.back();
+    free_.pop_back();
+  } else {
+    leave_idle(page);
+    forget(page);
+  }
+  at(page).holders = 1;
+  ++at(page).serial;
+  return page;
+}
+
+void PagePool::hold(std::int32_t page) {
+  if (at(page).holders++ == 0) leave_idle(page);
+}
+
+void PagePool::let_go(std::int32_t page) {
+  if (--at(page).holders > 0) return;
+  if (at(page).remembered)
+    make_idle(page);
+  else
+    free_.push_back(page);
+}
+
+std::span<const std::int32_t> PagePool::spelling(std::int32_t page) const {
+  return {tokens_.data() + page * page_tokens_, static_cast<std::size_t>(page_tokens_)};
+}
+
+std::uint64_t PagePool::hash(const PageStamp& parent, std::uint64_t salt,
+                             std::span<const std::int32_t> tokens) const {
+  std::uint64_t h = parent.page == kNoPage ? mixed(0, salt) : at(parent.page).hash;
+  for (const std::int32_t token : tokens) h = mixed(h, static_cast<std::uint32_t>(token));
+  return h;
+}
+
+std::int32_t PagePool::find(const PageStamp& parent, std::uint64_t salt,
+                            std::span<const std::int32_t> tokens) const {
+  const auto [first, last] = index_.equal_range(hash(parent, salt, tokens));
+  for (auto entry = first; entry != last; ++entry) {
+    const Page& page = at(entry->second);
+    // The parent was found the same way, so that the whole chain is compared, not its hash.
+    if (page.parent == parent && page.salt == salt &&
+        std::ranges::equal(spelling(entry->second), tokens)) {
+      return entry->second;
+    }
+  }
+  return kNoPage;
+}
+
+PageStamp PagePool::remember(std::int32_t page, const PageStamp& parent, std::uint64_t salt,
+                             std::span<const std::int32_t> tokens) {
+  if (const std::int32_t known = find(parent, salt, tokens); known != kNoPage) return stamp(known);
+  Page& p = at(page);
+  p.remembered = true;
+  p.hash = hash(parent, salt, tokens);
+  p.salt = salt;
+  p.parent = parent;
+  std::ranges::copy(tokens, tokens_.begin() + page * page_tokens_);
+  index_.emplace(p.hash, page);
+  return stamp(page);
+}
+
+void PagePool::forget(std::int32_t page) {
+  Page& p = at(page);
+  if (!p.remembered) return;
+  const auto [first, last] = index_.equal_range(p.hash);
+  index_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == page; }));
+  p.remembered = false;
+  ++p.serial;
+}
+
+void PagePool::make_idle(std::int32_t page) {
+  at(page).older = newest_;
+  at(page).newer = kNoPage;
+  (newest_ == kNoPage ? oldest_ : at(newest_).newer) = page;
+  newest_ = page;
+  ++idle_;
+}
+
+void PagePool::leave_idle(std::int32_t page) {
+  const Page& p = at(page);
+  (p.older == kNoPage ? oldest_ : at(p.older).newer) = p.newer;
+  (p.newer == kNoPage ? newest_ : at(p.newer).older) = p.older;
+  --idle_;
+}
+
+bool PagePool::consistent() const {
+  std::vector<int> seen(pages_.size(), 0);
+  for (const std::int32_t page : free_) {
+    if (at(page).holders != 0 || at(page).remembered) return false;
+    ++seen[static_cast<std::size_t>(page)];
+  }
+  std::int64_t idle = 0, remembered = 0;
+  for (std::int32_t page = oldest_, before = kNoPage; page != kNoPage; page = at(page).newer) {
+    if (at(page).holders != 0 || !at(page).remembered || at(page).older != before) return false;
+    ++seen[static_cast<std::size_t>(page)];
+    ++idle;
+    before = page;
+  }
+  for (std::size_t page = 0; page < pages_.size(); ++page) {
+    if (seen[page] != (pages_[page].holders == 0 ? 1 : 0)) return false;
+    remembered += pages_[page].remembered ? 1 : 0;
+  }
+  return idle == idle_ && remembered == static_cast<std::int64_t>(index_.size());
+}
+
+}  // namespace polyhead::inline v0::cache

@@ -1,0 +1,78 @@
+// The pages of a paged cache: who holds them, which are free, which spell a known prefix.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace polyhead::inline v0::cache {
+
+inline constexpr std::int32_t kNoPage = -1;
+
+/// A page together with what it was at a time: a page that was evicted since has another serial.
+struct PageStamp {
+  std::int32_t page = kNoPage;
+  std::uint64_t serial = 0;
+  bool operator==(const PageStamp&) const = default;
+};
+
+/// Counts, the free list, and the index of remembered prefixes. Knows nothing of rows.
+class PagePool {
+ public:
+  PagePool(std::int64_t pages, std::int64_t page_tokens);
+
+  std::int64_t size() const { return static_cast<std::int64_t>(pages_.size()); }
+  std::int64_t available() const { return static_cast<std::int64_t>(free_.size()) + idle_; }
+  std::int64_t idle() const { return idle_; }
+  std::int64_t holders(std::int32_t page) const { return at(page).holders; }
+
+  /// A page with one holder: one of the free list, else the least recently used idle one, which is
+  /// forgotten. There is one: see available().
+  std::int32_t take();
+  void hold(std::int32_t page);
+  /// A page without holders stays idle if it is remembered, else becomes free.
+  void let_go(std::int32_t page);
+
+  /// The remembered page that spells `tokens` after `parent` under `salt`; kNoPage if there is none.
+  std::int32_t find(const PageStamp& parent, std::uint64_t salt,
+                    std::span<const std::int32_t> tokens) const;
+  /// Remembers a held page; an equal one that is remembered already stands for it. Returns the one
+  /// that does.
+  PageStamp remember(std::int32_t page, const PageStamp& parent, std::uint64_t salt,
+                     std::span<const std::int32_t> tokens);
+  /// A remembered page is about to be written.
+  void forget(std::int32_t page);
+  PageStamp stamp(std::int32_t page) const { return {page, at(page).serial}; }
+
+  /// Whether counts, lists and index agree; for tests by way of assertions in the cache.
+  bool consistent() const;
+
+ private:
+  struct Page {
+    std::int64_t holders = 0;
+    std::uint64_t serial = 0;  // how often it was taken or forgotten
+    bool remembered = false;
+    std::uint64_t hash = 0, salt = 0;
+    PageStamp parent;
+    std::int32_t older = kNoPage, newer = kNoPage;  // among the idle ones
+  };
+
+  Page& at(std::int32_t page) { return pages_[static_cast<std::size_t>(page)]; }
+  const Page& at(std::int32_t page) const { return pages_[static_cast<std::size_t>(page)]; }
+  std::span<const std::int32_t> spelling(std::int32_t page) const;
+  std::uint64_t hash(const PageStamp& parent, std::uint64_t salt,
+                     std::span<const std::int32_t> tokens) const;
+  void make_idle(std::int32_t page);
+  void leave_idle(std::int32_t page);
+
+  std::int64_t page_tokens_;
+  std::vector<Page> pages_;
+  std::vector<std::int32_t> tokens_;  // [page][page_tokens]: what remembered pages spell
+  std::vector<std::int32_t> free_;
+  std::unordered_multimap<std::uint64_t, std::int32_t> index_;
+  std::int32_t oldest_ = kNoPage, newest_ = kNoPage;
+  std::int64_t idle_ = 0;
+};
+
+}  // namespace polyhead::inline v0::cache

@@ -1,0 +1,401 @@
+// The paged cache: sequences as lists of pages of one pool.
+#include "polyhead/paged_cache.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "base/codes.hpp"
+#include "base/element.hpp"
+#include "base/refuse.hpp"
+#include "cache/page_pool.hpp"
+#include "cache/store.hpp"
+
+namespace polyhead::inline v0 {
+namespace {
+
+using cache::kNoPage;
+using cache::PagePool;
+using cache::PageStamp;
+using cache::Store;
+
+constexpr std::int32_t kNoToken = std::numeric_limits<std::int32_t>::min();
+
+struct Held {
+  std::uint64_t salt = 0;
+  std::int64_t length = 0;   // tokens there is room for
+  std::int64_t written = 0;  // tokens whose last layer is written, from the first on
+  std::vector<std::int32_t> pages;
+  std::vector<std::int32_t> tokens;  // numbers, kNoToken where none was told
+  std::vector<PageStamp> chain;      // remembered pages that spell the first full pages
+};
+
+void check_config(const PagedCacheConfig& config) {
+  constexpr const char* kCall = "PagedCache";
+  const std::pair<const char*, std::int64_t> sizes[] = {
+      {"pages", config.pages},       {"layers", config.layers},
+      {"kv_heads", config.kv_heads}, {"head_dim", config.head_dim},
+      {"value_dim", config.value_dim}};
+  for (const auto& [name, size] : sizes) {
+    if (size < 0 || size > std::numeric_limits<std::int32_t>::max())
+      base::refuse(kCall, name, " (", size, ") is not within 0 .. 2^31 - 1");
+  }
+  if (config.page_tokens < 8 || config.page_tokens > 256 ||
+      !std::has_single_bit(static_cast<std::uint64_t>(config.page_tokens))) {
+    base::refuse(kCall, "page_tokens (", config.page_tokens,
+                 ") is not a power of two from 8 to 256");
+  }
+  if (!cache::storable(config.type))
+    base::refuse(kCall, "type (", element_name(config.type), ") is not one a cache holds");
+  const ConstView& scales = config.key_scales;
+  if (!scales.given()) return;
+  if (!base::is_scaled(config.type))
+    base::refuse(kCall, "key_scales are given, but ", element_name(config.type), " has no scales");
+  const auto& extents = scales.layout.extents;
+  if (scales.type != ElementType::float32 || scales.layout.axes != 3 ||
+      extents[0] != config.layers || extents[1] != config.kv_heads ||
+      extents[2] != config.head_dim || scales.data == nullptr) {
+    base::refuse(kCall, "key_scales are not float32 [layers, kv_heads, head_dim]");
+  }
+}
+
+std::vector<float> layer_scales(const ConstView& scales, std::int64_t layer) {
+  std::vector<float> copy;
+  if (!scales.given()) return copy;
+  const auto& layout = scales.layout;
+  for (std::int64_t h = 0; h < layout.extents[1]; ++h) {
+    for (std::int64_t d = 0; d < layout.extents[2]; ++d) {
+      copy.push_back(static_cast<const float*>(
+          scales.data)[layer * layout.strides[0] + h * layout.strides[1] + d * layout.strides[2]]);
+    }
+  }
+  return copy;
+}
+
+/// Rows to be written: [tokens, heads, dim].
+void check_rows(const char* name, const ConstView& rows, std::int64_t tokens, std::int64_t heads,
+                std::int64_t dim) {
+  constexpr const char* kCall = "PagedCache::write";
+  const auto& extents = rows.layout.extents;
+  if (rows.layout.axes != 3 || rows.layout.too_many_axes || extents[0] != tokens ||
+      extents[1] != heads || extents[2] != dim) {
+    base::refuse(kCall, name, " is not [", tokens, ", ", heads, ", ", dim,
+                 "]: tokens, kv_heads, dim");
+  }
+  if (!base::is_floating(rows.type)) {
+    base::refuse(kCall, name, " is ", element_name(rows.type),
+                 ", expected float32, float16 or bfloat16");
+  }
+  if (tokens * heads * dim > 0 && rows.data == nullptr)
+    base::refuse(kCall, name, " has a null pointer");
+}
+
+void write_row(Store& to, std::int32_t page, std::int64_t in_page, const ConstView& from,
+               std::int64_t token) {
+  const auto& strides = from.layout.strides;
+  const std::int64_t bytes = element_bytes(from.type);
+  const std::int64_t step = from.layout.extents[2] == 1 ? bytes : strides[2] * bytes;
+  for (std::int64_t head = 0; head < to.shape().heads; ++head) {
+    const std::int64_t at = token * strides[0] + head * strides[1];
+    to.write(page, head, in_page,
+             {static_cast<const std::byte*>(from.data) + at * bytes, from.type, step});
+  }
+}
+
+}  // namespace
+
+struct PagedCache::State {
+  explicit State(const PagedCacheConfig& c) : config(c), pool(c.pages, c.page_tokens) {
+    if (config.value_dim == 0) config.value_dim = config.head_dim;
+    for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+      keys.emplace_back("PagedCache",
+                        cache::StoreShape{config.type, config.pages, config.kv_heads,
+                                          config.page_tokens, config.head_dim},
+                        layer_scales(config.key_scales, layer));
+      values.emplace_back("PagedCache",
+                          cache::StoreShape{config.type, config.pages, config.kv_heads,
+                                            config.page_tokens, config.value_dim});
+      const std::vector<float>& scales = keys.back().channel_scales();
+      key_scales.insert(key_scales.end(), scales.begin(), scales.end());
+    }
+    if (config.key_scales.given()) {
+      config.key_scales =
+          ConstView(key_scales.data(), {config.layers, config.kv_heads, config.head_dim});
+    }
+  }
+
+  Held& at(const char* call, std::int64_t sequence) {
+    const auto found = held.find(sequence);
+    if (found == held.end())
+      base::refuse(call, "sequence ", sequence, " was released or never created");
+    return found->second;
+  }
+
+  std::int64_t pages_of(std::int64_t tokens) const {
+    return (tokens + config.page_tokens - 1) / config.page_tokens;
+  }
+
+  /// Makes the page that the next token goes to the sequence's own.
+  void own_last_page(Held& sequence) {
+    std::int32_t& page = sequence.pages.back();
+    if (pool.holders(page) == 1) {
+      pool.forget(page);
+      return;
+    }
+    const std::int32_t fresh = pool.take();
+    const std::int64_t tokens = sequence.length % config.page_tokens;
+    for (std::size_t layer = 0; layer < keys.size(); ++layer) {
+      keys[layer].copy(fresh, keys[layer], page, tokens);
+      values[layer].copy(fresh, values[layer], page, tokens);
+    }
+    pool.let_go(page);
+    page = fresh;
+  }
+
+  /// Remembers the pages that have become full, written and spelled.
+  void remember_pages(Held& sequence) {
+    const std::int64_t size = config.page_tokens;
+    while (static_cast<std::int64_t>(sequence.chain.size() + 1) * size <= sequence.written) {
+      const std::size_t page = sequence.chain.size();
+      const std::span<const std::int32_t> spelled(
+          sequence.tokens.data() + static_cast<std::int64_t>(page) * size,
+          static_cast<std::size_t>(size));
+      if (std::ranges::find(spelled, kNoToken) != spelled.end()) return;
+      const PageStamp parent = page == 0 ? PageStamp{} : sequence.chain.back();
+      if (page > 0 && pool.stamp(parent.page) != parent) return;  // evicted since
+      sequence.chain.push_back(
+          pool.remember(sequence.pages[page], parent, sequence.salt, spelled));
+    }
+  }
+
+  PagedCacheConfig config;
+  PagePool pool;
+  std::vector<Store> keys, values;  // one a layer
+  std::vector<float> key_scales;
+  std::unordered_map<std::int64_t, Held> held;
+  std::int64_t next = 0;
+};
+
+PagedCache::PagedCache(const PagedCacheConfig& config) {
+  check_config(config);
+  state_ = std::make_unique<State>(config);
+}
+PagedCache::PagedCache(PagedCache&&) noexcept = default;
+PagedCache& PagedCache::operator=(PagedCache&&) noexcept = default;
+PagedCache::~PagedCache() = default;
+
+const PagedCacheConfig& PagedCache::config() const { return state_->config; }
+
+std::int64_t PagedCache::bytes() const {
+  std::int64_t bytes = 0;
+  for (const Store& store : state_->keys) bytes += store.bytes();
+  for (const Store& store : state_->values) bytes += store.bytes();
+  return bytes;
+}
+
+std::int64_t PagedCache::free_pages() const { return state_->pool.available(); }
+std::int64_t PagedCache::remembered_pages() const { return state_->pool.idle(); }
+std::int64_t PagedCache::sequences() const {
+  return static_cast<std::int64_t>(state_->held.size());
+}
+
+std::int64_t PagedCache::create(std::uint64_t salt) {
+  state_->held[state_->next].salt = salt;
+  return state_->next++;
+}
+
+std::int64_t PagedCache::fork(std::int64_t sequence) {
+  Held copy = state_->at("PagedCache::fork", sequence);
+  for (const std::int32_t page : copy.pages) state_->pool.hold(page);
+  state_->held.emplace(state_->next, std::move(copy));
+  return state_->next++;
+}
+
+void PagedCache::release(std::int64_t sequence) {
+  const Held& held = state_->at("PagedCache::release", sequence);
+  // The last page first: what follows a prefix is evicted before it.
+  for (std::size_t i = held.pages.size(); i-- > 0;) state_->pool.let_go(held.pages[i]);
+  state_->held.erase(sequence);
+}
+
+std::int64_t PagedCache::length(std::int64_t sequence) const {
+  return state_->at("PagedCache::length", sequence).length;
+}
+
+std::int64_t PagedCache::adopt_prefix(std::int64_t sequence,
+                                      std::span<const std::int32_t> tokens) {
+  Held& held = state_->at("PagedCache::adopt_prefix", sequence);
+  if (held.length != 0) {
+    base::refuse("PagedCache::adopt_prefix", "sequence ", sequence, " holds ", held.length,
+                 " tokens, expected none");
+  }
+  const auto size = static_cast<std::size_t>(state_->config.page_tokens);
+  PagePool& pool = state_->pool;
+  PageStamp parent;
+  for (std::size_t at = 0; at + size < tokens.size(); at += size) {
+    const std::span<const std::int32_t> spelled = tokens.subspan(at, size);
+    const std::int32_t page = pool.find(parent, held.salt, spelled);
+    if (page == kNoPage) break;
+    pool.hold(page);
+    parent = pool.stamp(page);
+    held.pages.push_back(page);
+    held.chain.push_back(parent);
+    held.tokens.insert(held.tokens.end(), spelled.begin(), spelled.end());
+    held.length += state_->config.page_tokens;
+  }
+  held.written = held.length;
+  return held.length;
+}
+
+PagedCache::Status PagedCache::extend(std::int64_t sequence, std::int64_t count,
+                                      std::span<const std::int32_t> tokens) {
+  constexpr const char* kCall = "PagedCache::extend";
+  State& s = *state_;
+  Held& held = s.at(kCall, sequence);
+  if (count < 0) base::refuse(kCall, "count (", count, ") is negative");
+  if (!tokens.empty() && static_cast<std::int64_t>(tokens.size()) != count)
+    base::refuse(kCall, "tokens has ", tokens.size(), " numbers, expected ", count);
+  if (count == 0) return Status::ok;
+  // Before any arithmetic that could overflow.
+  if (count > s.pool.size() * s.config.page_tokens) return Status::exhausted;
+  const bool partial = held.length % s.config.page_tokens != 0;
+  const bool copies = partial && s.pool.holders(held.pages.back()) > 1;
+  const std::int64_t more =
+      s.pages_of(held.length + count) - static_cast<std::int64_t>(held.pages.size());
+  if (more + (copies ? 1 : 0) > s.pool.available()) return Status::exhausted;
+  held.pages.reserve(held.pages.size() + static_cast<std::size_t>(more));
+  held.tokens.reserve(held.tokens.size() + static_cast<std::size_t>(count));
+  if (partial) s.own_last_page(held);
+  for (std::int64_t i = 0; i < more; ++i) held.pages.push_back(s.pool.take());
+  if (tokens.empty())
+    held.tokens.resize(held.tokens.size() + static_cast<std::size_t>(count), kNoToken);
+  else
+    held.tokens.insert(held.tokens.end(), tokens.begin(), tokens.end());
+  held.length += count;
+  return Status::ok;
+}
+
+void PagedCache::write(std::int64_t sequence, std::int64_t layer, std::int64_t first, ConstView k,
+                       ConstView v) {
+  constexpr const char* kCall = "PagedCache::write";
+  State& s = *state_;
+  Held& held = s.at(kCall, sequence);
+  if (layer < 0 || layer >= s.config.layers)
+    base::refuse(kCall, "layer (", layer, ") is not below layers (", s.config.layers, ")");
+  const std::int64_t tokens = k.layout.axes == 3 ? k.layout.extents[0] : 0;
+  if (first < 0 || tokens < 0 || first > held.length || tokens > held.length - first) {
+    base::refuse(kCall, "tokens ", first, " to ", first, " + ", tokens, " are not among the ",
+                 held.length, " of sequence ", sequence);
+  }
+  check_rows("k", k, tokens, s.config.kv_heads, s.config.head_dim);
+  check_rows("v", v, tokens, s.config.kv_heads, s.config.value_dim);
+  const std::int64_t size = s.config.page_tokens;
+  for (std::int64_t page = first / size; page * size < first + tokens; ++page) {
+    const std::int32_t at = held.pages[static_cast<std::size_t>(page)];
+    if (s.pool.holders(at) > 1 || static_cast<std::size_t>(page) < held.chain.size()) {
+      base::refuse(kCall, "tokens from ", std::max(first, page * size), " of sequence ", sequence,
+                   " lie on a page that is or may be shared");
+    }
+  }
+  const auto index = static_cast<std::size_t>(layer);
+  for (std::int64_t i = 0; i < tokens; ++i) {
+    const std::int32_t page = held.pages[static_cast<std::size_t>((first + i) / size)];
+    write_row(s.keys[index], page, (first + i) % size, k, i);
+    write_row(s.values[index], page, (first + i) % size, v, i);
+  }
+  if (layer != s.config.layers - 1 || first > held.written) return;
+  held.written = std::max(held.written, first + tokens);
+  s.remember_pages(held);
+}
+
+PagedCache::Status PagedCache::append(std::int64_t sequence, ConstView k, ConstView v,
+                                      std::span<const std::int32_t> tokens) {
+  constexpr const char* kCall = "PagedCache::append";
+  State& s = *state_;
+  if (s.config.layers != 1)
+    base::refuse(kCall, "the cache has ", s.config.layers, " layers, expected extend and write");
+  const std::int64_t first = s.at(kCall, sequence).length;
+  const std::int64_t count = k.layout.axes == 3 ? k.layout.extents[0] : 0;
+  check_rows("k", k, count, s.config.kv_heads, s.config.head_dim);
+  check_rows("v", v, count, s.config.kv_heads, s.config.value_dim);
+  if (const Status status = extend(sequence, count, tokens); status != Status::ok) return status;
+  write(sequence, 0, first, k, v);
+  return Status::ok;
+}
+
+void PagedCache::truncate(std::int64_t sequence, std::int64_t length) {
+  constexpr const char* kCall = "PagedCache::truncate";
+  State& s = *state_;
+  Held& held = s.at(kCall, sequence);
+  if (length < 0 || length > held.length) {
+    base::refuse(kCall, "length (", length, ") is not within 0 .. ", held.length, ", what sequence ",
+                 sequence, " holds");
+  }
+  while (static_cast<std::int64_t>(held.pages.size()) > s.pages_of(length)) {
+    s.pool.let_go(held.pages.back());
+    held.pages.pop_back();
+  }
+  held.length = length;
+  held.written = std::min(held.written, length);
+  held.tokens.resize(static_cast<std::size_t>(length));
+  held.chain.resize(
+      std::min(held.chain.size(), static_cast<std::size_t>(length / s.config.page_tokens)));
+}
+
+void PagedCache::batch(std::span<const std::int64_t> sequences, PagedBatch& to) const {
+  const char* const call = "PagedCache::batch";
+  std::size_t most = 0;
+  for (const std::int64_t sequence : sequences)
+    most = std::max(most, state_->at(call, sequence).pages.size());
+  to.pages_a_sequence = static_cast<std::int64_t>(most);
+  to.table.assign(sequences.size() * most, 0);
+  to.lengths.resize(sequences.size());
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const Held& held = state_->at(call, sequences[i]);
+    std::ranges::copy(held.pages, to.table.begin() + static_cast<std::ptrdiff_t>(i * most));
+    to.lengths[i] = held.length;
+  }
+}
+
+KvView PagedCache::view(std::int64_t layer, const PagedBatch& batch) const {
+  if (layer < 0 || layer >= state_->config.layers) {
+    base::refuse("PagedCache::view", "layer (", layer, ") is not below layers (",
+                 state_->config.layers, ")");
+  }
+  const Store& keys = state_->keys[static_cast<std::size_t>(layer)];
+  const Store& values = state_->values[static_cast<std::size_t>(layer)];
+  const auto sequences = static_cast<std::int64_t>(batch.lengths.size());
+  KvView view;
+  view.k = keys.rows();
+  view.v = values.rows();
+  view.k_scales = keys.scales();
+  view.v_scales = values.scales();
+  view.page_table = ConstView(batch.table.data(), {sequences, batch.pages_a_sequence});
+  view.lengths = ConstView(batch.lengths.data(), {sequences});
+  return view;
+}
+
+std::int64_t PagedCache::holders(std::int64_t page) const {
+  if (page < 0 || page >= state_->config.pages) {
+    base::refuse("PagedCache::holders", "page (", page, ") is not below pages (",
+                 state_->config.pages, ")");
+  }
+  return state_->pool.holders(static_cast<std::int32_t>(page));
+}
+
+std::vector<float> key_scales_by_channel(ConstView k, ElementType type) {
+  constexpr const char* kCall = "key_scales_by_channel";
+  if (!base::is_scaled(type))
+    base::refuse(kCall, "type is ", element_name(type), ", expected int8 or int4");
+  if (k.layout.axes != 4 || k.layout.too_many_axes || !base::is_floating(k.type))
+    base::refuse(kCall, "k is not [batch, tokens, kv_heads, head_dim] of floating type");
+  for (int axis = 0; axis < 4; ++axis) {
+    if (k.layout.extents[static_cast<std::size_t>(axis)] < 0)
+      base::refuse(kCall, "k has a negative extent");
+  }
+  return cache::scales_by_channel(k, type);
+}
+
+}  // namespace polyhead::inline v0

@@ -1,0 +1,84 @@
+// Rows of keys or values as every cache keeps them: [slot][head][token][dim], a head's tokens one
+// after the other; a slot is a sequence or a page. Codes have their scales beside them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/memory.hpp"
+#include "polyhead/types.h"
+
+namespace polyhead::inline v0::cache {
+
+/// What a store holds and how much of it.
+struct StoreShape {
+  ElementType type = ElementType::float32;
+  std::int64_t slots = 0, heads = 0, tokens = 0, dim = 0;
+};
+
+/// One token's row of one head as it comes from outside: float32, float16 or bfloat16, `step`
+/// bytes from element to element.
+struct SourceRow {
+  const std::byte* data;
+  ElementType type;
+  std::int64_t step;
+};
+
+class Store {
+ public:
+  Store() = default;
+  /// `channel_scales`, where not empty, are [heads][dim] and hold for all tokens; else codes of
+  /// int8 and int4 have a scale a token and block of 32 dims. Throws InvalidArgument, beginning
+  /// with `name`, where the sizes overflow.
+  Store(const char* name, const StoreShape& shape, std::vector<float> channel_scales = {});
+
+  const StoreShape& shape() const { return shape_; }
+  std::int64_t row_bytes() const { return row_bytes_; }
+  std::int64_t bytes() const;
+
+  void write(std::int64_t slot, std::int64_t head, std::int64_t token, const SourceRow& from);
+  /// Tokens [0, tokens) of a slot of `from`, which has the same type, heads and dim.
+  void copy(std::int64_t slot, const Store& from, std::int64_t from_slot, std::int64_t tokens);
+
+  /// [slots, tokens, heads, dim], and the scales as KvView has them (not given where there are
+  /// none).
+  ConstView rows() const;
+  ConstView scales() const;
+
+  /// The memory of one slot: rows, then scales. For files.
+  struct Piece {
+    std::byte* data;
+    std::int64_t bytes;
+  };
+  Piece slot_rows(std::int64_t slot);
+  Piece slot_scales(std::int64_t slot);
+  const std::vector<float>& channel_scales() const { return channel_scales_; }
+
+ private:
+  std::byte* row(std::int64_t slot, std::int64_t head, std::int64_t token) {
+    return data_.data() + ((slot * shape_.heads + head) * shape_.tokens + token) * row_bytes_;
+  }
+  float* scale(std::int64_t slot, std::int64_t head, std::int64_t block, std::int64_t token) {
+    return scales_.data() +
+           ((slot * shape_.heads + head) * blocks_ + block) * shape_.tokens + token;
+  }
+  void encode(std::byte* to, std::int64_t slot, std::int64_t head, std::int64_t token,
+              const SourceRow& from);
+
+  StoreShape shape_;
+  std::int64_t row_bytes_ = 0;
+  std::int64_t blocks_ = 0;  // scales of a token and head; 0: none, or by channel
+  base::AlignedBuffer<std::byte> data_;
+  base::AlignedBuffer<float> scales_;  // [slot][head][block][token]
+  std::vector<float> channel_scales_;  // [head][dim]
+};
+
+/// Whether a cache can hold `type`.
+bool storable(ElementType type);
+
+/// The scale of each channel of k [batch, tokens, heads, dim] for codes of `type`, [heads][dim]:
+/// from the value of largest magnitude.
+std::vector<float> scales_by_channel(const ConstView& k, ElementType type);
+
+}  // namespace polyhead::inline v0::cache

@@ -1,0 +1,99 @@
+// Codes of quantised caches as vectors of float32: for every code what base/codes.hpp says.
+// Included inside an ISA namespace after rows.hpp.
+
+/// How one kind of code becomes float32. `value` takes lanes that hold a code each, sign-extended.
+template <ElementType kType>
+struct Codes {
+  static constexpr bool kCodes = true;
+  static constexpr bool kScaled = kType == ElementType::int8 || kType == ElementType::int4;
+  static constexpr bool kNibbles = kType == ElementType::int4;
+
+  /// Where dim `at`, a multiple of kLanes, begins in a row.
+  POLYHEAD_INLINE static std::int64_t byte_of(std::int64_t at) {
+    return kNibbles ? at / 32 * 16 + at % 16 : at;
+  }
+
+  POLYHEAD_INLINE static Simd::V value(Simd::I code) {
+    if constexpr (kScaled) {
+      return Simd::to_float(code);
+    } else {
+      // Its bits in a float32's place, the exponent rebased by an exact product.
+      constexpr bool kE4m3 = kType == ElementType::float8_e4m3;
+      const Simd::I magnitude = Simd::and_int(code, Simd::broadcast_int(0x7f));
+      const Simd::V plain =
+          kE4m3 ? Simd::mul(Simd::from_bits(Simd::shift_left<20>(magnitude)),
+                            Simd::broadcast(0x1p120f))
+                : Simd::mul(Simd::from_bits(Simd::shift_left<21>(magnitude)),
+                            Simd::broadcast(0x1p112f));
+      const Simd::V nan = Simd::broadcast(std::numeric_limits<float>::quiet_NaN());
+      Simd::V finite = plain;
+      if constexpr (!kE4m3) {
+        finite = Simd::select(Simd::greater(plain, Simd::broadcast(57344.0f)),
+                              Simd::broadcast(kInfinity), plain);
+      }
+      const Simd::V whole = Simd::select(
+          Simd::greater(plain, Simd::broadcast(kE4m3 ? 448.0f : 65536.0f)), nan, finite);
+      const Simd::I sign = Simd::and_int(
+          code, Simd::broadcast_int(std::numeric_limits<std::int32_t>::min()));
+      return Simd::from_bits(Simd::bits(whole) | sign);
+    }
+  }
+
+  /// Dims [at, at + kLanes) of a row, unscaled; `at` is a multiple of kLanes.
+  POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at) {
+    const Simd::I bytes = Simd::load_bytes(row + byte_of(at));
+    if constexpr (!kNibbles) return value(bytes);
+    return value(at % 32 < 16 ? half<0>(bytes) : half<1>(bytes));
+  }
+
+  /// The low or the high half of each lane's lowest byte, sign-extended.
+  template <int kHigh>
+  POLYHEAD_INLINE static Simd::I half(Simd::I lanes) {
+    return Simd::shift_right<28>(Simd::shift_left<kHigh ? 24 : 28>(lanes));
+  }
+
+  /// Byte j of each lane, or its half, as codes.
+  template <int kByte>
+  POLYHEAD_INLINE static Simd::I code(Simd::I lanes, bool high) {
+    if constexpr (!kNibbles) return Simd::shift_right<24>(Simd::shift_left<24 - 8 * kByte>(lanes));
+    return high ? Simd::shift_right<28>(Simd::shift_left<24 - 8 * kByte>(lanes))
+                : Simd::shift_right<28>(Simd::shift_left<28 - 8 * kByte>(lanes));
+  }
+
+  /// Dims [at, at + kLanes) of a row whose scales stand at `scales`.
+  POLYHEAD_INLINE static Simd::V load_scaled(const std::byte* row, std::int64_t at,
+                                             const float* scales, const Scales& step) {
+    if constexpr (!kScaled) return load(row, at);
+    return Simd::mul(load(row, at), Simd::broadcast(scales[at / 32 * step.block]));
+  }
+};
+
+/// to[0 .. n) = a row of codes; whole vectors are written.
+template <class Kind>
+inline void widen_codes(float* to, const KeyRows& row, const Scales& step, std::int64_t n) {
+  for (std::int64_t d = 0; d < n; d += kLanes) {
+    if (Kind::kScaled && step.shift == 0) {
+      alignas(64) float scale[kLanes];
+      for (int i = 0; i < kLanes; ++i) scale[i] = d + i < n ? row.scales[(d + i) * step.block] : 0;
+      Simd::store(to + d, Simd::mul(Kind::load(row.data, d), Simd::load(scale)));
+    } else {
+      Simd::store(to + d, Kind::load_scaled(row.data, d, row.scales, step));
+    }
+  }
+}
+
+/// to[0 .. n) = a row of k or v, of any type; whole vectors may be written.
+inline void widen_key_row(float* to, const KeyRows& row, const Operand& x, std::int64_t n) {
+  switch (x.type) {
+    case ElementType::int8:
+      return widen_codes<Codes<ElementType::int8>>(to, row, x.scales, n);
+    case ElementType::int4:
+      return widen_codes<Codes<ElementType::int4>>(to, row, x.scales, n);
+    case ElementType::float8_e4m3:
+      return widen_codes<Codes<ElementType::float8_e4m3>>(to, row, x.scales, n);
+    case ElementType::float8_e5m2:
+      return widen_codes<Codes<ElementType::float8_e5m2>>(to, row, x.scales, n);
+    default:
+      return widen_row(to, row.data, x.type, x.dim, n);
+  }
+}
