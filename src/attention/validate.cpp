@@ -85,8 +85,8 @@ class Door {
   const bool uneven_;  // keys of sequences differ in number: tables reach at least the longest
   std::int64_t q_tokens_ = 0, kv_tokens_ = 0;  // of the q and k views
   AttendCall call_;
-  // q, k, v, 2 scales, table, 2 offsets, start, 3 lengths, 2 documents, visible, bias, slopes, sink,
-  // ids
+  // q, k, v, 2 scales, table, 2 offsets, start, 3 lengths, 2 documents, visible, bias, slopes,
+  // sink, ids
   Footprint inputs_[20];
   int input_count_ = 0;
 };

@@ -155,12 +155,12 @@ class ViewDoor {
              " to ", kMostPage);
     }
     const ConstView& table = view_.page_table;
-    check_axes(name_, "kv.page_table", table, {{"batch", call_.batch}, {"pages", 0, Axis::at_least}});
+    check_axes(name_, "kv.page_table", table,
+               {{"batch", call_.batch}, {"pages", 0, Axis::at_least}});
     check_type(name_, "kv.page_table", table, ElementType::int32);
     const std::int64_t most = table.layout.extents[1];
     if (most > 1 && table.layout.strides[1] != 1) {
-      refuse("kv.page_table: stride of the page axis is ", table.layout.strides[1],
-             ", expected 1");
+      refuse("kv.page_table: stride of the page axis is ", table.layout.strides[1], ", expected 1");
     }
     prints_[count_++] = footprint_of(name_, "kv.page_table", table);
     static constexpr std::int32_t kNone[1] = {};  // for a table without entries

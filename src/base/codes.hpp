@@ -89,8 +89,8 @@ inline void store_integer_code(std::byte* row, ElementType type, std::int64_t d,
   }
   std::byte& both = row[d / kCodeBlock * 16 + d % 16];
   const auto half = static_cast<std::byte>(code & 15);
-  both = d % kCodeBlock < 16 ? (both & std::byte{0xf0}) | half
-                             : (both & std::byte{0x0f}) | half << 4;
+  both =
+      d % kCodeBlock < 16 ? (both & std::byte{0xf0}) | half : (both & std::byte{0x0f}) | half << 4;
 }
 
 /// The scale of values whose one of largest magnitude is `extreme`: int8 codes reach 127 on both

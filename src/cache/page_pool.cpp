@@ -111,24 +111,4 @@ void PagePool::leave_idle(std::int32_t page) {
   --idle_;
 }
 
-bool PagePool::consistent() const {
-  std::vector<int> seen(pages_.size(), 0);
-  for (const std::int32_t page : free_) {
-    if (at(page).holders != 0 || at(page).remembered) return false;
-    ++seen[static_cast<std::size_t>(page)];
-  }
-  std::int64_t idle = 0, remembered = 0;
-  for (std::int32_t page = oldest_, before = kNoPage; page != kNoPage; page = at(page).newer) {
-    if (at(page).holders != 0 || !at(page).remembered || at(page).older != before) return false;
-    ++seen[static_cast<std::size_t>(page)];
-    ++idle;
-    before = page;
-  }
-  for (std::size_t page = 0; page < pages_.size(); ++page) {
-    if (seen[page] != (pages_[page].holders == 0 ? 1 : 0)) return false;
-    remembered += pages_[page].remembered ? 1 : 0;
-  }
-  return idle == idle_ && remembered == static_cast<std::int64_t>(index_.size());
-}
-
 }  // namespace polyhead::inline v0::cache

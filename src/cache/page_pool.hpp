@@ -34,7 +34,8 @@ class PagePool {
   /// A page without holders stays idle if it is remembered, else becomes free.
   void let_go(std::int32_t page);
 
-  /// The remembered page that spells `tokens` after `parent` under `salt`; kNoPage if there is none.
+  /// The remembered page that spells `tokens` after `parent` under `salt`; kNoPage if there is
+  /// none.
   std::int32_t find(const PageStamp& parent, std::uint64_t salt,
                     std::span<const std::int32_t> tokens) const;
   /// Remembers a held page; an equal one that is remembered already stands for it. Returns the one
@@ -44,9 +45,6 @@ class PagePool {
   /// A remembered page is about to be written.
   void forget(std::int32_t page);
   PageStamp stamp(std::int32_t page) const { return {page, at(page).serial}; }
-
-  /// Whether counts, lists and index agree; for tests by way of assertions in the cache.
-  bool consistent() const;
 
  private:
   struct Page {

@@ -34,10 +34,11 @@ struct Held {
 
 void check_config(const PagedCacheConfig& config) {
   constexpr const char* kCall = "PagedCache";
-  const std::pair<const char*, std::int64_t> sizes[] = {
-      {"pages", config.pages},       {"layers", config.layers},
-      {"kv_heads", config.kv_heads}, {"head_dim", config.head_dim},
-      {"value_dim", config.value_dim}};
+  const std::pair<const char*, std::int64_t> sizes[] = {{"pages", config.pages},
+                                                        {"layers", config.layers},
+                                                        {"kv_heads", config.kv_heads},
+                                                        {"head_dim", config.head_dim},
+                                                        {"value_dim", config.value_dim}};
   for (const auto& [name, size] : sizes) {
     if (size < 0 || size > std::numeric_limits<std::int32_t>::max())
       base::refuse(kCall, name, " (", size, ") is not within 0 .. 2^31 - 1");
@@ -165,8 +166,7 @@ struct PagedCache::State {
       if (std::ranges::find(spelled, kNoToken) != spelled.end()) return;
       const PageStamp parent = page == 0 ? PageStamp{} : sequence.chain.back();
       if (page > 0 && pool.stamp(parent.page) != parent) return;  // evicted since
-      sequence.chain.push_back(
-          pool.remember(sequence.pages[page], parent, sequence.salt, spelled));
+      sequence.chain.push_back(pool.remember(sequence.pages[page], parent, sequence.salt, spelled));
     }
   }
 
@@ -224,8 +224,7 @@ std::int64_t PagedCache::length(std::int64_t sequence) const {
   return state_->at("PagedCache::length", sequence).length;
 }
 
-std::int64_t PagedCache::adopt_prefix(std::int64_t sequence,
-                                      std::span<const std::int32_t> tokens) {
+std::int64_t PagedCache::adopt_prefix(std::int64_t sequence, std::span<const std::int32_t> tokens) {
   Held& held = state_->at("PagedCache::adopt_prefix", sequence);
   if (held.length != 0) {
     base::refuse("PagedCache::adopt_prefix", "sequence ", sequence, " holds ", held.length,
@@ -330,8 +329,8 @@ void PagedCache::truncate(std::int64_t sequence, std::int64_t length) {
   State& s = *state_;
   Held& held = s.at(kCall, sequence);
   if (length < 0 || length > held.length) {
-    base::refuse(kCall, "length (", length, ") is not within 0 .. ", held.length, ", what sequence ",
-                 sequence, " holds");
+    base::refuse(kCall, "length (", length, ") is not within 0 .. ", held.length,
+                 ", what sequence ", sequence, " holds");
   }
   while (static_cast<std::int64_t>(held.pages.size()) > s.pages_of(length)) {
     s.pool.let_go(held.pages.back());

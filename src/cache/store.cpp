@@ -55,11 +55,9 @@ Store::Store(const char* name, const StoreShape& shape, std::vector<float> chann
                                          : product(name, shape.dim, element_bytes(shape.type));
   if (base::is_scaled(shape.type) && channel_scales_.empty())
     blocks_ = base::code_blocks(shape.dim);
-  const std::int64_t rows =
-      product(name, product(name, shape.slots, shape.heads), shape.tokens);
+  const std::int64_t rows = product(name, product(name, shape.slots, shape.heads), shape.tokens);
   product(name, product(name, rows, blocks_), 4);
-  data_ = base::AlignedBuffer<std::byte>(
-      static_cast<std::size_t>(product(name, rows, row_bytes_)));
+  data_ = base::AlignedBuffer<std::byte>(static_cast<std::size_t>(product(name, rows, row_bytes_)));
   scales_ = base::AlignedBuffer<float>(static_cast<std::size_t>(rows * blocks_));
 }
 
@@ -164,12 +162,11 @@ std::vector<float> scales_by_channel(const ConstView& k, ElementType type) {
     for (std::int64_t t = 0; t < extent[1]; ++t) {
       for (std::int64_t h = 0; h < extent[2]; ++h) {
         for (std::int64_t d = 0; d < extent[3]; ++d) {
-          const std::int64_t at = (extent[0] > 1 ? b * stride[0] : 0) +
-                                  (extent[1] > 1 ? t * stride[1] : 0) +
-                                  (extent[2] > 1 ? h * stride[2] : 0) +
-                                  (extent[3] > 1 ? d * stride[3] : 0);
-          const float value = base::load_float32(
-              static_cast<const std::byte*>(k.data) + at * bytes, k.type);
+          const std::int64_t at =
+              (extent[0] > 1 ? b * stride[0] : 0) + (extent[1] > 1 ? t * stride[1] : 0) +
+              (extent[2] > 1 ? h * stride[2] : 0) + (extent[3] > 1 ? d * stride[3] : 0);
+          const float value =
+              base::load_float32(static_cast<const std::byte*>(k.data) + at * bytes, k.type);
           float& extreme = extremes[static_cast<std::size_t>(h * extent[3] + d)];
           if (std::fabs(value) > std::fabs(extreme)) extreme = value;
         }

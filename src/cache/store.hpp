@@ -60,8 +60,8 @@ class Store {
     return data_.data() + ((slot * shape_.heads + head) * shape_.tokens + token) * row_bytes_;
   }
   float* scale(std::int64_t slot, std::int64_t head, std::int64_t block, std::int64_t token) {
-    return scales_.data() +
-           ((slot * shape_.heads + head) * blocks_ + block) * shape_.tokens + token;
+    return scales_.data() + ((slot * shape_.heads + head) * blocks_ + block) * shape_.tokens +
+           token;
   }
   void encode(std::byte* to, std::int64_t slot, std::int64_t head, std::int64_t token,
               const SourceRow& from);

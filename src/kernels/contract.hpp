@@ -17,7 +17,8 @@ inline constexpr std::int64_t kMaxDim =
     768;  // head_dim and value_dim: scratch stays under 1 MiB a thread
 
 /// Scales of codes: value = code * scale, one float32 product. Strides in elements; `shift` is log2
-/// of the dims that share a scale: 5, or 0 for keys by channel, whose batch and token strides are 0.
+/// of the dims that share a scale: 5, or 0 for keys by channel, whose batch and token strides are
+/// 0.
 struct Scales {
   const float* data = nullptr;  ///< null: none (8-bit floats)
   std::int64_t batch = 0, token = 0, head = 0, block = 0;

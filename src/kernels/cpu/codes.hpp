@@ -20,11 +20,10 @@ struct Codes {
       // Its bits in a float32's place, the exponent rebased by an exact product.
       constexpr bool kE4m3 = kType == ElementType::float8_e4m3;
       const Simd::I magnitude = Simd::and_int(code, Simd::broadcast_int(0x7f));
-      const Simd::V plain =
-          kE4m3 ? Simd::mul(Simd::from_bits(Simd::shift_left<20>(magnitude)),
-                            Simd::broadcast(0x1p120f))
-                : Simd::mul(Simd::from_bits(Simd::shift_left<21>(magnitude)),
-                            Simd::broadcast(0x1p112f));
+      const Simd::V plain = kE4m3 ? Simd::mul(Simd::from_bits(Simd::shift_left<20>(magnitude)),
+                                              Simd::broadcast(0x1p120f))
+                                  : Simd::mul(Simd::from_bits(Simd::shift_left<21>(magnitude)),
+                                              Simd::broadcast(0x1p112f));
       const Simd::V nan = Simd::broadcast(std::numeric_limits<float>::quiet_NaN());
       Simd::V finite = plain;
       if constexpr (!kE4m3) {
@@ -33,8 +32,8 @@ struct Codes {
       }
       const Simd::V whole = Simd::select(
           Simd::greater(plain, Simd::broadcast(kE4m3 ? 448.0f : 65536.0f)), nan, finite);
-      const Simd::I sign = Simd::and_int(
-          code, Simd::broadcast_int(std::numeric_limits<std::int32_t>::min()));
+      const Simd::I sign =
+          Simd::and_int(code, Simd::broadcast_int(std::numeric_limits<std::int32_t>::min()));
       return Simd::from_bits(Simd::bits(whole) | sign);
     }
   }
@@ -49,7 +48,7 @@ struct Codes {
   /// The low or the high half of each lane's lowest byte, sign-extended.
   template <int kHigh>
   POLYHEAD_INLINE static Simd::I half(Simd::I lanes) {
-    return Simd::shift_right<28>(Simd::shift_left<kHigh ? 24 : 28>(lanes));
+    return Simd::shift_right<28>(Simd::shift_left < kHigh ? 24 : 28 > (lanes));
   }
 
   /// Byte j of each lane, or its half, as codes.

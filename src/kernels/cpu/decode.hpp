@@ -47,9 +47,9 @@ struct Decode {
 
   static std::int64_t rows(const AttendCall& call) {
     const bool codes = element_bytes(call.k.type) < 2;
-    const bool dense = call.k.type == call.v.type &&
-                       (codes || (call.k.dim == element_bytes(call.k.type) &&
-                                  call.v.dim == element_bytes(call.v.type)));
+    const bool dense =
+        call.k.type == call.v.type && (codes || (call.k.dim == element_bytes(call.k.type) &&
+                                                 call.v.dim == element_bytes(call.v.type)));
     return dense ? kRowsMost : 0;
   }
   static std::int64_t scratch_bytes(const AttendCall& call) {
@@ -258,10 +258,11 @@ struct Decode {
   }
 
   /// The same from codes: a row's kLanes words of four bytes are transposed at once, so that a lane
-  /// holds four dims of its key (eight of int4), which become float32 times scale one dim at a time.
+  /// holds four dims of its key (eight of int4), which become float32 times scale one dim at a
+  /// time.
   template <class Elements>
   void score_codes(std::int64_t first, int keys, float* scores) {
-    constexpr int kStep = kLanes < 16 ? kLanes : 16;       // dims scored at a time
+    constexpr int kStep = kLanes < 16 ? kLanes : 16;        // dims scored at a time
     constexpr int kBytesADim = Elements::kNibbles ? 2 : 1;  // halves of bytes
     const std::int64_t dims = call.head_dim, row_floats = pad(dims);
     const std::int64_t bytes = Elements::byte_of((dims + 31) / 32 * 32);
@@ -474,16 +475,15 @@ struct Decode {
     const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(call.v, call.value_dim));
     const std::int64_t tokens = std::max<std::int64_t>(kLanes, kAhead / bytes);
     const Piece piece{rows, at, keys, b,
-                      sequence.pages
-                          ? distance_ahead(call.v, sequence.v, rows.data, first, tokens)
-                          : tokens * call.v.token};
+                      sequence.pages ? distance_ahead(call.v, sequence.v, rows.data, first, tokens)
+                                     : tokens * call.v.token};
     constexpr int kC = kLanes == 16 ? 4 : 2;  // accumulators of four rows stay in registers
     std::int64_t d = 0;
     for (; d + kC * kLanes <= call.value_dim; d += kC * kLanes)
       sum_dims<Elements, kC>(piece, d, kLanes);
     for (; d < call.value_dim; d += kLanes) {
-      sum_dims<Elements, 1>(
-          piece, d, static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d)));
+      sum_dims<Elements, 1>(piece, d,
+                            static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d)));
     }
   }
 
@@ -549,8 +549,7 @@ struct Decode {
       Simd::V sum = Simd::load(o + d);
       for (int s = 0; s < static_cast<int>(Path::steps(keys)); ++s) {
         if (!Path::step_visible(word, s)) continue;
-        const Simd::V value =
-            Path::template value_lanes<Elements>(rows, call.v, s, keys, d, n, 0);
+        const Simd::V value = Path::template value_lanes<Elements>(rows, call.v, s, keys, d, n, 0);
         sum = Path::Dot::dot(Path::visible_part(value, word, s), Simd::broadcast(p[s]), sum);
       }
       Simd::store(o + d, sum);

@@ -117,9 +117,8 @@ void weigh_values(const Row& row, const std::vector<double>& weights,
     double sum = 0.0;
     for (std::size_t key = 0; key < weights.size(); ++key) {
       if (hidden[key]) continue;
-      sum += weights[key] *
-             key_element(row.call, row.sequence, row.call.v, row.sequence.v, row.kv_head(),
-                         static_cast<std::int64_t>(key), d);
+      sum += weights[key] * key_element(row.call, row.sequence, row.call.v, row.sequence.v,
+                                        row.kv_head(), static_cast<std::int64_t>(key), d);
     }
     out[d] = sum;
   }

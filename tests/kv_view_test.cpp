@@ -1,0 +1,470 @@
+// Attention over what caches hold: the same bits on any pages, the right numbers from any codes,
+// and views that lie are refused.
+#include "polyhead/kv_view.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "attention/validate.hpp"
+#include "base/codes.hpp"
+#include "kernels/reference/attend.hpp"
+#include "support/effort.h"
+#include "support/paged.h"
+#include "support/refused.h"
+#include "support/slice.h"
+
+namespace polyhead::test {
+namespace {
+
+/// Worst-case roundings in float32 of scores of order 1 and values up to 3.5.
+double bound(const Case& c) { return 3.5 * 0x1p-23 * static_cast<double>(c.head_dim + c.kv_len); }
+
+constexpr std::int64_t kPageTokens[] = {8, 16, 32, 64, 128, 256};
+
+/// Every mask and every modifier, decoding and prefill, all element types in turn.
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (int i = 0; i < kMaskKinds + kModifierKinds; ++i) {
+    for (const bool decoding : {false, true}) {
+      Case c;
+      const std::size_t n = list.size();
+      c.batch = 2;
+      c.q_len = decoding ? 1 + static_cast<std::int64_t>(n % 3) : 37;
+      c.kv_len = n % 7 == 3 ? 1100 : 150;
+      constexpr std::int64_t kQHeads[] = {4, 3, 2}, kKvHeads[] = {2, 1, 2};
+      c.q_heads = kQHeads[n % 3];
+      c.kv_heads = kKvHeads[n % 3];
+      constexpr std::int64_t kHeadDims[] = {24, 64, 33, 128, 96};
+      constexpr std::int64_t kValueDims[] = {40, 64, 17, 16, 80};
+      c.head_dim = kHeadDims[n % 5];
+      c.value_dim = kValueDims[n % 5];
+      c.types = kTypes[n % kTypes.size()];
+      c.mask = i < kMaskKinds ? static_cast<MaskKind>(i) : MaskKind::causal_end;
+      c.modifier = i < kMaskKinds ? static_cast<ModifierKind>(i % kModifierKinds)
+                                  : static_cast<ModifierKind>(i - kMaskKinds);
+      c.statistics = n % 4 == 0;
+      c.seed = 900 + n;
+      list.push_back(c);
+    }
+  }
+  if (effort() != Effort::smoke) return list;
+  std::vector<Case> few;
+  for (std::size_t i = 0; i < list.size(); i += 9) few.push_back(list[i]);
+  return few;
+}
+
+TEST(KvView, PagedGivesTheBitsOfContiguous) {
+  ThreadPool pool(3);
+  for (const Case& c : cases()) {
+    Problem p(c);
+    for (Isa isa : isas()) {
+      p.run(isa, &Executor::serial());
+      const Outputs contiguous(p);
+      std::size_t turn = c.seed;
+      for (const std::int64_t page_tokens : kPageTokens) {
+        const Scattered pages(p, page_tokens, static_cast<LayoutKind>(turn % kLayoutKinds));
+        const bool threads = ++turn % 2 == 0;
+        for (Tensor* output : {&p.out, &p.lse, &p.entropy, &p.max_weight, &p.max_key})
+          output->poison();
+        attention(pages.arguments(p),
+                  {.isa = isa, .executor = threads ? &pool : &Executor::serial()});
+        EXPECT_EQ(differing_bits(contiguous, Outputs(p)), 0)
+            << isa_name(isa) << " pages of " << page_tokens << ": " << describe(c);
+      }
+    }
+  }
+}
+
+TEST(KvView, AContiguousViewIsTheCallItself) {
+  Case c;
+  c.batch = 2;
+  c.q_len = 5;
+  c.kv_len = 70;
+  c.mask = MaskKind::kv_lengths;
+  Problem p(c);
+  p.run(Isa::automatic);
+  const Outputs plain(p);
+  AttentionArguments a = p.arguments();
+  a.kv.k = a.k;
+  a.kv.v = a.v;
+  a.kv.lengths = a.mask.kv_lengths;
+  a.k = a.v = a.mask.kv_lengths = {};
+  p.out.poison();
+  attention(a);
+  EXPECT_EQ(differing_bits(plain, Outputs(p)), 0);
+}
+
+// Prefill chunks and decode steps of sequences of many lengths in one call.
+TEST(KvView, ARaggedMixGivesEachSequenceItsOwnBits) {
+  ThreadPool pool(2);
+  for (const Types& types : {kTypes[0], kTypes[1], kTypes[4]}) {
+    Case c;
+    c.batch = 5;
+    c.q_len = 40;
+    c.kv_len = 1300;
+    c.q_heads = 4;
+    c.kv_heads = 2;
+    c.head_dim = c.value_dim = 64;
+    c.types = types;
+    c.mask = MaskKind::kv_lengths;
+    Problem p(c);
+    std::int32_t lengths[] = {1300, 40, 1, 1025, 64}, counts[] = {1, 40, 1, 17, 2};
+    p.mask = causal(Align::end) & polyhead::lengths(ConstView(lengths, {5}));
+    const Scattered pages(p, 16);
+    const std::int32_t offsets[] = {0, 1, 41, 42, 59, 61};
+    Tensor q(types.q, {61, 4, 64}), out(types.out, {61, 4, 64}), lse(f32, {61, 4});
+    std::vector<Tensor> alone;
+    for (std::int64_t b = 0; b < 5; ++b) {
+      for (std::int64_t i = 0; i < counts[b]; ++i) {
+        for (std::int64_t h = 0; h < 4; ++h) {
+          for (std::int64_t d = 0; d < 64; ++d)
+            q.set({offsets[b] + i, h, d}, p.q.get({b, i, h, d}));
+        }
+      }
+    }
+    for (Isa isa : isas()) {
+      AttentionArguments a;
+      a.q = q.const_view();
+      a.kv = pages.view();
+      a.out = out.view();
+      a.lse = lse.view();
+      a.mask = causal(Align::end);
+      a.q_offsets = ConstView(offsets, {6});
+      out.poison();
+      attention(a, {.isa = isa, .executor = &pool});
+      for (std::int64_t b = 0; b < 5; ++b) {
+        // The same sequence, contiguous and alone.
+        AttentionArguments one;
+        one.q = slice(ConstView(p.q.const_view()), 0, b, b + 1);
+        one.q.layout.extents[1] = counts[b];
+        one.k = slice(p.k.const_view(), 0, b, b + 1);
+        one.v = slice(p.v.const_view(), 0, b, b + 1);
+        one.k.layout.extents[1] = one.v.layout.extents[1] = lengths[b];
+        Tensor expected(types.out, {1, counts[b], 4, 64});
+        one.out = expected.view();
+        one.mask = causal(Align::end);
+        attention(one, {.isa = isa});
+        std::int64_t differing = 0;
+        const auto bytes = static_cast<std::size_t>(element_bytes(types.out));
+        for_each_index(expected.extents(), [&](const Index& at) {
+          differing += std::memcmp(expected.address(at),
+                                   out.address({offsets[b] + at[1], at[2], at[3]}), bytes) != 0;
+        });
+        EXPECT_EQ(differing, 0) << isa_name(isa) << " " << name_of(types) << " sequence " << b;
+      }
+    }
+  }
+}
+
+// --- codes ---
+
+TEST(Codes, EightBitFloatsAreThoseOfTheSpecification) {
+  using base::float8_to_float32;
+  EXPECT_EQ(float8_to_float32(0x7e, true), 448.0f);
+  EXPECT_EQ(float8_to_float32(0x01, true), 0x1p-9f);
+  EXPECT_EQ(float8_to_float32(0x08, true), 0x1p-6f);
+  EXPECT_EQ(float8_to_float32(0xb8, true), -1.0f);
+  EXPECT_TRUE(std::isnan(float8_to_float32(0x7f, true)));
+  EXPECT_EQ(float8_to_float32(0x7b, false), 57344.0f);
+  EXPECT_EQ(float8_to_float32(0x01, false), 0x1p-16f);
+  EXPECT_EQ(float8_to_float32(0x3c, false), 1.0f);
+  EXPECT_EQ(float8_to_float32(0xfc, false), -kInfinity);
+  EXPECT_TRUE(std::isnan(float8_to_float32(0x7d, false)));
+}
+
+TEST(Codes, EveryEightBitFloatComesBackAndTheNearestIsTaken) {
+  for (const bool e4m3 : {true, false}) {
+    const int most = e4m3 ? 0x7e : 0x7b;  // the largest finite one
+    for (int code = 0; code <= most; ++code) {
+      const float value = base::float8_to_float32(static_cast<std::uint8_t>(code), e4m3);
+      EXPECT_EQ(base::float32_to_float8(value, e4m3), code);
+      EXPECT_EQ(base::float32_to_float8(-value, e4m3), code | 0x80);
+      if (code == most) continue;
+      const float next = base::float8_to_float32(static_cast<std::uint8_t>(code + 1), e4m3);
+      const float middle = value + (next - value) / 2.0f;  // exact
+      EXPECT_EQ(base::float32_to_float8(middle, e4m3), code % 2 == 0 ? code : code + 1);
+      EXPECT_EQ(base::float32_to_float8(std::nextafterf(middle, 0.0f), e4m3), code);
+      EXPECT_EQ(base::float32_to_float8(std::nextafterf(middle, 1e9f), e4m3), code + 1);
+    }
+    EXPECT_EQ(base::float32_to_float8(1e30f, e4m3), most);
+    EXPECT_EQ(base::float32_to_float8(-kInfinity, e4m3), most | 0x80);
+    EXPECT_EQ(base::float32_to_float8(kNan, e4m3) & 0x7f, 0x7f);
+  }
+}
+
+/// A cache filled with a problem's keys and values, and the problem's call over it.
+struct Cached {
+  PagedCache cache;
+  std::vector<std::int64_t> sequences;
+  PagedBatch batch;
+  std::vector<float> scales;
+
+  Cached(Problem& p, ElementType type, std::int64_t page_tokens, bool by_channel)
+      : cache(config(p, type, page_tokens, by_channel, scales)) {
+    const Case& c = p.description();
+    for (std::int64_t b = 0; b < c.batch; ++b) {
+      sequences.push_back(cache.create());
+      ConstView k = drop_first_axis(slice(p.k.const_view(), 0, b, b + 1));
+      ConstView v = drop_first_axis(slice(p.v.const_view(), 0, b, b + 1));
+      k.layout.extents[0] = v.layout.extents[0] = Scattered::length_of(p, b);
+      EXPECT_EQ(cache.append(sequences.back(), k, v), PagedCache::Status::ok);
+    }
+    cache.batch(sequences, batch);
+  }
+
+  static PagedCacheConfig config(Problem& p, ElementType type, std::int64_t page_tokens,
+                                 bool by_channel, std::vector<float>& scales) {
+    const Case& c = p.description();
+    PagedCacheConfig config;
+    config.pages = c.batch * ((c.kv_len + page_tokens - 1) / page_tokens);
+    config.page_tokens = page_tokens;
+    config.kv_heads = c.kv_heads;
+    config.head_dim = c.head_dim;
+    config.value_dim = c.value_dim;
+    config.type = type;
+    if (by_channel) {
+      scales = key_scales_by_channel(p.k.const_view(), type);
+      config.key_scales = ConstView(scales.data(), {std::int64_t{1}, c.kv_heads, c.head_dim});
+    }
+    return config;
+  }
+
+  AttentionArguments arguments(Problem& p) {
+    AttentionArguments a = p.arguments();
+    a.k = a.v = {};
+    a.mask.kv_lengths = {};
+    a.kv = cache.view(0, batch);
+    return a;
+  }
+};
+
+bool channels_too(ElementType type) { return base::is_scaled(type); }
+
+std::vector<Case> code_cases() {
+  std::vector<Case> list = cases();
+  std::vector<Case> few;
+  const std::size_t step = effort() == Effort::smoke ? 1 : 2;
+  for (std::size_t i = 0; i < list.size(); i += step) {
+    list[i].types = {f32, f32, f32, f32};
+    if (i % 4 == 2) list[i].types.q = bf16;
+    few.push_back(list[i]);
+  }
+  return few;
+}
+
+// The reference reads the same codes, so that the distance is the kernels' own: the bound of the
+// float32 path holds.
+TEST(KvView, CodesAreReadAsTheReferenceReadsThem) {
+  std::size_t turn = 0;
+  for (const Case& c : code_cases()) {
+    Problem p(c);
+    for (const ElementType type : kCodeTypes) {
+      for (const bool by_channel : {false, true}) {
+        if (by_channel && !channels_too(type)) continue;
+        Cached cached(p, type, kPageTokens[turn++ % 6], by_channel);
+        const AttentionArguments a = cached.arguments(p);
+        const kernels::AttendCall call = door::resolve(a);
+        const auto exact = kernels::reference::attend(call);
+        for (Isa isa : isas()) {
+          p.out.poison();
+          attention(a, {.isa = isa});
+          double worst = 0.0;
+          for_each_index(p.out.extents(), [&](const Index& at) {
+            const std::int64_t row = (at[0] * c.q_len + at[1]) * c.q_heads + at[2];
+            const double expected = exact.out[static_cast<std::size_t>(row * c.value_dim + at[3])];
+            const double difference = std::abs(p.out.get(at) - expected);
+            worst = std::isnan(difference) ? kInfinity : std::max(worst, difference);
+          });
+          EXPECT_LE(worst, bound(c)) << isa_name(isa) << " " << element_name(type)
+                                     << (by_channel ? " by channel " : " ") << describe(c);
+        }
+      }
+    }
+  }
+}
+
+TEST(KvView, CodesGiveTheSameBitsOnAnyPagesInAnyChunks) {
+  for (const ElementType type : kCodeTypes) {
+    for (const bool by_channel : {false, true}) {
+      if (by_channel && !channels_too(type)) continue;
+      for (const auto& [q_heads, kv_heads] : {std::pair{2, 2}, {4, 1}, {6, 2}}) {
+        Case c;
+        c.batch = 2;
+        c.q_len = 21;
+        c.kv_len = q_heads == 4 ? 1100 : 150;
+        c.q_heads = q_heads;
+        c.kv_heads = kv_heads;
+        c.head_dim = q_heads == 2 ? 128 : 80;
+        c.value_dim = q_heads == 6 ? 33 : 64;
+        c.mask = MaskKind::causal_end;
+        Problem p(c);
+        for (Isa isa : isas()) {
+          Cached first(p, type, 64, by_channel);
+          attention(first.arguments(p), {.isa = isa, .executor = &Executor::serial()});
+          const Outputs whole(p);
+          for (const std::int64_t page_tokens : kPageTokens) {
+            Cached other(p, type, page_tokens, by_channel);
+            p.out.poison();
+            p.lse.poison();
+            // One query at a time: decoding.
+            for (std::int64_t query = 0; query < c.q_len; ++query) {
+              AttentionArguments a = other.arguments(p);
+              a.q = slice(a.q, 1, query, query + 1);
+              a.out = slice(a.out, 1, query, query + 1);
+              a.lse = slice(a.lse, 1, query, query + 1);
+              const std::int64_t starts[] = {c.kv_len - c.q_len + query,
+                                             c.kv_len - c.q_len + query};
+              a.mask.align = Align::unstated;
+              a.q_start = ConstView(starts, {2});
+              attention(a, {.isa = isa});
+            }
+            EXPECT_EQ(differing_bits(whole, Outputs(p)), 0)
+                << isa_name(isa) << " " << element_name(type) << " pages of " << page_tokens
+                << (by_channel ? " by channel " : " ") << describe(c);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Codes, AreWithinHalfAStepOfTheValues) {
+  Case c;
+  c.kv_len = 40;
+  c.head_dim = c.value_dim = 72;
+  Problem p(c);
+  for (const ElementType type : kCodeTypes) {
+    for (const bool by_channel : {false, true}) {
+      if (by_channel && !channels_too(type)) continue;
+      Cached cached(p, type, 8, by_channel);
+      const kernels::AttendCall call = door::resolve(cached.arguments(p));
+      const kernels::Sequence s = kernels::sequence_of(call, 0);
+      for (std::int64_t t = 0; t < c.kv_len; ++t) {
+        float most = 0.0f;
+        for (std::int64_t d = 0; d < c.value_dim; ++d) {
+          if (d % 32 == 0) {
+            most = 0.0f;
+            for (std::int64_t i = d; i < std::min<std::int64_t>(d + 32, 72); ++i)
+              most = std::max(most, std::abs(static_cast<float>(p.v.get({0, t, 0, i}))));
+          }
+          const double value = p.v.get({0, t, 0, d});
+          const double held = kernels::reference::key_element(call, s, call.v, s.v, 0, t, d);
+          // int4 reaches its extreme with -8, the other side ends at 7.
+          const double step = type == ElementType::int8   ? most / 127.0 / 2.0
+                              : type == ElementType::int4 ? most / 8.0
+                              : type == ElementType::float8_e4m3
+                                  ? std::max(std::abs(value) / 16.0, 0x1p-10)
+                                  : std::max(std::abs(value) / 8.0, 0x1p-17);
+          EXPECT_LE(std::abs(held - value), step * (1.0 + 1e-6)) << element_name(type);
+        }
+      }
+    }
+  }
+}
+
+TEST(Codes, NaNReachesOnlyRowsThatSeeItsToken) {
+  for (const ElementType type : kCodeTypes) {
+    Case c;
+    c.q_len = c.kv_len = 70;
+    c.head_dim = c.value_dim = 64;
+    c.mask = MaskKind::causal_end;
+    Problem p(c);
+    p.v.set({0, 50, 0, 3}, kNan);
+    Cached cached(p, type, 16, false);
+    for (Isa isa : isas()) {
+      attention(cached.arguments(p), {.isa = isa});
+      for (std::int64_t query = 0; query < c.q_len; ++query)
+        EXPECT_EQ(std::isnan(p.out.get({0, query, 0, 3})), query >= 50)
+            << element_name(type) << " query " << query;
+    }
+  }
+}
+
+// --- refusals ---
+
+/// The good call over pages of 8 tokens instead of k and v.
+struct PagedSample {
+  Tensor k{f32, {3, 8, 2, 8}}, v{f32, {3, 8, 2, 6}};
+  std::vector<std::int32_t> table = {2, 0};
+  std::vector<std::int32_t> lengths = {5, 8};
+  void use(AttentionArguments& a) {
+    a.k = a.v = {};
+    a.kv.k = k.const_view();
+    a.kv.v = v.const_view();
+    a.kv.page_table = ConstView(table.data(), {2, 1});
+    a.kv.lengths = ConstView(lengths.data(), {2});
+  }
+};
+
+void expect_view_refused(const std::string& expected,
+                         const std::function<void(AttentionArguments&, PagedSample&)>& change) {
+  PagedSample pages;
+  for (Tensor* tensor : {&pages.k, &pages.v}) tensor->fill([](const Index&) { return 0.5; });
+  expect_refused(expected, [&](AttentionArguments& a) {
+    pages.use(a);
+    change(a, pages);
+  });
+}
+
+TEST(KvView, LyingViewsAreRefusedByName) {
+  expect_view_refused("accepted", [](AttentionArguments&, PagedSample&) {});
+  expect_view_refused("attention: kv.page_table[1, 0] (3) is not within the pool's 0 .. 2",
+                      [](AttentionArguments&, PagedSample& p) { p.table[1] = 3; });
+  expect_view_refused("attention: kv.page_table[0, 0] (-1) is not within the pool's 0 .. 2",
+                      [](AttentionArguments&, PagedSample& p) { p.table[0] = -1; });
+  expect_view_refused(
+      "attention: kv.lengths[0] (9) needs 2 pages, but kv.page_table has 1 a sequence",
+      [](AttentionArguments&, PagedSample& p) { p.lengths[0] = 9; });
+  expect_view_refused("attention: kv.lengths[1] (-1) is negative",
+                      [](AttentionArguments&, PagedSample& p) { p.lengths[1] = -1; });
+  expect_view_refused("attention: kv.lengths is not given, expected [batch] beside kv.page_table",
+                      [](AttentionArguments& a, PagedSample&) { a.kv.lengths = {}; });
+  expect_view_refused("attention: k and kv are both given, expected one",
+                      [](AttentionArguments& a, PagedSample&) { a.k = a.kv.k; });
+  expect_view_refused("attention: v and kv are both given, expected one",
+                      [](AttentionArguments& a, PagedSample&) { a.v = a.kv.v; });
+  expect_view_refused(
+      "attention: mask.kv_lengths and kv are both given, expected kv.lengths alone",
+      [](AttentionArguments& a, PagedSample&) { a.mask.kv_lengths = a.kv.lengths; });
+  expect_view_refused("attention: kv.k: page_tokens is 7, expected a power of two from 8 to 256",
+                      [](AttentionArguments& a, PagedSample&) {
+                        a.kv.k.layout.extents[1] = a.kv.v.layout.extents[1] = 7;
+                      });
+  expect_view_refused("attention: kv.v: kv_heads is 1, expected 2",
+                      [](AttentionArguments& a, PagedSample&) { a.kv.v.layout.extents[2] = 1; });
+  expect_view_refused("attention: kv.k: head_dim is 7, expected 8",
+                      [](AttentionArguments& a, PagedSample&) { a.kv.k.layout.extents[3] = 7; });
+  expect_view_refused("attention: kv.page_table: batch is 1, expected 2",
+                      [](AttentionArguments& a, PagedSample& p) {
+                        a.kv.page_table = ConstView(p.table.data(), {1, 2});
+                      });
+  expect_view_refused("attention: kv.k_scales is given, but float32 has no scales",
+                      [](AttentionArguments& a, PagedSample&) { a.kv.k_scales = a.kv.k; });
+  expect_view_refused("attention: kv.k_scales is not given*",
+                      [](AttentionArguments& a, PagedSample&) {
+                        a.kv.k.type = a.kv.v.type = ElementType::int8;
+                        for (int axis = 0; axis < 3; ++axis)
+                          a.kv.k.layout.strides[axis] = a.kv.v.layout.strides[axis] = 32;
+                      });
+  expect_view_refused(
+      "attention: kv.k: stride of axis 1 is 16 elements, expected a multiple of 32 for int8",
+      [](AttentionArguments& a, PagedSample&) {
+        a.kv.k.type = ElementType::int8;
+        a.kv.k.layout.strides[0] = 32;
+      });
+  expect_view_refused("attention: kv_offsets and kv are both given, expected one",
+                      [](AttentionArguments& a, PagedSample&) {
+                        static constexpr std::int32_t kOffsets[] = {0, 1, 2};
+                        a.q_offsets = a.kv_offsets = ConstView(kOffsets, {3});
+                      });
+}
+
+}  // namespace
+}  // namespace polyhead::test

@@ -1,0 +1,364 @@
+// The paged cache against a plain model of it: random operations, thousands of them, and after each
+// the invariants.
+#include "polyhead/paged_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/effort.h"
+#include "support/random.h"
+
+namespace polyhead::test {
+namespace {
+
+using Status = PagedCache::Status;
+
+/// A sequence as the model has it: its tokens, and each token's row, which follows from the tokens
+/// up to it as in a model.
+struct Plain {
+  std::uint64_t salt = 0;
+  std::vector<std::int32_t> tokens;
+};
+
+/// What layer `layer` of a model would write for token `at`: a hash of everything before it.
+float row_value(const Plain& sequence, std::size_t at, std::int64_t layer) {
+  std::uint64_t h = 1469598103934665603u + static_cast<std::uint64_t>(layer) + sequence.salt * 77;
+  for (std::size_t i = 0; i <= at; ++i)
+    h = (h ^ static_cast<std::uint64_t>(static_cast<std::uint32_t>(sequence.tokens[i]))) *
+        1099511628211u;
+  return static_cast<float>(h >> 44);
+}
+
+constexpr std::int64_t kHeads = 2, kDim = 3;
+
+PagedCacheConfig config(std::int64_t pages, std::int64_t page_tokens) {
+  PagedCacheConfig c;
+  c.pages = pages;
+  c.page_tokens = page_tokens;
+  c.layers = 2;
+  c.kv_heads = kHeads;
+  c.head_dim = kDim;
+  return c;
+}
+
+class Twin {
+ public:
+  Twin(std::int64_t pages, std::int64_t page_tokens, std::uint64_t seed)
+      : cache(config(pages, page_tokens)), random(seed) {}
+
+  void create() {
+    const std::uint64_t salt = static_cast<std::uint64_t>(random.below(2));
+    const std::int64_t id = cache.create(salt);
+    EXPECT_EQ(model.count(id), 0u);
+    model[id].salt = salt;
+  }
+
+  /// A prompt of one of few stems, so that prefixes meet; adopts what is remembered.
+  void prompt() {
+    create();
+    const std::int64_t id = std::prev(model.end())->first;
+    Plain& plain = model[id];
+    std::vector<std::int32_t> tokens;
+    const std::int64_t stem = random.below(3), count = 1 + random.below(60);
+    for (std::int64_t i = 0; i < count; ++i)
+      tokens.push_back(static_cast<std::int32_t>(i < 40 ? stem * 1000 + i : random.below(4)));
+    const std::int64_t adopted = cache.adopt_prefix(id, tokens);
+    EXPECT_EQ(adopted % cache.config().page_tokens, 0);
+    EXPECT_LT(adopted, count);
+    adopted_tokens += adopted;
+    plain.tokens.assign(tokens.begin(), tokens.begin() + adopted);
+    append(id, {tokens.begin() + adopted, tokens.end()});
+  }
+
+  void append(std::int64_t id, const std::vector<std::int32_t>& tokens) {
+    Plain& plain = model[id];
+    const std::int64_t free = cache.free_pages(), length = cache.length(id);
+    const bool told = !random.chance(0.2);
+    const Status status = cache.extend(
+        id, static_cast<std::int64_t>(tokens.size()),
+        told ? std::span<const std::int32_t>(tokens) : std::span<const std::int32_t>());
+    if (status == Status::exhausted) {
+      ++exhausted;
+      EXPECT_EQ(cache.free_pages(), free);
+      EXPECT_EQ(cache.length(id), length);
+      return;
+    }
+    const std::size_t first = plain.tokens.size();
+    plain.tokens.insert(plain.tokens.end(), tokens.begin(), tokens.end());
+    for (std::int64_t layer = 0; layer < 2; ++layer) {
+      std::vector<float> k, v;
+      for (std::size_t at = first; at < plain.tokens.size(); ++at) {
+        for (std::int64_t i = 0; i < kHeads * kDim; ++i) {
+          k.push_back(row_value(plain, at, layer) + static_cast<float>(i));
+          v.push_back(-k.back());
+        }
+      }
+      const auto n = static_cast<std::int64_t>(tokens.size());
+      cache.write(id, layer, static_cast<std::int64_t>(first),
+                  ConstView(k.data(), {n, kHeads, kDim}), ConstView(v.data(), {n, kHeads, kDim}));
+    }
+  }
+
+  std::int64_t any() {
+    auto at = model.begin();
+    std::advance(at, random.below(static_cast<std::int64_t>(model.size())));
+    return at->first;
+  }
+
+  void step() {
+    const std::int64_t what = model.empty() ? 0 : random.below(10);
+    if (what <= 1) return prompt();
+    const std::int64_t id = any();
+    if (what <= 4) {
+      std::vector<std::int32_t> tokens;
+      for (std::int64_t i = 0; i < 1 + random.below(what == 2 ? 30 : 3); ++i)
+        tokens.push_back(static_cast<std::int32_t>(random.below(4)));
+      return append(id, tokens);
+    }
+    if (what == 5) {
+      const Plain copy = model[id];
+      model[cache.fork(id)] = copy;
+    } else if (what <= 7) {
+      const std::int64_t length =
+          random.below(static_cast<std::int64_t>(model[id].tokens.size()) + 1);
+      cache.truncate(id, length);
+      model[id].tokens.resize(static_cast<std::size_t>(length));
+    } else {
+      cache.release(id);
+      model.erase(id);
+      released.push_back(id);
+    }
+  }
+
+  /// Rows are what the model says, counts are right, nothing is lost or shared by mistake.
+  void check(bool rows) {
+    EXPECT_EQ(cache.sequences(), static_cast<std::int64_t>(model.size()));
+    const std::int64_t size = cache.config().page_tokens;
+    std::vector<std::int64_t> ids;
+    for (const auto& [id, plain] : model) ids.push_back(id);
+    PagedBatch batch;
+    cache.batch(ids, batch);
+    std::map<std::int64_t, std::int64_t> holders;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const Plain& plain = model[ids[i]];
+      ASSERT_EQ(batch.lengths[i], static_cast<std::int64_t>(plain.tokens.size()));
+      ASSERT_EQ(cache.length(ids[i]), batch.lengths[i]);
+      std::set<std::int32_t> own;
+      for (std::int64_t page = 0; page * size < batch.lengths[i]; ++page) {
+        const std::int32_t at = batch.table[i * static_cast<std::size_t>(batch.pages_a_sequence) +
+                                            static_cast<std::size_t>(page)];
+        ++holders[at];
+        EXPECT_TRUE(own.insert(at).second) << "one page twice in a sequence";
+      }
+      if (rows) check_rows(i, plain, batch);
+    }
+    std::int64_t held = 0;
+    for (std::int64_t page = 0; page < cache.config().pages; ++page) {
+      ASSERT_EQ(cache.holders(page), holders[page]);
+      held += holders[page] > 0;
+    }
+    ASSERT_EQ(cache.free_pages(), cache.config().pages - held);
+    EXPECT_LE(cache.remembered_pages(), cache.free_pages());
+  }
+
+  void check_rows(std::size_t i, const Plain& plain, const PagedBatch& batch) {
+    const std::int64_t size = cache.config().page_tokens;
+    for (std::int64_t layer = 0; layer < 2; ++layer) {
+      const KvView view = cache.view(layer, batch);
+      const auto& strides = view.k.layout.strides;
+      for (std::size_t at = 0; at < plain.tokens.size(); ++at) {
+        const auto t = static_cast<std::int64_t>(at);
+        const std::int64_t page = batch.table[i * static_cast<std::size_t>(batch.pages_a_sequence) +
+                                              static_cast<std::size_t>(t / size)];
+        for (std::int64_t h = 0; h < kHeads; ++h) {
+          const std::int64_t offset = page * strides[0] + t % size * strides[1] + h * strides[2];
+          for (std::int64_t d = 0; d < kDim; ++d) {
+            const float expected = row_value(plain, at, layer) + static_cast<float>(h * kDim + d);
+            ASSERT_EQ(static_cast<const float*>(view.k.data)[offset + d], expected);
+            ASSERT_EQ(static_cast<const float*>(view.v.data)[offset + d], -expected);
+          }
+        }
+      }
+    }
+  }
+
+  PagedCache cache;
+  Random random;
+  std::map<std::int64_t, Plain> model;
+  std::vector<std::int64_t> released;
+  std::int64_t adopted_tokens = 0, exhausted = 0;
+};
+
+TEST(PagedCache, RandomOperationsAgreeWithAModel) {
+  const int steps = effort() == Effort::smoke ? 400 : 3000;
+  for (const auto& [pages, page_tokens] :
+       {std::pair<std::int64_t, std::int64_t>{24, 8}, {9, 16}, {200, 8}, {3, 32}}) {
+    Twin twin(pages, page_tokens, static_cast<std::uint64_t>(pages));
+    for (int i = 0; i < steps; ++i) {
+      twin.step();
+      twin.check(i % 16 == 0);
+      if (HasFatalFailure()) FAIL() << "after step " << i << " with " << pages << " pages";
+    }
+    if (pages >= 9) {
+      EXPECT_GT(twin.adopted_tokens, 0) << pages;
+    }
+    EXPECT_GT(twin.exhausted, 0) << pages;
+    while (!twin.model.empty()) {
+      twin.cache.release(twin.model.begin()->first);
+      twin.model.erase(twin.model.begin());
+    }
+    EXPECT_EQ(twin.cache.free_pages(), pages);
+  }
+}
+
+std::vector<float> ones(std::size_t n) { return std::vector<float>(n, 1.0f); }
+
+/// Appends `tokens` to a sequence of a cache of one layer.
+Status put(PagedCache& cache, std::int64_t id, const std::vector<std::int32_t>& tokens) {
+  const auto n = static_cast<std::int64_t>(tokens.size());
+  const std::vector<float> rows = ones(tokens.size() * kHeads * kDim);
+  const ConstView view(rows.data(), {n, kHeads, kDim});
+  return cache.append(id, view, view, tokens);
+}
+
+PagedCacheConfig one_layer(std::int64_t pages) {
+  PagedCacheConfig c = config(pages, 8);
+  c.layers = 1;
+  return c;
+}
+
+std::vector<std::int32_t> counting(std::int32_t n) {
+  std::vector<std::int32_t> tokens;
+  for (std::int32_t i = 0; i < n; ++i) tokens.push_back(i);
+  return tokens;
+}
+
+TEST(PagedCache, SharesAPrefixOfTheSameSaltUntilThePoolNeedsItsPages) {
+  PagedCache cache(one_layer(6));
+  const std::int64_t a = cache.create();
+  ASSERT_EQ(put(cache, a, counting(20)), Status::ok);
+  const std::int64_t b = cache.create(), other = cache.create(1);
+  EXPECT_EQ(cache.adopt_prefix(b, counting(30)), 16);
+  EXPECT_EQ(cache.adopt_prefix(other, counting(30)), 0) << "another salt";
+  EXPECT_EQ(cache.free_pages(), 3);
+  std::vector<std::int32_t> differs = counting(30);
+  differs[3] = 99;
+  const std::int64_t c = cache.create();
+  EXPECT_EQ(cache.adopt_prefix(c, differs), 0);
+  cache.release(a);
+  cache.release(b);
+  EXPECT_EQ(cache.free_pages(), 6);
+  EXPECT_EQ(cache.remembered_pages(), 2);
+  // A prompt of just the remembered pages leaves its last token to be computed.
+  EXPECT_EQ(cache.adopt_prefix(c, counting(16)), 8);
+  EXPECT_EQ(put(cache, other, counting(40)), Status::ok);  // takes all but one page
+  EXPECT_EQ(cache.remembered_pages(), 0);
+  const std::int64_t d = cache.create();
+  EXPECT_EQ(cache.adopt_prefix(d, counting(30)), 8);
+  EXPECT_EQ(cache.free_pages(), 0);
+}
+
+TEST(PagedCache, TheLeastRecentlyUsedPrefixGoesFirst) {
+  PagedCache cache(one_layer(4));
+  std::vector<std::int32_t> first = counting(9), second = counting(9);
+  second[0] = 7;
+  for (const auto& prompt : {first, second}) {
+    const std::int64_t id = cache.create();
+    ASSERT_EQ(put(cache, id, prompt), Status::ok);
+    cache.release(id);
+  }
+  std::int64_t id = cache.create();
+  EXPECT_EQ(cache.adopt_prefix(id, first), 8);  // used again
+  cache.release(id);
+  id = cache.create();
+  ASSERT_EQ(put(cache, id, counting(24)), Status::ok);  // two free pages and one of the others
+  const std::int64_t probe = cache.create();
+  EXPECT_EQ(cache.adopt_prefix(probe, second), 0);
+  EXPECT_EQ(cache.adopt_prefix(probe, first), 8);
+}
+
+TEST(PagedCache, ExhaustionLosesNothing) {
+  PagedCache cache(one_layer(2));
+  const std::int64_t a = cache.create(), b = cache.create();
+  ASSERT_EQ(put(cache, a, counting(9)), Status::ok);
+  EXPECT_EQ(put(cache, b, counting(1)), Status::exhausted);
+  EXPECT_EQ(cache.length(b), 0);
+  EXPECT_EQ(cache.length(a), 9);
+  EXPECT_EQ(put(cache, a, counting(8)), Status::exhausted);
+  EXPECT_EQ(put(cache, a, counting(7)), Status::ok);
+  EXPECT_EQ(cache.extend(a, std::numeric_limits<std::int64_t>::max()), Status::exhausted);
+  // A fork's copy on write needs a page too.
+  cache.truncate(a, 12);
+  const std::int64_t fork = cache.fork(a);
+  EXPECT_EQ(put(cache, fork, counting(1)), Status::exhausted);
+  cache.truncate(a, 8);
+  EXPECT_EQ(put(cache, fork, counting(1)), Status::ok);
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(PagedCache, RefusesByName) {
+  PagedCache cache(one_layer(4));
+  const std::int64_t a = cache.create();
+  ASSERT_EQ(put(cache, a, counting(12)), Status::ok);
+  const std::int64_t b = cache.fork(a);
+  const auto rows = ones(kHeads * kDim);
+  const ConstView row(rows.data(), {std::int64_t{1}, kHeads, kDim});
+  EXPECT_EQ(refusal([&] { cache.write(a, 0, 12, row, row); }),
+            "PagedCache::write: tokens 12 to 12 + 1 are not among the 12 of sequence 0");
+  EXPECT_EQ(refusal([&] { cache.write(a, 1, 3, row, row); }),
+            "PagedCache::write: layer (1) is not below layers (1)");
+  EXPECT_EQ(refusal([&] { cache.write(a, 0, 10, row, row); }),
+            "PagedCache::write: tokens from 10 of sequence 0 lie on a page that is or may be "
+            "shared");
+  EXPECT_EQ(refusal([&] { cache.truncate(a, 13); }),
+            "PagedCache::truncate: length (13) is not within 0 .. 12, what sequence 0 holds");
+  EXPECT_EQ(refusal([&] { (void)cache.extend(a, -1); }),
+            "PagedCache::extend: count (-1) is negative");
+  EXPECT_EQ(refusal([&] { (void)cache.extend(a, 2, counting(3)); }),
+            "PagedCache::extend: tokens has 3 numbers, expected 2");
+  EXPECT_EQ(refusal([&] { cache.adopt_prefix(a, counting(3)); }),
+            "PagedCache::adopt_prefix: sequence 0 holds 12 tokens, expected none");
+  cache.release(b);
+  EXPECT_EQ(refusal([&] { cache.release(b); }),
+            "PagedCache::release: sequence 1 was released or never created");
+  PagedBatch batch;
+  const std::int64_t ids[] = {a, b};
+  EXPECT_EQ(refusal([&] { cache.batch(ids, batch); }),
+            "PagedCache::batch: sequence 1 was released or never created");
+  PagedCacheConfig bad = one_layer(1);
+  bad.page_tokens = 24;
+  EXPECT_EQ(refusal([&] { PagedCache{bad}; }),
+            "PagedCache: page_tokens (24) is not a power of two from 8 to 256");
+  bad = one_layer(-1);
+  EXPECT_EQ(refusal([&] { PagedCache{bad}; }),
+            "PagedCache: pages (-1) is not within 0 .. 2^31 - 1");
+  bad = one_layer(1);
+  bad.type = ElementType::int32;
+  EXPECT_EQ(refusal([&] { PagedCache{bad}; }), "PagedCache: type (int32) is not one a cache holds");
+  bad.type = ElementType::float16;
+  bad.key_scales = row;
+  EXPECT_EQ(refusal([&] { PagedCache{bad}; }),
+            "PagedCache: key_scales are given, but float16 has no scales");
+}
+
+}  // namespace
+}  // namespace polyhead::test
