@@ -1,10 +1,15 @@
 // A contiguous key-value cache: what attention has seen so far, for a batch of sequences.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "polyhead/error.h"
+#include "polyhead/kv_view.h"
 #include "polyhead/types.h"
 
 #pragma GCC visibility push(default)
@@ -14,13 +19,16 @@ struct KvCacheConfig {
   std::int64_t batch = 1;  ///< sequences, each with a length of its own
   std::int64_t kv_heads = 1, head_dim = 64;
   std::int64_t value_dim = 0;               ///< 0: head_dim
-  ElementType type = ElementType::float32;  ///< float32, float16 or bfloat16
+  ElementType type = ElementType::float32;  ///< any that KvView has
   std::int64_t capacity = 0;                ///< tokens a sequence
   bool growing =
       false;  ///< doubles its capacity when full; otherwise a full cache refuses to append
   /// Values are the first value_dim elements of the keys and not stored again: the cache of latent
   /// attention. `append` then takes no v.
   bool values_in_keys = false;
+  /// Scales of int8 or int4 keys by channel, float32 [kv_heads, head_dim] (copied; see
+  /// key_scales_by_channel in paged_cache.h). Not given: a scale a token and block of 32 dims.
+  ConstView key_scales{};
 };
 
 /// Keys and values of `batch` sequences, each [length, kv_heads, dim]. Keys are stored as attention
@@ -34,9 +42,9 @@ class KvCache {
   KvCache& operator=(KvCache&&) noexcept;
   ~KvCache();
 
-  const KvCacheConfig& config() const;
-  std::int64_t capacity() const;  ///< tokens a sequence, now
-  std::int64_t bytes() const;     ///< of keys and values, at this capacity
+  const KvCacheConfig& config() const;  ///< its key_scales view the cache's own copy
+  std::int64_t capacity() const;        ///< tokens a sequence, now
+  std::int64_t bytes() const;           ///< of keys and values, at this capacity
   std::int64_t length(
       std::int64_t sequence) const;  ///< tokens held; throws InvalidArgument out of range
   std::int64_t max_length() const;   ///< of any sequence
@@ -46,6 +54,9 @@ class KvCache {
   /// themselves.
   ConstView keys() const;
   ConstView values() const;
+
+  /// What attention reads: keys, values, the scales of codes and the lengths. Valid as keys() is.
+  KvView view() const;
 
   /// int64 [batch]; stays valid, and follows the lengths, as long as the cache lives.
   ConstView lengths() const;
@@ -59,6 +70,14 @@ class KvCache {
 
   /// Forgets the tokens of `sequence` from `length` on. Throws InvalidArgument if it holds fewer.
   void truncate(std::int64_t sequence, std::int64_t length);
+
+  /// Appends what is held to `to`: sizes, lengths, scales and rows (cache_file.h makes a file of
+  /// it).
+  void save(std::vector<std::byte>& to) const;
+  /// Takes what save() wrote from the beginning of `from`, and leaves the rest there. False, with
+  /// the reason in `wrong` and nothing changed, where it is not of this cache's sizes and type,
+  /// exceeds a fixed capacity or is cut short.
+  bool load(std::span<const std::byte>& from, std::string& wrong);
 
   /// Forgets everything; the capacity stays.
   void clear();

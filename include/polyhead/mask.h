@@ -22,6 +22,9 @@ struct Mask {
   bool conflict = false;
   Align align = Align::unstated;
   std::int64_t left = -1, right = -1;
+  /// Of a window: keys before it are visible however far back (the first tokens that StreamingLLM
+  /// keeps, which it calls attention sinks). `right` and causality still hold for them.
+  std::int64_t first_tokens = 0;
   std::int64_t prefix_length = 0;   ///< one for all sequences; `prefix_lengths` has one each
   ConstView prefix_lengths;         ///< int32/int64 [batch]
   ConstView kv_lengths, q_lengths;  ///< int32/int64 [batch]: valid tokens of a padded batch
@@ -42,6 +45,10 @@ Mask causal(Align align = Align::unstated);
 /// -1.
 Mask window(std::int64_t left, std::int64_t right, Align align = Align::unstated);
 
+/// A window that also sees the first `first_tokens` keys. Throws as window() does.
+Mask window_and_first(std::int64_t left, std::int64_t right, std::int64_t first_tokens,
+                      Align align = Align::unstated);
+
 /// Padding: sequence b has kv_lengths[b] valid keys and, where given, q_lengths[b] valid queries;
 /// rows past them become zeros with an LSE of -inf, and positions under Align::end count valid
 /// tokens only.
@@ -57,7 +64,8 @@ Mask documents(ConstView q_documents, ConstView kv_documents);
 /// Any pattern: [batch|1, heads|1, q_len|1, kv_len], true may attend; bytes or packed bits.
 Mask boolean(ConstView visible);
 
-/// Both must allow the pair. Two parts of one kind: windows intersect; `causal` joins `prefix` and
+/// Both must allow the pair. Two parts of one kind: windows
+/// that keep the same first tokens intersect; `causal` joins `prefix` and
 /// keeps the prefix; any other pair must be equal or is refused when the mask is used.
 Mask operator&(const Mask& a, const Mask& b);
 

@@ -45,6 +45,15 @@ Mask window(std::int64_t left, std::int64_t right, Align align) {
   return mask;
 }
 
+Mask window_and_first(std::int64_t left, std::int64_t right, std::int64_t first_tokens,
+                      Align align) {
+  if (first_tokens < 0)
+    base::refuse("window_and_first", "first_tokens (", first_tokens, ") is negative");
+  Mask mask = window(left, right, align);
+  mask.first_tokens = first_tokens;
+  return mask;
+}
+
 Mask lengths(ConstView kv_lengths, ConstView q_lengths) {
   Mask mask;
   mask.kv_lengths = kv_lengths;
@@ -92,10 +101,12 @@ Mask operator&(const Mask& a, const Mask& b) {
   if (a.windowed && b.windowed) {
     both.left = narrower(a.left, b.left);
     both.right = narrower(a.right, b.right);
+    if (a.first_tokens != b.first_tokens) both.conflict = true;
   } else if (b.windowed) {
     both.windowed = true;
     both.left = b.left;
     both.right = b.right;
+    both.first_tokens = b.first_tokens;
   }
 
   if (a.align == Align::unstated)

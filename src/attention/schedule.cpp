@@ -26,19 +26,63 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 /// Kernels made for few rows leave user code and per-pair randomness to prefill, which gives the
 /// same bits.
 bool decodes(const AttendCall& call, const AttendKernel& kernel) {
-  if (kernel.attend == nullptr) return false;
-  const std::int64_t most = kernel.rows(call);  // 0: not this layout
-  return most > 0 && call.q_len * call.group() <= most && call.score.custom_count == 0 &&
-         call.score.dropout == 0.0f && !call.entropy.data && !call.max_weight.data &&
-         !call.max_key.data;
+  return kernel.attend != nullptr && kernel.rows(call) > 0 /* 0: not this layout */ &&
+         call.score.custom_count == 0 && call.score.dropout == 0.0f && !call.entropy.data &&
+         !call.max_weight.data && !call.max_key.data;
 }
 
-const AttendKernel& kernel_of(const AttendCall& call, const Backend& backend) {
+void choose_kernels(Schedule& schedule, const AttendCall& call, const Backend& backend) {
   const bool pairs = uses_bfloat16_dot(call, backend);
-  const AttendKernel& decode = pairs ? backend.decode_bfloat16 : backend.decode_float32;
-  if (decodes(call, decode)) return decode;
-  return pairs ? backend.prefill_bfloat16 : backend.prefill_float32;
+  const AttendKernel& few = pairs ? backend.decode_bfloat16 : backend.decode_float32;
+  const AttendKernel& many = pairs ? backend.prefill_bfloat16 : backend.prefill_float32;
+  schedule.kernel = &many;
+  if (!decodes(call, few)) return;
+  if (call.q_len * call.group() <= few.rows(call))
+    schedule.kernel = &few;
+  else if (call.q_offsets.given() || call.q_lengths.given())
+    schedule.few = &few;
 }
+
+/// How the rows of one sequence are cut.
+struct Cut {
+  const AttendKernel* kernel;
+  std::int64_t rows, rows_per_item, tiles;
+};
+
+Cut cut_of(const AttendCall& call, const Schedule& schedule, std::int64_t batch) {
+  const std::int64_t rows = kernels::sequence_of(call, batch).q_len * call.group();
+  Cut cut{schedule.kernel, rows, schedule.rows_per_item, 0};
+  if (schedule.few != nullptr && rows <= schedule.few->rows(call))
+    cut.kernel = schedule.few, cut.rows_per_item = schedule.few->rows(call);
+  cut.tiles = ceil_div(rows, cut.rows_per_item);
+  return cut;
+}
+
+/// The sequences of an uneven batch by falling work, so that no long one is left for the end. Only
+/// the order of items follows from it, no result.
+class Order {
+ public:
+  explicit Order(const AttendCall& call) {
+    const bool uneven = call.q_offsets.given() || call.q_lengths.given() || call.kv_lengths.given();
+    if (!uneven || call.batch > kMost) return;
+    std::int64_t work[kMost];
+    count_ = static_cast<int>(call.batch);
+    for (int b = 0; b < count_; ++b) {
+      const Sequence s = kernels::sequence_of(call, b);
+      work[b] = s.q_len * (s.kv_len + kernels::cpu::kKeyBlock);
+      by_work_[b] = static_cast<std::int16_t>(b);
+    }
+    std::sort(by_work_, by_work_ + count_, [&](std::int16_t a, std::int16_t b) {
+      return work[a] != work[b] ? work[a] > work[b] : a < b;
+    });
+  }
+  std::int64_t operator[](std::int64_t turn) const { return turn < count_ ? by_work_[turn] : turn; }
+
+ private:
+  static constexpr int kMost = 512;  // sequences; larger batches even out by themselves
+  int count_ = 0;
+  std::int16_t by_work_[kMost];
+};
 
 std::size_t aligned(std::int64_t bytes) {
   return static_cast<std::size_t>((bytes + 63) & ~std::int64_t{63});
@@ -48,24 +92,25 @@ std::size_t aligned(std::int64_t bytes) {
 /// forward.
 class Cursor {
  public:
-  Cursor(const AttendCall& call, const Schedule& schedule) : call_(call), schedule_(schedule) {
+  Cursor(const AttendCall& call, const Schedule& schedule, const Order& order)
+      : call_(call), schedule_(schedule), order_(order) {
     enter(0);
   }
 
   WorkItem at(std::int64_t index) {
     while (index >= base_ + count_) {
       base_ += count_;
-      enter(batch_ + 1);
+      enter(turn_ + 1);
     }
     std::int64_t rest = index - base_;
     const std::int64_t split = rest % schedule_.key_splits;
     rest /= schedule_.key_splits;
-    const std::int64_t tile = tiles_ - 1 - rest % tiles_;
+    const std::int64_t tile = cut_.tiles - 1 - rest % cut_.tiles;
     WorkItem item;
-    item.batch = batch_;
-    item.kv_head = rest / tiles_;
-    item.first_row = tile * schedule_.rows_per_item;
-    item.rows = std::min(schedule_.rows_per_item, rows_ - item.first_row);
+    item.batch = order_[turn_];
+    item.kv_head = rest / cut_.tiles;
+    item.first_row = tile * cut_.rows_per_item;
+    item.rows = std::min(cut_.rows_per_item, cut_.rows - item.first_row);
     const bool split_keys = schedule_.key_splits > 1;
     item.first_split = split_keys ? split : 0;
     item.end_split = split_keys
@@ -74,17 +119,21 @@ class Cursor {
     return item;
   }
 
+  /// The kernel of the item last asked for.
+  const AttendKernel* kernel() const { return cut_.kernel; }
+
  private:
-  void enter(std::int64_t batch) {
-    batch_ = batch;
-    rows_ = kernels::sequence_of(call_, batch).q_len * call_.group();
-    tiles_ = ceil_div(rows_, schedule_.rows_per_item);
-    count_ = tiles_ * call_.kv_heads * schedule_.key_splits;
+  void enter(std::int64_t turn) {
+    turn_ = turn;
+    cut_ = cut_of(call_, schedule_, order_[turn]);
+    count_ = cut_.tiles * call_.kv_heads * schedule_.key_splits;
   }
 
   const AttendCall& call_;
   const Schedule& schedule_;
-  std::int64_t batch_ = 0, base_ = 0, count_ = 0, rows_ = 0, tiles_ = 0;
+  const Order& order_;
+  std::int64_t turn_ = 0, base_ = 0, count_ = 0;
+  Cut cut_{};
 };
 
 std::int64_t count_items(const AttendCall& call, const Schedule& schedule) {
@@ -94,7 +143,7 @@ std::int64_t count_items(const AttendCall& call, const Schedule& schedule) {
     tiles = call.batch * ceil_div(call.q_len * call.group(), schedule.rows_per_item);
   else
     for (std::int64_t b = 0; b < call.batch; ++b) {
-      tiles += ceil_div(kernels::sequence_of(call, b).q_len * call.group(), schedule.rows_per_item);
+      tiles += cut_of(call, schedule, b).tiles;
     }
   return tiles * call.kv_heads * schedule.key_splits;
 }
@@ -105,8 +154,9 @@ class Run {
   Run(const AttendCall& call, const Schedule& schedule, std::byte* memory)
       : call_(call),
         schedule_(schedule),
-        scratch_(aligned(schedule.kernel->scratch_bytes(call))),
-        partial_(schedule.key_splits > 1 ? aligned(schedule.kernel->partial_bytes(call)) : 0),
+        order_(call),
+        scratch_(most(&AttendKernel::scratch_bytes)),
+        partial_(schedule.key_splits > 1 ? most(&AttendKernel::partial_bytes) : 0),
         memory_(memory) {}
 
   void work(int worker) noexcept {
@@ -130,8 +180,14 @@ class Run {
   struct Claim {
     std::int64_t index = -1;
     WorkItem item;
+    const AttendKernel* kernel = nullptr;
     std::byte* partial = nullptr;
   };
+
+  std::size_t most(std::int64_t (*AttendKernel::*bytes)(const AttendCall&)) const {
+    const std::size_t all = aligned((schedule_.kernel->*bytes)(call_));
+    return schedule_.few ? std::max(all, aligned((schedule_.few->*bytes)(call_))) : all;
+  }
 
   bool claim(std::int64_t& index) {
     if (cancelled_.load(std::memory_order_relaxed)) return false;
@@ -145,7 +201,7 @@ class Run {
   }
 
   void work_freely(int worker) {
-    Cursor cursor(call_, schedule_), ahead(call_, schedule_);
+    Cursor cursor(call_, schedule_, order_), ahead(call_, schedule_, order_);
     for (std::int64_t index; claim(index);) {
       WorkItem item = cursor.at(index);
       if (const std::int64_t guess = index + schedule_.workers; guess < schedule_.items) {
@@ -155,21 +211,22 @@ class Run {
         item.next_first_row = next.first_row;
         item.next_rows = next.rows;
       }
-      schedule_.kernel->attend(call_, item, scratch(worker), nullptr);
+      cursor.kernel()->attend(call_, item, scratch(worker), nullptr);
     }
   }
 
   /// Computes partial results in any order and joins them in index order, holding at most one
   /// finished one back.
   void work_in_order(int worker) {
-    Cursor cursor(call_, schedule_);
+    Cursor cursor(call_, schedule_, order_);
     std::byte* free = scratch(worker) + scratch_;
     Claim held, claimed;
     held.partial = free + partial_;
     claimed.partial = free;
     while (claim(claimed.index)) {
       claimed.item = cursor.at(claimed.index);
-      schedule_.kernel->attend(call_, claimed.item, scratch(worker), claimed.partial);
+      claimed.kernel = cursor.kernel();
+      claimed.kernel->attend(call_, claimed.item, scratch(worker), claimed.partial);
       if (held.index >= 0 && !join_in_turn(held, worker)) return;
       std::swap(held, claimed);
       if (turn_.load(std::memory_order_acquire) == held.index && !join_in_turn(held, worker))
@@ -190,9 +247,9 @@ class Run {
     if (split == 0)
       std::memcpy(running, claim.partial, partial_);
     else
-      schedule_.kernel->merge(call_, claim.item, running, claim.partial);
+      claim.kernel->merge(call_, claim.item, running, claim.partial);
     if (split == schedule_.key_splits - 1)
-      schedule_.kernel->finish(call_, claim.item, running, scratch(worker));
+      claim.kernel->finish(call_, claim.item, running, scratch(worker));
     turn_.store(claim.index + 1, std::memory_order_release);
     claim.index = -1;
     return true;
@@ -200,6 +257,7 @@ class Run {
 
   const AttendCall& call_;
   const Schedule& schedule_;
+  const Order order_;
   const std::size_t scratch_, partial_;
   std::byte* memory_;
   std::atomic<std::int64_t> next_{0}, turn_{0};
@@ -244,7 +302,7 @@ bool uses_bfloat16_dot(const AttendCall& call, const Backend& backend) {
 
 Schedule make_schedule(const AttendCall& call, const Backend& backend, int workers) {
   Schedule schedule;
-  schedule.kernel = &kernel_of(call, backend);
+  choose_kernels(schedule, call, backend);
   const std::int64_t rows = call.q_len * call.group();
   const std::int64_t most = schedule.kernel->rows(call), least = schedule.kernel->least_rows;
   // Full items share packed keys; smaller ones keep all workers busy.

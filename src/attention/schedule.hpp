@@ -11,11 +11,13 @@
 
 namespace polyhead::inline v0 {
 
-/// How one call is cut. Items are numbered by sequence, KV head, row tile (the last, heaviest under
-/// a causal mask, first) and key split; the numbering depends on the call, the results do not
-/// depend on the numbering.
+/// How one call is cut. Items are numbered by sequence (of an uneven batch the most work first), KV
+/// head, row tile (the last, heaviest under a causal mask, first) and key split; the numbering
+/// depends on the call, the results do not depend on the numbering.
 struct Schedule {
   const kernels::cpu::AttendKernel* kernel = nullptr;
+  /// For the sequences of an uneven batch that have few rows, where the kernel is for many.
+  const kernels::cpu::AttendKernel* few = nullptr;
   std::int64_t rows_per_item = 1;
   std::int64_t row_tiles = 0;   ///< of the longest sequence
   std::int64_t key_splits = 1;  ///< items a row tile is cut into; 1: an item walks all of its keys

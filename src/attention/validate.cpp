@@ -307,11 +307,15 @@ void Door::take_mask() {
   if (mask.conflict) refuse("mask joins two masks of one kind that differ");
   spec.causal = mask.causal;
   if (mask.windowed) {
+    if (mask.first_tokens < 0) refuse("mask.first_tokens (", mask.first_tokens, ") is negative");
     if (mask.left < -1) refuse("mask.left (", mask.left, ") is less than -1 (unbounded)");
     if (mask.right < -1) refuse("mask.right (", mask.right, ") is less than -1 (unbounded)");
     spec.left = mask.left;
     spec.right = mask.right;
+    spec.kept = mask.left >= 0 ? mask.first_tokens : 0;
   }
+  if (!mask.windowed && mask.first_tokens != 0)
+    refuse("mask.first_tokens is given without a window");
   if (mask.prefix_length < 0) refuse("mask.prefix_length (", mask.prefix_length, ") is negative");
   const bool prefixed = mask.prefix_length > 0 || mask.prefix_lengths.given();
   if (prefixed && !mask.causal) refuse("mask.prefix_length is given without mask.causal");

@@ -9,94 +9,58 @@
 #include <utility>
 #include <vector>
 
+#include "base/codes.hpp"
 #include "base/element.hpp"
-#include "base/memory.hpp"
 #include "base/refuse.hpp"
+#include "cache/append.hpp"
+#include "cache/store.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
 
 constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 48;  // of a saved sequence
 constexpr std::int64_t kLeastGrowth =
     64;  // tokens: the first allocation of a cache that begins empty
-
-/// Bytes of `count` things of `size`, refused where int64 cannot hold them.
-std::int64_t product(std::int64_t count, std::int64_t size) {
-  if (size != 0 && count > kLargest / size) base::refuse("KvCache", "the sizes overflow 64 bits");
-  return count * size;
-}
-
-/// Keys or values: rows of `dim` elements.
-struct Rows {
-  base::AlignedBuffer<std::byte> data;
-  std::int64_t dim = 0;
-  std::int64_t row_bytes = 0;
-};
 
 }  // namespace
 
 struct KvCache::State {
   KvCacheConfig config;
   std::int64_t capacity = 0;
-  Rows keys, values;
+  cache::Store keys, values;
+  std::vector<float> key_scales;  // [head][dim], or empty
   std::vector<std::int64_t> lengths;
 
-  std::int64_t heads() const { return config.batch * config.kv_heads; }
-
-  std::byte* row(Rows& rows, std::int64_t sequence, std::int64_t head, std::int64_t token) const {
-    return rows.data.data() +
-           ((sequence * config.kv_heads + head) * capacity + token) * rows.row_bytes;
+  cache::Store store(std::int64_t tokens, std::int64_t dim, std::vector<float> scales) const {
+    return {
+        "KvCache", {config.type, config.batch, config.kv_heads, tokens, dim}, std::move(scales)};
   }
 
   /// Memory of another capacity, with what is held copied into it. Nothing changes if it cannot be
   /// had.
   void move_to(std::int64_t new_capacity) {
-    const auto bytes = [&](const Rows& rows) {
-      return static_cast<std::size_t>(product(product(heads(), new_capacity), rows.row_bytes));
-    };
-    base::AlignedBuffer<std::byte> new_keys(bytes(keys)), new_values(bytes(values));
-    const std::pair<Rows*, std::byte*> moves[] = {{&keys, new_keys.data()},
-                                                  {&values, new_values.data()}};
-    for (const auto& [rows, to] : moves) {
-      for (std::int64_t head = 0; head < heads(); ++head) {
-        const std::int64_t held = lengths[static_cast<std::size_t>(head / config.kv_heads)];
-        if (held == 0 || rows->row_bytes == 0) continue;
-        std::memcpy(to + head * new_capacity * rows->row_bytes,
-                    rows->data.data() + head * capacity * rows->row_bytes,
-                    static_cast<std::size_t>(held * rows->row_bytes));
-      }
+    cache::Store new_keys = store(new_capacity, config.head_dim, key_scales);
+    cache::Store new_values = store(new_capacity, config.values_in_keys ? 0 : config.value_dim, {});
+    for (std::int64_t b = 0; b < config.batch; ++b) {
+      const std::int64_t held = lengths[static_cast<std::size_t>(b)];
+      new_keys.copy(b, keys, b, held);
+      new_values.copy(b, values, b, held);
     }
-    keys.data = std::move(new_keys);
-    values.data = std::move(new_values);
+    keys = std::move(new_keys);
+    values = std::move(new_values);
     capacity = new_capacity;
   }
 
-  ConstView view(const Rows& rows, std::int64_t tokens) const {
-    detail::Layout layout{
-        {config.batch, tokens, config.kv_heads, rows.dim},
-        {config.kv_heads * capacity * rows.dim, rows.dim, capacity * rows.dim, std::int64_t{1}}};
-    return {rows.data.data(), config.type, layout};
-  }
-
-  void write(Rows& rows, const ConstView& from, std::int64_t sequence, std::int64_t count);
+  void write(cache::Store& rows, const ConstView& from, std::int64_t sequence, std::int64_t count);
 };
 
 namespace {
 
-/// Copies one row, converting; equal types are copied as bits.
-void copy_row(std::byte* to, ElementType to_type, const std::byte* from, ElementType from_type,
-              std::int64_t from_step, std::int64_t dim) {
-  const std::int64_t to_bytes = element_bytes(to_type);
-  if (from_type == to_type && from_step == to_bytes) {
-    std::memcpy(to, from, static_cast<std::size_t>(dim * to_bytes));
-    return;
-  }
-  for (std::int64_t i = 0; i < dim; ++i, to += to_bytes, from += from_step) {
-    if (from_type == to_type)
-      std::memcpy(to, from, static_cast<std::size_t>(to_bytes));
-    else
-      base::store_float32(to, to_type, base::load_float32(from, from_type));
-  }
+/// A store's rows or scales, cut to `tokens` where they have a token axis.
+ConstView cut(ConstView view, std::int64_t tokens) {
+  if (view.layout.axes == 4) view.layout.extents[1] = tokens;
+  return view;
 }
 
 void check_config(const KvCacheConfig& config) {
@@ -112,82 +76,23 @@ void check_config(const KvCacheConfig& config) {
     base::refuse("KvCache", "value_dim (", config.value_dim, ") exceeds head_dim (",
                  config.head_dim, "), expected at most that with values_in_keys");
   }
-  if (!base::is_floating(config.type)) {
+  if (!cache::storable(config.type)) {
+    base::refuse("KvCache", "type (", element_name(config.type), ") is not one a cache holds");
+  }
+  if (config.values_in_keys && base::is_code(config.type)) {
     base::refuse("KvCache", "type (", element_name(config.type),
-                 ") is not float32, float16 or bfloat16");
-  }
-}
-
-/// Whether `view` can be appended as k or v: [batch, tokens, kv_heads, dim].
-void check_rows(const char* name, const ConstView& view, const KvCacheConfig& config,
-                std::int64_t tokens, std::int64_t dim) {
-  if (view.layout.axes != 4 || view.layout.too_many_axes) {
-    base::refuse("KvCache::append", name, " has ", view.layout.axes,
-                 " axes; expected [batch, tokens, kv_heads, dim]");
-  }
-  if (!base::is_floating(view.type)) {
-    base::refuse("KvCache::append", name, " is ", element_name(view.type),
-                 "; expected float32, float16 or bfloat16");
-  }
-  const std::int64_t expected[] = {config.batch, tokens, config.kv_heads, dim};
-  const char* const axes[] = {"batch", "tokens", "kv_heads", "dim"};
-  bool empty = false;
-  for (int axis = 0; axis < 4; ++axis) {
-    const std::int64_t extent = view.layout.extents[static_cast<std::size_t>(axis)];
-    empty = empty || extent == 0;
-    if (extent < 0 || extent != expected[axis]) {
-      base::refuse("KvCache::append", name, " has ", axes[axis], " ", extent, "; expected ",
-                   expected[axis]);
-    }
-  }
-  if (!empty && view.data == nullptr) base::refuse("KvCache::append", name, " has a null pointer");
-}
-
-std::int64_t count_at(const ConstView& counts, std::int64_t sequence, std::int64_t tokens) {
-  if (!counts.given()) return tokens;
-  const std::int64_t at = counts.layout.extents[0] == 1 ? 0 : sequence * counts.layout.strides[0];
-  return counts.type == ElementType::int32 ? static_cast<const std::int32_t*>(counts.data)[at]
-                                           : static_cast<const std::int64_t*>(counts.data)[at];
-}
-
-void check_counts(const ConstView& counts, const KvCacheConfig& config, std::int64_t tokens) {
-  if (!counts.given()) return;
-  if (!base::is_integer(counts.type)) {
-    base::refuse("KvCache::append", "counts are ", element_name(counts.type),
-                 "; expected int32 or int64");
-  }
-  if (counts.layout.axes != 1 || counts.layout.extents[0] != config.batch) {
-    base::refuse("KvCache::append", "counts are not [batch] with batch ", config.batch);
-  }
-  if (config.batch > 0 && counts.data == nullptr)
-    base::refuse("KvCache::append", "counts have a null pointer");
-  for (std::int64_t b = 0; b < config.batch; ++b) {
-    const std::int64_t count = count_at(counts, b, tokens);
-    if (count < 0 || count > tokens) {
-      base::refuse("KvCache::append", "counts[", b, "] (", count, ") is not from 0 to tokens (",
-                   tokens, ")");
-    }
+                 ") is not float32, float16 or bfloat16, which values_in_keys needs");
   }
 }
 
 }  // namespace
 
-void KvCache::State::write(Rows& rows, const ConstView& from, std::int64_t sequence,
+void KvCache::State::write(cache::Store& rows, const ConstView& from, std::int64_t sequence,
                            std::int64_t count) {
-  const std::int64_t bytes = element_bytes(from.type);
-  const auto& strides = from.layout.strides;
   const std::int64_t length = lengths[static_cast<std::size_t>(sequence)];
-  // A single element's stride means nothing, so any will do.
-  const std::int64_t step = rows.dim == 1 ? bytes : strides[3] * bytes;
   for (std::int64_t head = 0; head < config.kv_heads; ++head) {
-    const std::byte* const source = static_cast<const std::byte*>(from.data) +
-                                    ((config.batch == 1 ? 0 : sequence * strides[0]) +
-                                     (config.kv_heads == 1 ? 0 : head * strides[2])) *
-                                        bytes;
-    for (std::int64_t token = 0; token < count; ++token) {
-      copy_row(row(rows, sequence, head, length + token), config.type,
-               source + token * strides[1] * bytes, from.type, step, rows.dim);
-    }
+    for (std::int64_t token = 0; token < count; ++token)
+      rows.write(sequence, head, length + token, cache::source_row(from, sequence, token, head));
   }
 }
 
@@ -196,11 +101,10 @@ KvCache::KvCache(const KvCacheConfig& config) : state_(std::make_unique<State>()
   State& s = *state_;
   s.config = config;
   if (s.config.value_dim == 0) s.config.value_dim = config.head_dim;
-  s.keys.dim = config.head_dim;
-  s.values.dim = config.values_in_keys ? 0 : s.config.value_dim;
-  s.keys.row_bytes = product(s.keys.dim, element_bytes(config.type));
-  s.values.row_bytes = product(s.values.dim, element_bytes(config.type));
-  product(config.batch, config.kv_heads);
+  s.key_scales = cache::take_key_scales("KvCache", config.key_scales, config.type, config.kv_heads,
+                                        config.head_dim);
+  if (!s.key_scales.empty())
+    s.config.key_scales = ConstView(s.key_scales.data(), {config.kv_heads, config.head_dim});
   s.lengths.assign(static_cast<std::size_t>(config.batch), 0);
   s.move_to(config.capacity);
 }
@@ -212,9 +116,7 @@ KvCache::~KvCache() = default;
 const KvCacheConfig& KvCache::config() const { return state_->config; }
 std::int64_t KvCache::capacity() const { return state_->capacity; }
 
-std::int64_t KvCache::bytes() const {
-  return static_cast<std::int64_t>(state_->keys.data.bytes() + state_->values.data.bytes());
-}
+std::int64_t KvCache::bytes() const { return state_->keys.bytes() + state_->values.bytes(); }
 
 std::int64_t KvCache::length(std::int64_t sequence) const {
   if (sequence < 0 || sequence >= state_->config.batch) {
@@ -229,29 +131,41 @@ std::int64_t KvCache::max_length() const {
   return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
 }
 
-ConstView KvCache::keys() const { return state_->view(state_->keys, max_length()); }
+ConstView KvCache::keys() const { return cut(state_->keys.rows(), max_length()); }
 ConstView KvCache::values() const {
-  if (!state_->config.values_in_keys) return state_->view(state_->values, max_length());
+  if (!state_->config.values_in_keys) return cut(state_->values.rows(), max_length());
   ConstView values = keys();
   values.layout.extents[3] = state_->config.value_dim;
   return values;
 }
+KvView KvCache::view() const {
+  KvView view;
+  view.k = keys();
+  view.v = values();
+  view.k_scales = cut(state_->keys.scales(), max_length());
+  if (!state_->config.values_in_keys) view.v_scales = cut(state_->values.scales(), max_length());
+  view.lengths = lengths();
+  return view;
+}
+
 ConstView KvCache::lengths() const { return {state_->lengths.data(), {state_->config.batch}}; }
 
 void KvCache::append(ConstView k, ConstView v, ConstView counts) {
   State& s = *state_;
-  const std::int64_t tokens = k.layout.axes == 4 ? k.layout.extents[1] : 0;
-  check_rows("k", k, s.config, tokens, s.keys.dim);
-  if (!s.config.values_in_keys) {
-    check_rows("v", v, s.config, tokens, s.values.dim);
+  constexpr const char* kCall = "KvCache::append";
+  const std::int64_t tokens = cache::tokens_of(k);
+  const KvCacheConfig& c = s.config;
+  cache::check_rows(kCall, "k", k, {c.batch, tokens, c.kv_heads, c.head_dim});
+  if (!c.values_in_keys) {
+    cache::check_rows(kCall, "v", v, {c.batch, tokens, c.kv_heads, c.value_dim});
   } else if (v.given()) {
-    base::refuse("KvCache::append", "v is given, but values are in the keys");
+    base::refuse(kCall, "v is given, but values are in the keys");
   }
-  check_counts(counts, s.config, tokens);
+  cache::check_counts(kCall, counts, c.batch, tokens);
   std::int64_t needed = 0;
   for (std::int64_t b = 0; b < s.config.batch; ++b) {
     const std::int64_t length = s.lengths[static_cast<std::size_t>(b)];
-    const std::int64_t count = count_at(counts, b, tokens);
+    const std::int64_t count = cache::count_at(counts, b, tokens);
     if (count > kLargest - length)
       base::refuse("KvCache::append", "the length of sequence ", b, " overflows 64 bits");
     if (!s.config.growing && length + count > s.capacity) {
@@ -266,12 +180,12 @@ void KvCache::append(ConstView k, ConstView v, ConstView counts) {
     s.move_to(std::max(needed, doubled));
   }
   for (std::int64_t b = 0; b < s.config.batch; ++b) {
-    const std::int64_t count = count_at(counts, b, tokens);
+    const std::int64_t count = cache::count_at(counts, b, tokens);
     s.write(s.keys, k, b, count);
     if (!s.config.values_in_keys) s.write(s.values, v, b, count);
   }
   for (std::int64_t b = 0; b < s.config.batch; ++b) {
-    s.lengths[static_cast<std::size_t>(b)] += count_at(counts, b, tokens);
+    s.lengths[static_cast<std::size_t>(b)] += cache::count_at(counts, b, tokens);
   }
 }
 
@@ -282,6 +196,113 @@ void KvCache::truncate(std::int64_t sequence, std::int64_t length) {
                  sequence, " holds (", held, ")");
   }
   state_->lengths[static_cast<std::size_t>(sequence)] = length;
+}
+
+// --- saving: what cache_file.cpp puts into a file ---
+
+namespace {
+
+/// What must agree before rows can be taken over.
+struct SavedSizes {
+  std::int64_t type, batch, kv_heads, head_dim, value_dim, values_in_keys, by_channel;
+  bool operator==(const SavedSizes&) const = default;
+};
+
+SavedSizes sizes_of(const KvCacheConfig& c) {
+  return {static_cast<std::int64_t>(c.type),
+          c.batch,
+          c.kv_heads,
+          c.head_dim,
+          c.value_dim,
+          c.values_in_keys,
+          c.key_scales.given()};
+}
+
+/// Calls visit(span) for every piece of memory that `lengths` tokens of each sequence lie in.
+template <class Visit>
+void visit_pieces(cache::Store& store, const std::vector<std::int64_t>& lengths,
+                  const Visit& visit) {
+  for (std::int64_t b = 0; b < store.shape().slots; ++b) {
+    const std::int64_t tokens = lengths[static_cast<std::size_t>(b)];
+    for (std::int64_t head = 0; head < store.shape().heads; ++head) {
+      visit(store.head_rows(b, head, tokens));
+      for (std::int64_t block = 0; block < store.blocks(); ++block)
+        visit(store.head_scales(b, head, block, tokens));
+    }
+  }
+}
+
+/// Moves the front of `from` to `to`; false where there is not enough.
+bool take(std::span<const std::byte>& from, void* to, std::size_t bytes) {
+  if (from.size() < bytes) return false;
+  if (bytes > 0) std::memcpy(to, from.data(), bytes);
+  from = from.subspan(bytes);
+  return true;
+}
+
+}  // namespace
+
+void KvCache::save(std::vector<std::byte>& to) const {
+  const auto put = [&](const void* data, std::size_t bytes) {
+    const auto* const from = static_cast<const std::byte*>(data);
+    to.insert(to.end(), from, from + bytes);
+  };
+  State& s = *state_;
+  const SavedSizes sizes = sizes_of(s.config);
+  put(&sizes, sizeof sizes);
+  put(s.lengths.data(), s.lengths.size() * 8);
+  put(s.key_scales.data(), s.key_scales.size() * 4);
+  for (cache::Store* store : {&s.keys, &s.values}) {
+    visit_pieces(*store, s.lengths,
+                 [&](std::span<std::byte> piece) { put(piece.data(), piece.size()); });
+  }
+}
+
+bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
+  const auto fail = [&](const char* reason) {
+    wrong = reason;
+    return false;
+  };
+  const char* const kShort = "it is cut short";
+  const State& s = *state_;
+  std::span<const std::byte> rest = from;
+  SavedSizes sizes{};
+  if (!take(rest, &sizes, sizeof sizes)) return fail(kShort);
+  if (sizes != sizes_of(s.config))
+    return fail("its type, sizes or kind of scales are not this cache's");
+  std::vector<std::int64_t> lengths(s.lengths.size());
+  std::vector<float> scales(s.key_scales.size());
+  if (!take(rest, lengths.data(), lengths.size() * 8)) return fail(kShort);
+  if (!take(rest, scales.data(), scales.size() * 4)) return fail(kShort);
+  // Before anything is allocated: the rows that the lengths promise are there.
+  const std::int64_t row = s.config.kv_heads * (s.keys.row_bytes() + s.values.row_bytes() +
+                                                4 * (s.keys.blocks() + s.values.blocks()));
+  std::int64_t left = static_cast<std::int64_t>(rest.size()), longest = 0;
+  for (const std::int64_t length : lengths) {
+    if (length < 0 || length > kMostTokens) return fail("a length is impossible");
+    if (!s.config.growing && length > s.capacity) return fail("a length exceeds the capacity");
+    if (row > 0 && length > left / row) return fail(kShort);
+    left -= length * row;
+    longest = std::max(longest, length);
+  }
+  auto loaded = std::make_unique<State>();
+  loaded->config = s.config;
+  loaded->key_scales = scales;
+  loaded->lengths.assign(lengths.size(), 0);
+  loaded->move_to(std::max(longest, s.capacity));
+  for (cache::Store* store : {&loaded->keys, &loaded->values}) {
+    visit_pieces(*store, lengths, [&](std::span<std::byte> piece) {
+      take(rest, piece.data(), piece.size());  // there, as was just checked
+    });
+  }
+  loaded->lengths = std::move(lengths);
+  if (!loaded->key_scales.empty()) {
+    loaded->config.key_scales =
+        ConstView(loaded->key_scales.data(), {s.config.kv_heads, s.config.head_dim});
+  }
+  state_ = std::move(loaded);
+  from = rest;
+  return true;
 }
 
 void KvCache::clear() { std::fill(state_->lengths.begin(), state_->lengths.end(), 0); }

@@ -110,6 +110,20 @@ void Store::encode(std::byte* to, std::int64_t slot, std::int64_t head, std::int
   }
 }
 
+float Store::value(std::int64_t slot, std::int64_t head, std::int64_t token,
+                   std::int64_t dim) const {
+  Store& self = const_cast<Store&>(*this);  // only read
+  const std::byte* const from = self.row(slot, head, token);
+  if (!base::is_code(shape_.type))
+    return base::load_float32(from + dim * element_bytes(shape_.type), shape_.type);
+  float scale = 1.0f;
+  if (blocks_ > 0)
+    scale = *self.scale(slot, head, dim / base::kCodeBlock, token);
+  else if (!channel_scales_.empty())
+    scale = channel_scales_[static_cast<std::size_t>(head * shape_.dim + dim)];
+  return base::code_to_float32(from, shape_.type, dim, scale);
+}
+
 void Store::copy(std::int64_t slot, const Store& from, std::int64_t from_slot,
                  std::int64_t tokens) {
   if (tokens == 0) return;
@@ -142,15 +156,6 @@ ConstView Store::scales() const {
           {shape_.slots, shape_.tokens, shape_.heads, blocks_},
           {shape_.heads * blocks_ * shape_.tokens, std::int64_t{1}, blocks_ * shape_.tokens,
            shape_.tokens}};
-}
-
-Store::Piece Store::slot_rows(std::int64_t slot) {
-  return {row(slot, 0, 0), shape_.heads * shape_.tokens * row_bytes_};
-}
-
-Store::Piece Store::slot_scales(std::int64_t slot) {
-  return {reinterpret_cast<std::byte*>(scale(slot, 0, 0, 0)),
-          shape_.heads * shape_.tokens * blocks_ * 4};
 }
 
 std::vector<float> scales_by_channel(const ConstView& k, ElementType type) {

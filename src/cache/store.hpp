@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/memory.hpp"
@@ -38,6 +39,8 @@ class Store {
   std::int64_t bytes() const;
 
   void write(std::int64_t slot, std::int64_t head, std::int64_t token, const SourceRow& from);
+  /// One value, as attention reads it.
+  float value(std::int64_t slot, std::int64_t head, std::int64_t token, std::int64_t dim) const;
   /// Tokens [0, tokens) of a slot of `from`, which has the same type, heads and dim.
   void copy(std::int64_t slot, const Store& from, std::int64_t from_slot, std::int64_t tokens);
 
@@ -46,13 +49,18 @@ class Store {
   ConstView rows() const;
   ConstView scales() const;
 
-  /// The memory of one slot: rows, then scales. For files.
-  struct Piece {
-    std::byte* data;
-    std::int64_t bytes;
-  };
-  Piece slot_rows(std::int64_t slot);
-  Piece slot_scales(std::int64_t slot);
+  /// The first `tokens` rows of a head, and their scales of one block of dims, as they lie. For
+  /// files.
+  std::span<std::byte> head_rows(std::int64_t slot, std::int64_t head, std::int64_t tokens) {
+    return {row(slot, head, 0), static_cast<std::size_t>(tokens * row_bytes_)};
+  }
+  std::span<std::byte> head_scales(std::int64_t slot, std::int64_t head, std::int64_t block,
+                                   std::int64_t tokens) {
+    return {reinterpret_cast<std::byte*>(scale(slot, head, block, 0)),
+            static_cast<std::size_t>(tokens) * 4};
+  }
+  /// Scales of a token and head; 0: none, or by channel.
+  std::int64_t blocks() const { return blocks_; }
   const std::vector<float>& channel_scales() const { return channel_scales_; }
 
  private:
@@ -68,7 +76,7 @@ class Store {
 
   StoreShape shape_;
   std::int64_t row_bytes_ = 0;
-  std::int64_t blocks_ = 0;  // scales of a token and head; 0: none, or by channel
+  std::int64_t blocks_ = 0;
   base::AlignedBuffer<std::byte> data_;
   base::AlignedBuffer<float> scales_;  // [slot][head][block][token]
   std::vector<float> channel_scales_;  // [head][dim]

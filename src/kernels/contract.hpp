@@ -88,6 +88,7 @@ enum class Positions : std::uint8_t { end, start };
 struct MaskSpec {
   bool causal = false;
   std::int64_t left = -1, right = -1;  ///< window, -1 unbounded
+  std::int64_t kept = 0;               ///< keys before it are seen whatever `left` says
   std::int64_t prefix_length = 0;      ///< all sequences; prefix_lengths, where given, one each
   Integers prefix_lengths;
   DocumentIds q_documents, kv_documents;
@@ -301,7 +302,7 @@ inline std::byte* row_address(const Operand& to, const Sequence& s, std::int64_t
 }
 
 /// Keys [begin, end) that position q_pos may see by structure: causal, window, prefix and length.
-/// Always an interval.
+/// Those before both mask.kept and `end` are seen too.
 struct KeyRange {
   std::int64_t begin = 0, end = 0;
 };

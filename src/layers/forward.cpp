@@ -139,13 +139,12 @@ void MultiHeadAttention::cross(ConstView x, const KvCache& context, View y,
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   AttentionArguments arguments = layers::arguments_of(layer, kName, call);
-  arguments.mask = arguments.mask & layers::padding(context.lengths(), call.lengths);
+  arguments.mask = arguments.mask & layers::padding({}, call.lengths);
   const std::int64_t* const positions =
       layers::positions_of(layer, input, call.positions, nullptr, scratch.positions);
   layers::place_q(layer, layers::project(layer, input.rows, Columns::q, positions, scratch), input,
                   arguments);
-  arguments.k = context.keys();
-  arguments.v = context.values();
+  arguments.kv = context.view();
   finish(layer, input, arguments, to, scratch);
 }
 
@@ -170,9 +169,9 @@ void MultiHeadAttention::forward(ConstView x, KvCache& cache, View y, const Laye
 
   cache.append(arguments.k, arguments.v, call.lengths);
   layers::Appended appended(cache, start);
-  arguments.k = cache.keys();
-  arguments.v = cache.values();
-  arguments.mask = arguments.mask & layers::padding(cache.lengths(), call.lengths);
+  arguments.k = arguments.v = {};
+  arguments.kv = cache.view();
+  arguments.mask = arguments.mask & layers::padding({}, call.lengths);
   arguments.mask.align = Align::unstated;  // positions are the cache's
   arguments.q_start = ConstView(start.lengths(), {input.rows.batch});
   finish(layer, input, arguments, to, scratch);

@@ -56,6 +56,8 @@ const char* name_of(MaskKind kind) {
       return "window_both";
     case MaskKind::window_causal:
       return "window_causal";
+    case MaskKind::window_and_first:
+      return "window_and_first";
     case MaskKind::kv_lengths:
       return "kv_lengths";
     case MaskKind::both_lengths:
@@ -193,6 +195,10 @@ void Problem::make_mask(MaskKind kind, Random& random) {
       break;
     case MaskKind::window_causal:
       mask = causal(Align::end) & window(near, 0, Align::end);
+      break;
+    case MaskKind::window_and_first:
+      mask = causal(Align::end) &
+             window_and_first(near / 2, -1, std::min<std::int64_t>(5, c.kv_len), Align::end);
       break;
     case MaskKind::kv_lengths:
       mask = lengths(integers(ElementType::int32, c.kv_len).const_view());

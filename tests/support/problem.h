@@ -23,6 +23,7 @@ enum class MaskKind {
   window_right,
   window_both,
   window_causal,
+  window_and_first,
   kv_lengths,
   both_lengths,
   prefix,

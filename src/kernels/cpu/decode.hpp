@@ -118,9 +118,12 @@ struct Decode {
     std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
     for (int r = 0; r < row_count; ++r)
       first = std::min(first, begin[r]), last = std::max(last, end[r]);
+    const std::int64_t window = first;
+    if (call.mask.kept > 0) first = 0;
     first = std::max(first, item.first_split * kSplitKeys);
     last = std::min(last, item.end_split * kSplitKeys);
     for (std::int64_t split = first / kSplitKeys; split * kSplitKeys < last; ++split) {
+      if (between(call.mask, window, split)) continue;
       bool touched = false;
       const std::int64_t stop = std::min(last, (split + 1) * kSplitKeys);
       std::int64_t at = std::max(first / kKeyBlock * kKeyBlock, split * kSplitKeys);
@@ -161,7 +164,7 @@ struct Decode {
     full[b] = true;
     for (int r = 0; r < row_count; ++r) {
       words[b][r] = table_word(call, sequence, head[r], query[r],
-                               range_word(begin[r], end[r], block), block, keys) &
+                               structural_word(call.mask, begin[r], end[r], block), block, keys) &
                     whole;
       any |= words[b][r];
       full[b] = full[b] && words[b][r] == whole;

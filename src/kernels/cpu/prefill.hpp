@@ -196,7 +196,10 @@ struct Prefill {
     }
     first = std::max(first, item.first_split * kSplitKeys);
     last = std::min(last, item.end_split * kSplitKeys);
+    std::int64_t window = std::numeric_limits<std::int64_t>::max();
+    for (int t = 0; t < tile_count; ++t) window = std::min(window, memory.lanes[t].window_begin);
     for (std::int64_t split = first / kSplitKeys; split * kSplitKeys < last; ++split) {
+      if (between(call.mask, window, split)) continue;
       bool touched[kMaxTiles] = {};
       const std::int64_t end = std::min(last, (split + 1) * kSplitKeys);
       const std::int64_t begin = std::max(first / kKeyBlock * kKeyBlock, split * kSplitKeys);

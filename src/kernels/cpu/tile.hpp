@@ -33,6 +33,7 @@ struct Lanes {
   std::int64_t query[kTile], head[kTile], q_pos[kTile];
   std::int64_t begin[kTile], end[kTile];  // visible keys by structure
   std::int64_t min_begin, max_begin, min_end, max_end;
+  std::int64_t window_begin;  // of any lane; min_begin is 0 where first keys are kept
   float slope[kTile];
 
   /// Rows first_row .. of `group` heads from first_head on: row r is query r / group of head
@@ -62,6 +63,8 @@ struct Lanes {
       min_end = std::min(min_end, end[i]);
       max_end = std::max(max_end, end[i]);
     }
+    window_begin = min_begin;
+    if (call.mask.kept > 0) min_begin = 0;
     if (call.score.alibi) place_slopes(call, group);
   }
 
@@ -105,6 +108,19 @@ POLYHEAD_INLINE std::uint64_t range_word(std::int64_t begin, std::int64_t end, s
     return n >= kKeyBlock ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1;
   };
   return below(high) & ~below(low);
+}
+
+/// The same with the first keys that are kept.
+POLYHEAD_INLINE std::uint64_t structural_word(const MaskSpec& mask, std::int64_t begin,
+                                              std::int64_t end, std::int64_t block) {
+  const std::uint64_t word = range_word(begin, end, block);
+  if (block >= mask.kept) return word;
+  return word | range_word(0, std::min(mask.kept, end), block);
+}
+
+/// Whether a split lies wholly after the kept first keys and before the window.
+inline bool between(const MaskSpec& mask, std::int64_t window, std::int64_t split) {
+  return split * kSplitKeys >= mask.kept && (split + 1) * kSplitKeys <= window;
 }
 
 inline std::uint64_t document_word(const AttendCall& call, const Sequence& s, std::int64_t query,
@@ -169,14 +185,16 @@ inline bool may_hide(const AttendCall& call) {
 inline void look(Sight& sight, const AttendCall& call, const Sequence& s, const Lanes& lanes,
                  std::int64_t block, int keys) {
   sight.kind = Sight::nothing;
-  if (block >= lanes.max_end || block + keys <= lanes.min_begin) return;
+  if (block >= lanes.max_end) return;
+  if (block + keys <= lanes.window_begin && block >= call.mask.kept) return;
   const bool tables = call.mask.visible.data || call.mask.q_documents.data;
   if (!tables && block >= lanes.max_begin && block + keys <= lanes.min_end) {
     sight.kind = Sight::everything;
     return;
   }
   alignas(64) std::uint64_t words[kTile];
-  for (int i = 0; i < kTile; ++i) words[i] = range_word(lanes.begin[i], lanes.end[i], block);
+  for (int i = 0; i < kTile; ++i)
+    words[i] = structural_word(call.mask, lanes.begin[i], lanes.end[i], block);
   if (tables) {
     for (int i = 0; i < lanes.count; ++i) {
       words[i] &= table_word(call, s, lanes.head[i], lanes.query[i], words[i], block, keys);

@@ -185,7 +185,7 @@ bool visible(const AttendCall& call, const Sequence& s, std::int64_t head, std::
   const std::int64_t ahead = key - (s.q_pos0 + query);  // how far the key lies after the query
   if (query >= s.q_len || key >= s.kv_len) return false;
   if (mask.causal && ahead > 0 && key >= s.prefix) return false;
-  if (mask.left >= 0 && -ahead > mask.left) return false;
+  if (mask.left >= 0 && -ahead > mask.left && key >= mask.kept) return false;
   if (mask.right >= 0 && ahead > mask.right) return false;
   if (mask.q_documents.data != nullptr && mask.q_documents.at(s.batch, s.token0 + query) !=
                                               mask.kv_documents.at(s.batch, s.kv_token0 + key)) {

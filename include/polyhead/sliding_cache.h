@@ -1,0 +1,75 @@
+// A sliding key-value cache: the last tokens of each sequence in a ring, its first ones kept if
+// wanted.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "polyhead/error.h"
+#include "polyhead/kv_view.h"
+#include "polyhead/mask.h"
+#include "polyhead/types.h"
+
+#pragma GCC visibility push(default)
+namespace polyhead::inline v0 {
+
+struct SlidingCacheConfig {
+  std::int64_t batch = 1;  ///< sequences, each with a length of its own
+  std::int64_t kv_heads = 1, head_dim = 64;
+  std::int64_t value_dim = 0;               ///< 0: head_dim
+  ElementType type = ElementType::float32;  ///< any that KvView has
+  std::int64_t window = 4096;               ///< keys a query sees, its own included; at least 1
+  std::int64_t first_tokens = 0;            ///< kept for ever (StreamingLLM's attention sinks)
+  std::int64_t chunk = 1;  ///< most tokens appended at once, or taken back; at least 1
+  /// Scales of int8 or int4 keys by channel, float32 [kv_heads, head_dim] (copied; see
+  /// key_scales_by_channel in paged_cache.h). Not given: a scale a token and block of 32 dims.
+  ConstView key_scales{};
+};
+
+/// Keys and values of `batch` sequences of any length in memory of about first_tokens + window +
+/// chunk tokens each, rounded up to pages of 64: a ring of pages, seen as a paged view. Tokens keep
+/// the positions they have in the sequence, so that attention over the view with mask() gives the
+/// bits of attention over all of the sequence with the same mask. Movable; not for concurrent
+/// writers.
+class SlidingCache {
+ public:
+  /// Throws InvalidArgument for impossible sizes or types.
+  explicit SlidingCache(const SlidingCacheConfig& config);
+  SlidingCache(SlidingCache&&) noexcept;
+  SlidingCache& operator=(SlidingCache&&) noexcept;
+  ~SlidingCache();
+
+  const SlidingCacheConfig& config() const;  ///< its key_scales view the cache's own copy
+  std::int64_t bytes() const;                ///< of keys and values: fixed
+  /// Tokens seen, held or not; throws InvalidArgument out of range.
+  std::int64_t length(std::int64_t sequence) const;
+  /// Tokens still held and of use: the first ones and the window's.
+  std::int64_t held(std::int64_t sequence) const;
+
+  /// Adds k [batch, tokens, kv_heads, head_dim] and v [.., value_dim] at each sequence's end;
+  /// `counts`, where given (int32/int64 [batch]), says how many of `tokens` each sequence takes.
+  /// Throws InvalidArgument for more than `chunk` tokens; nothing is written then.
+  void append(ConstView k, ConstView v, ConstView counts = {});
+
+  /// Forgets the tokens of `sequence` from `length` on: `chunk` at most of those ever appended, for
+  /// older ones have been written over, or any number as long as none was.
+  void truncate(std::int64_t sequence, std::int64_t length);
+  void clear();
+
+  /// What attention reads; good until the next change.
+  KvView view() const;
+  /// The mask that the view is for: causal, the window, the first tokens.
+  Mask mask() const;
+
+  /// Copies what a sequence holds, in order and next to each other: k float32 [held, kv_heads,
+  /// head_dim], v [held, kv_heads, value_dim]. For positions in the cache, as StreamingLLM has
+  /// them: store keys unrotated, read them, rotate them by 0 .. held - 1 and attend over the copy.
+  void read(std::int64_t sequence, View k, View v) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace polyhead::inline v0
+#pragma GCC visibility pop

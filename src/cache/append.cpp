@@ -1,0 +1,92 @@
+#include "cache/append.hpp"
+
+#include "base/codes.hpp"
+#include "base/element.hpp"
+#include "base/refuse.hpp"
+
+namespace polyhead::inline v0::cache {
+
+void check_rows(const char* call, const char* name, const ConstView& view, const RowsShape& shape) {
+  if (view.layout.axes != 4 || view.layout.too_many_axes) {
+    base::refuse(call, name, " has ", view.layout.axes,
+                 " axes; expected [batch, tokens, kv_heads, dim]");
+  }
+  if (!base::is_floating(view.type)) {
+    base::refuse(call, name, " is ", element_name(view.type),
+                 "; expected float32, float16 or bfloat16");
+  }
+  const std::int64_t expected[] = {shape.batch, shape.tokens, shape.heads, shape.dim};
+  const char* const axes[] = {"batch", "tokens", "kv_heads", "dim"};
+  bool empty = false;
+  for (int axis = 0; axis < 4; ++axis) {
+    const std::int64_t extent = view.layout.extents[static_cast<std::size_t>(axis)];
+    empty = empty || extent == 0;
+    if (extent < 0 || extent != expected[axis]) {
+      base::refuse(call, name, " has ", axes[axis], " ", extent, "; expected ", expected[axis]);
+    }
+  }
+  if (!empty && view.data == nullptr) base::refuse(call, name, " has a null pointer");
+}
+
+std::int64_t count_at(const ConstView& counts, std::int64_t sequence, std::int64_t tokens) {
+  if (!counts.given()) return tokens;
+  const std::int64_t at = counts.layout.extents[0] == 1 ? 0 : sequence * counts.layout.strides[0];
+  return counts.type == ElementType::int32 ? static_cast<const std::int32_t*>(counts.data)[at]
+                                           : static_cast<const std::int64_t*>(counts.data)[at];
+}
+
+void check_counts(const char* call, const ConstView& counts, std::int64_t batch,
+                  std::int64_t tokens) {
+  if (!counts.given()) return;
+  if (!base::is_integer(counts.type)) {
+    base::refuse(call, "counts are ", element_name(counts.type), "; expected int32 or int64");
+  }
+  if (counts.layout.axes != 1 || counts.layout.extents[0] != batch) {
+    base::refuse(call, "counts are not [batch] with batch ", batch);
+  }
+  if (batch > 0 && counts.data == nullptr) base::refuse(call, "counts have a null pointer");
+  for (std::int64_t b = 0; b < batch; ++b) {
+    const std::int64_t count = count_at(counts, b, tokens);
+    if (count < 0 || count > tokens) {
+      base::refuse(call, "counts[", b, "] (", count, ") is not from 0 to tokens (", tokens, ")");
+    }
+  }
+}
+
+SourceRow source_row(const ConstView& rows, std::int64_t sequence, std::int64_t token,
+                     std::int64_t head) {
+  const auto& extents = rows.layout.extents;
+  const auto& strides = rows.layout.strides;
+  const std::int64_t bytes = element_bytes(rows.type);
+  // The stride of a single element means nothing.
+  const auto at = [&](int axis, std::int64_t index) {
+    return extents[static_cast<std::size_t>(axis)] == 1
+               ? 0
+               : index * strides[static_cast<std::size_t>(axis)];
+  };
+  const std::int64_t offset = at(0, sequence) + at(1, token) + at(2, head);
+  return {static_cast<const std::byte*>(rows.data) + offset * bytes, rows.type,
+          extents[3] == 1 ? bytes : strides[3] * bytes};
+}
+
+std::vector<float> take_key_scales(const char* call, const ConstView& scales, ElementType type,
+                                   std::int64_t heads, std::int64_t dim) {
+  std::vector<float> copy;
+  if (!scales.given()) return copy;
+  if (!base::is_scaled(type))
+    base::refuse(call, "key_scales are given, but ", element_name(type), " has no scales");
+  const detail::Layout& layout = scales.layout;
+  if (scales.type != ElementType::float32 || layout.axes != 2 || layout.extents[0] != heads ||
+      layout.extents[1] != dim || scales.data == nullptr) {
+    base::refuse(call, "key_scales are not float32 [kv_heads, head_dim]");
+  }
+  for (std::int64_t h = 0; h < heads; ++h) {
+    for (std::int64_t d = 0; d < dim; ++d) {
+      copy.push_back(
+          static_cast<const float*>(scales.data)[h * layout.strides[0] + d * layout.strides[1]]);
+    }
+  }
+  return copy;
+}
+
+}  // namespace polyhead::inline v0::cache

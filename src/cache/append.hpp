@@ -1,0 +1,39 @@
+// What caches of a batch take: rows [batch, tokens, kv_heads, dim] and how many of them each
+// sequence gets.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/store.hpp"
+#include "polyhead/types.h"
+
+namespace polyhead::inline v0::cache {
+
+struct RowsShape {
+  std::int64_t batch, tokens, heads, dim;
+};
+
+/// The tokens of a view of rows, 0 where it has not four axes (check_rows then refuses it).
+inline std::int64_t tokens_of(const ConstView& rows) {
+  return rows.layout.axes == 4 ? rows.layout.extents[1] : 0;
+}
+
+/// Throws InvalidArgument, beginning with `call` and naming the view, where it is not of this shape
+/// and a floating type.
+void check_rows(const char* call, const char* name, const ConstView& rows, const RowsShape& shape);
+
+/// `counts` is not given, or int32/int64 [batch] within 0 .. tokens.
+void check_counts(const char* call, const ConstView& counts, std::int64_t batch,
+                  std::int64_t tokens);
+std::int64_t count_at(const ConstView& counts, std::int64_t sequence, std::int64_t tokens);
+
+/// One row of checked rows.
+SourceRow source_row(const ConstView& rows, std::int64_t sequence, std::int64_t token,
+                     std::int64_t head);
+
+/// Copies scales [kv_heads, head_dim] (checked: float32 of this shape, for int8 and int4 alone);
+/// nothing where they are not given.
+std::vector<float> take_key_scales(const char* call, const ConstView& scales, ElementType type,
+                                   std::int64_t heads, std::int64_t dim);
+
+}  // namespace polyhead::inline v0::cache

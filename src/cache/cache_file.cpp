@@ -1,0 +1,142 @@
+// The file of saved caches. Little-endian, as the machines that the library runs on are:
+//   "PHKVCACH", u32 version, u32 caches, u64 fingerprint [model, weights, rope, tokens],
+//   each cache as KvCache::save writes it, u64 checksum of all before.
+#include "polyhead/cache_file.h"
+
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "base/refuse.hpp"
+
+namespace polyhead::inline v0 {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr char kMagic[] = "PHKVCACH";
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kHeaderBytes = 8 + 4 + 4 + 4 * 8, kChecksumBytes = 8;
+
+struct Header {
+  char magic[8];
+  std::uint32_t version, caches;
+  std::uint64_t fingerprint[4];
+};
+static_assert(sizeof(Header) == kHeaderBytes);
+
+/// Eight bytes at a time, so that a large cache is not held up by it. Finds damage, not malice.
+std::uint64_t checksum(std::span<const std::byte> bytes) {
+  std::uint64_t sum = 0x9e3779b97f4a7c15u ^ bytes.size();
+  const auto mix = [&](std::uint64_t word) {
+    sum = (sum ^ word) * 0x9fb21c651e98df25u;
+    sum ^= sum >> 29;
+  };
+  std::size_t at = 0;
+  for (; at + 8 <= bytes.size(); at += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, bytes.data() + at, 8);
+    mix(word);
+  }
+  std::uint64_t rest = 0;
+  if (at < bytes.size()) std::memcpy(&rest, bytes.data() + at, bytes.size() - at);
+  mix(rest);
+  return sum;
+}
+
+Header header_of(const CacheFingerprint& f, std::size_t caches) {
+  Header header{
+      {}, kVersion, static_cast<std::uint32_t>(caches), {f.model, f.weights, f.rope, f.tokens}};
+  std::memcpy(header.magic, kMagic, sizeof header.magic);
+  return header;
+}
+
+std::vector<std::byte> contents_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) base::refuse("load_caches", path, " cannot be opened");
+  const std::streamoff size = file.tellg();
+  std::vector<std::byte> bytes(size > 0 ? static_cast<std::size_t>(size) : 0);
+  file.seekg(0);
+  if (!file.read(reinterpret_cast<char*>(bytes.data()), size))
+    base::refuse("load_caches", path, " cannot be read");
+  return bytes;
+}
+
+/// The caches' part of a file, everything else having been checked.
+std::span<const std::byte> checked_body(const std::string& path, std::span<const std::byte> bytes,
+                                        const CacheFingerprint& fingerprint, std::size_t caches) {
+  constexpr const char* kCall = "load_caches";
+  Header found;
+  if (bytes.size() < kHeaderBytes + kChecksumBytes || std::memcmp(bytes.data(), kMagic, 8) != 0)
+    base::refuse(kCall, path, " is not a file of saved caches");
+  std::memcpy(&found, bytes.data(), sizeof found);
+  if (found.version != kVersion)
+    base::refuse(kCall, path, " has version ", found.version, ", expected ", kVersion);
+  std::uint64_t sum;
+  std::memcpy(&sum, bytes.data() + bytes.size() - kChecksumBytes, kChecksumBytes);
+  const std::span<const std::byte> summed = bytes.first(bytes.size() - kChecksumBytes);
+  if (sum != checksum(summed))
+    base::refuse(kCall, path, " is damaged or incomplete: its checksum does not match");
+  const Header expected = header_of(fingerprint, caches);
+  constexpr const char* kNames[] = {"model", "weights", "RoPE", "tokens"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    if (found.fingerprint[i] != expected.fingerprint[i])
+      base::refuse(kCall, path, " was saved for other ", kNames[i]);
+  }
+  if (found.caches != caches)
+    base::refuse(kCall, path, " holds ", found.caches, " caches, expected ", caches);
+  return summed.subspan(kHeaderBytes);
+}
+
+}  // namespace
+
+void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<const KvCache> caches) {
+  constexpr const char* kCall = "save_caches";
+  const Header header = header_of(fingerprint, caches.size());
+  std::vector<std::byte> bytes(kHeaderBytes);
+  std::memcpy(bytes.data(), &header, sizeof header);
+  for (const KvCache& cache : caches) cache.save(bytes);
+  const std::uint64_t sum = checksum(bytes);
+  const std::string partial = path + ".partial";
+  {
+    std::ofstream file(partial, std::ios::binary | std::ios::trunc);
+    file.write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+    file.write(reinterpret_cast<const char*>(&sum), sizeof sum);
+    file.close();
+    if (!file) {
+      std::remove(partial.c_str());
+      base::refuse(kCall, path, " cannot be written");
+    }
+  }
+  std::error_code failure;
+  std::filesystem::rename(partial, path, failure);
+  if (failure) {
+    std::remove(partial.c_str());
+    base::refuse(kCall, path, " cannot be written: ", failure.message());
+  }
+}
+
+void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<KvCache> caches) {
+  const std::vector<std::byte> bytes = contents_of(path);
+  std::span<const std::byte> rest = checked_body(path, bytes, fingerprint, caches.size());
+  std::vector<KvCache> loaded;
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    KvCacheConfig config = caches[i].config();
+    config.capacity = config.growing ? 0 : caches[i].capacity();
+    loaded.emplace_back(config);
+    std::string wrong;
+    if (!loaded.back().load(rest, wrong))
+      base::refuse("load_caches", path, ", cache ", i, ": ", wrong);
+  }
+  if (!rest.empty()) base::refuse("load_caches", path, " is ", rest.size(), " bytes too long");
+  for (std::size_t i = 0; i < caches.size(); ++i) caches[i] = std::move(loaded[i]);
+}
+
+}  // namespace polyhead::inline v0

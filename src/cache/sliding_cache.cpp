@@ -1,0 +1,221 @@
+// The sliding cache: pages of 64 tokens, the first ones fixed, the others a ring.
+#include "polyhead/sliding_cache.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/refuse.hpp"
+#include "cache/append.hpp"
+#include "cache/store.hpp"
+
+namespace polyhead::inline v0 {
+namespace {
+
+constexpr std::int64_t kPage = 64;  // tokens: a block of the kernels lies on one page
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 36;  // of a sequence: its table fits memory
+
+std::int64_t pages_of(std::int64_t tokens) { return (tokens + kPage - 1) / kPage; }
+
+void check_config(const SlidingCacheConfig& config) {
+  const struct {
+    const char* name;
+    std::int64_t size, least;
+  } sizes[] = {{"batch", config.batch, 0},       {"kv_heads", config.kv_heads, 0},
+               {"head_dim", config.head_dim, 0}, {"value_dim", config.value_dim, 0},
+               {"window", config.window, 1},     {"first_tokens", config.first_tokens, 0},
+               {"chunk", config.chunk, 1}};
+  for (const auto& [name, size, least] : sizes) {
+    if (size < least || size > kMostTokens)
+      base::refuse("SlidingCache", name, " (", size, ") is not within ", least, " .. 2^36");
+  }
+  if (!cache::storable(config.type))
+    base::refuse("SlidingCache", "type (", element_name(config.type), ") is not one a cache holds");
+}
+
+}  // namespace
+
+struct SlidingCache::State {
+  SlidingCacheConfig config;
+  std::int64_t kept = 0, ring = 0;  // pages a sequence
+  cache::Store keys, values;
+  std::vector<float> key_scales;
+  std::vector<std::int64_t> lengths, longest;  // now, and since the last clear
+  std::int64_t columns = 0;
+  std::vector<std::int32_t> table;  // [sequence][columns]
+
+  /// The slot of page `page` of a sequence.
+  std::int64_t slot(std::int64_t sequence, std::int64_t page) const {
+    const std::int64_t in = page < kept ? page : kept + (page - kept) % ring;
+    return sequence * (kept + ring) + in;
+  }
+
+  void reach(std::int64_t tokens) {
+    if (pages_of(tokens) <= columns) return;
+    const std::int64_t wider = std::max(pages_of(tokens), 2 * columns);
+    std::vector<std::int32_t> wide(static_cast<std::size_t>(config.batch * wider));
+    for (std::int64_t b = 0; b < config.batch; ++b) {
+      for (std::int64_t page = 0; page < wider; ++page)
+        wide[static_cast<std::size_t>(b * wider + page)] = static_cast<std::int32_t>(slot(b, page));
+    }
+    table = std::move(wide);
+    columns = wider;
+  }
+
+  std::size_t index(const char* call, std::int64_t sequence) const {
+    if (sequence < 0 || sequence >= config.batch) {
+      base::refuse(call, "sequence (", sequence, ") is not below batch (", config.batch, ")");
+    }
+    return static_cast<std::size_t>(sequence);
+  }
+
+  /// The first tokens that are kept and seen apart from the window.
+  std::int64_t apart(std::int64_t length) const {
+    return std::min(config.first_tokens, std::max<std::int64_t>(0, length - config.window));
+  }
+};
+
+SlidingCache::SlidingCache(const SlidingCacheConfig& config) : state_(std::make_unique<State>()) {
+  check_config(config);
+  State& s = *state_;
+  s.config = config;
+  SlidingCacheConfig& c = s.config;
+  if (c.value_dim == 0) c.value_dim = c.head_dim;
+  s.key_scales =
+      cache::take_key_scales("SlidingCache", c.key_scales, c.type, c.kv_heads, c.head_dim);
+  if (!s.key_scales.empty())
+    c.key_scales = ConstView(s.key_scales.data(), {c.kv_heads, c.head_dim});
+  s.kept = pages_of(c.first_tokens);
+  // window + chunk - 1 tokens in a row, wherever they begin on a page.
+  s.ring = pages_of(c.window + c.chunk - 1) + 1;
+  if (c.batch > 0 && s.kept + s.ring > INT32_MAX / c.batch)
+    base::refuse("SlidingCache",
+                 "batch times window, first_tokens and chunk is more than 2^31 pages");
+  const std::int64_t slots = c.batch * (s.kept + s.ring);
+  s.keys =
+      cache::Store("SlidingCache", {c.type, slots, c.kv_heads, kPage, c.head_dim}, s.key_scales);
+  s.values = cache::Store("SlidingCache", {c.type, slots, c.kv_heads, kPage, c.value_dim});
+  s.lengths.assign(static_cast<std::size_t>(c.batch), 0);
+  s.longest = s.lengths;
+  s.reach(kPage * (s.kept + s.ring));
+}
+
+SlidingCache::SlidingCache(SlidingCache&&) noexcept = default;
+SlidingCache& SlidingCache::operator=(SlidingCache&&) noexcept = default;
+SlidingCache::~SlidingCache() = default;
+
+const SlidingCacheConfig& SlidingCache::config() const { return state_->config; }
+std::int64_t SlidingCache::bytes() const { return state_->keys.bytes() + state_->values.bytes(); }
+
+std::int64_t SlidingCache::length(std::int64_t sequence) const {
+  return state_->lengths[state_->index("SlidingCache::length", sequence)];
+}
+
+std::int64_t SlidingCache::held(std::int64_t sequence) const {
+  const std::int64_t length = state_->lengths[state_->index("SlidingCache::held", sequence)];
+  return state_->apart(length) + std::min(length, state_->config.window);
+}
+
+void SlidingCache::append(ConstView k, ConstView v, ConstView counts) {
+  constexpr const char* kCall = "SlidingCache::append";
+  State& s = *state_;
+  const SlidingCacheConfig& c = s.config;
+  const std::int64_t tokens = cache::tokens_of(k);
+  cache::check_rows(kCall, "k", k, {c.batch, tokens, c.kv_heads, c.head_dim});
+  cache::check_rows(kCall, "v", v, {c.batch, tokens, c.kv_heads, c.value_dim});
+  cache::check_counts(kCall, counts, c.batch, tokens);
+  std::int64_t longest = 0;
+  for (std::int64_t b = 0; b < c.batch; ++b) {
+    const std::int64_t count = cache::count_at(counts, b, tokens);
+    if (count > c.chunk) {
+      base::refuse(kCall, "sequence ", b, " gets ", count, " tokens, expected at most chunk (",
+                   c.chunk, ")");
+    }
+    longest = std::max(longest, s.lengths[static_cast<std::size_t>(b)] + count);
+  }
+  if (longest > kMostTokens) base::refuse(kCall, "a sequence grows beyond 2^36 tokens");
+  s.reach(longest);
+  for (std::int64_t b = 0; b < c.batch; ++b) {
+    std::int64_t& length = s.lengths[static_cast<std::size_t>(b)];
+    const std::int64_t count = cache::count_at(counts, b, tokens);
+    for (std::int64_t i = 0; i < count; ++i, ++length) {
+      const std::int64_t slot = s.slot(b, length / kPage);
+      for (std::int64_t head = 0; head < c.kv_heads; ++head) {
+        s.keys.write(slot, head, length % kPage, cache::source_row(k, b, i, head));
+        s.values.write(slot, head, length % kPage, cache::source_row(v, b, i, head));
+      }
+    }
+    std::int64_t& most = s.longest[static_cast<std::size_t>(b)];
+    most = std::max(most, length);
+  }
+}
+
+void SlidingCache::truncate(std::int64_t sequence, std::int64_t length) {
+  constexpr const char* kCall = "SlidingCache::truncate";
+  State& s = *state_;
+  const std::size_t b = s.index(kCall, sequence);
+  if (length < 0 || length > s.lengths[b]) {
+    base::refuse(kCall, "length (", length, ") is not within 0 .. ", s.lengths[b]);
+  }
+  const bool all_there = s.longest[b] <= kPage * (s.kept + s.ring);
+  if (!all_there && s.longest[b] - length > s.config.chunk) {
+    base::refuse(kCall, "length (", length, ") is more than chunk (", s.config.chunk,
+                 ") before the ", s.longest[b], " tokens that were written");
+  }
+  s.lengths[b] = length;
+}
+
+void SlidingCache::clear() {
+  std::ranges::fill(state_->lengths, 0);
+  std::ranges::fill(state_->longest, 0);
+}
+
+KvView SlidingCache::view() const {
+  const State& s = *state_;
+  KvView view;
+  view.k = s.keys.rows();
+  view.v = s.values.rows();
+  view.k_scales = s.keys.scales();
+  view.v_scales = s.values.scales();
+  view.page_table = ConstView(s.table.data(), {s.config.batch, s.columns});
+  view.lengths = ConstView(s.lengths.data(), {s.config.batch});
+  return view;
+}
+
+Mask SlidingCache::mask() const {
+  const SlidingCacheConfig& c = state_->config;
+  return causal(Align::end) & window_and_first(c.window - 1, -1, c.first_tokens, Align::end);
+}
+
+void SlidingCache::read(std::int64_t sequence, View k, View v) const {
+  constexpr const char* kCall = "SlidingCache::read";
+  const State& s = *state_;
+  const std::int64_t length = s.lengths[s.index(kCall, sequence)], held = this->held(sequence);
+  const std::int64_t first = s.apart(length);
+  const std::pair<const char*, std::pair<View, const cache::Store*>> sides[] = {
+      {"k", {k, &s.keys}}, {"v", {v, &s.values}}};
+  for (const auto& [name, side] : sides) {
+    const detail::Layout& layout = side.first.layout;
+    const cache::StoreShape& shape = side.second->shape();
+    if (side.first.type != ElementType::float32 || layout.axes != 3 || layout.extents[0] != held ||
+        layout.extents[1] != shape.heads || layout.extents[2] != shape.dim ||
+        (held * shape.heads * shape.dim > 0 && side.first.data == nullptr)) {
+      base::refuse(kCall, name, " is not float32 [", held, ", ", shape.heads, ", ", shape.dim,
+                   "]: held, kv_heads, dim");
+    }
+  }
+  for (const auto& [name, side] : sides) {
+    const auto& strides = side.first.layout.strides;
+    for (std::int64_t i = 0; i < held; ++i) {
+      const std::int64_t token = i < first ? i : length - held + i;
+      for (std::int64_t head = 0; head < side.second->shape().heads; ++head) {
+        float* const to = static_cast<float*>(side.first.data) + i * strides[0] + head * strides[1];
+        for (std::int64_t d = 0; d < side.second->shape().dim; ++d)
+          to[d * strides[2]] =
+              side.second->value(s.slot(sequence, token / kPage), head, token % kPage, d);
+      }
+    }
+  }
+}
+
+}  // namespace polyhead::inline v0

@@ -1,0 +1,198 @@
+// Saved caches come back bit for bit; what is not such a file, or for another model, is refused.
+#include "polyhead/cache_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "polyhead/paged_cache.h"
+#include "support/problem.h"
+#include "support/random.h"
+#include "support/scratch_directory.hpp"
+
+namespace polyhead::test {
+namespace {
+
+constexpr ElementType kTypesHeld[] = {f32,
+                                      f16,
+                                      bf16,
+                                      ElementType::int8,
+                                      ElementType::int4,
+                                      ElementType::float8_e4m3,
+                                      ElementType::float8_e5m2};
+
+/// Two layers' caches of two sequences of lengths 70 and 3.
+std::vector<KvCache> caches(ElementType type, bool by_channel, bool filled, std::uint64_t seed,
+                            std::int64_t capacity = 0) {
+  std::vector<KvCache> list;
+  Random random(seed);
+  for (int layer = 0; layer < 2; ++layer) {
+    Tensor k(f32, {2, 70, 2, 40}), v(f32, {2, 70, 2, 24});
+    k.fill_normal(random);
+    v.fill_normal(random);
+    KvCacheConfig c;
+    c.batch = 2;
+    c.kv_heads = 2;
+    c.head_dim = 40;
+    c.value_dim = 24;
+    c.type = type;
+    c.capacity = capacity;
+    c.growing = capacity == 0;
+    std::vector<float> scales;
+    if (by_channel) {
+      scales = key_scales_by_channel(k.const_view(), type);
+      c.key_scales = ConstView(scales.data(), {2, 40});
+    }
+    list.emplace_back(c);
+    const std::int32_t counts[] = {70, 3};
+    if (filled) list.back().append(k.const_view(), v.const_view(), ConstView(counts, {2}));
+  }
+  return list;
+}
+
+std::vector<std::byte> saved(const std::vector<KvCache>& list) {
+  std::vector<std::byte> bytes;
+  for (const KvCache& cache : list) cache.save(bytes);
+  return bytes;
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+const CacheFingerprint kPrint{1, 2, 3, 4};
+
+class CacheFile : public testing::Test {
+ protected:
+  ScratchDirectory directory_;
+  const std::string path_ = directory_.file("prompt.kv");
+  std::string load(std::vector<KvCache>& into, const CacheFingerprint& print = kPrint) {
+    const std::vector<std::byte> before = saved(into);
+    std::string message = refusal([&] { load_caches(path_, print, into); });
+    if (message != "accepted") {
+      EXPECT_EQ(saved(into), before) << message;
+      const std::size_t at = message.find(path_);
+      if (at != std::string::npos) message.replace(at, path_.size(), "FILE");
+    }
+    return message;
+  }
+  std::string contents() const { return ScratchDirectory::read(path_); }
+  void put(const std::string& bytes) const { directory_.write("prompt.kv", bytes); }
+};
+
+TEST_F(CacheFile, BringsBackEveryTypeBitForBitAndAttentionTheSame) {
+  for (const ElementType type : kTypesHeld) {
+    for (const bool by_channel : {false, true}) {
+      if (by_channel && type != ElementType::int8 && type != ElementType::int4) continue;
+      const std::vector<KvCache> first = caches(type, by_channel, true, 1);
+      save_caches(path_, kPrint, first);
+      std::vector<KvCache> second = caches(type, by_channel, false, 9);
+      ASSERT_EQ(load(second), "accepted") << element_name(type);
+      EXPECT_EQ(saved(first), saved(second)) << element_name(type);
+      Random random(5);
+      Tensor q(f32, {2, 1, 4, 40}), a(f32, {2, 1, 4, 24}), b(f32, {2, 1, 4, 24});
+      q.fill_normal(random);
+      AttentionArguments call;
+      call.q = q.const_view();
+      call.kv = first[1].view();
+      call.out = a.view();
+      attention(call);
+      call.kv = second[1].view();
+      call.out = b.view();
+      attention(call);
+      EXPECT_EQ(differing_bits(a, b), 0) << element_name(type);
+    }
+  }
+}
+
+TEST_F(CacheFile, RefusesAnotherModelOrCache) {
+  save_caches(path_, kPrint, caches(f16, false, true, 1));
+  std::vector<KvCache> into = caches(f16, false, true, 2);
+  EXPECT_EQ(load(into, {9, 2, 3, 4}), "load_caches: FILE was saved for other model");
+  EXPECT_EQ(load(into, {1, 9, 3, 4}), "load_caches: FILE was saved for other weights");
+  EXPECT_EQ(load(into, {1, 2, 9, 4}), "load_caches: FILE was saved for other RoPE");
+  EXPECT_EQ(load(into, {1, 2, 3, 9}), "load_caches: FILE was saved for other tokens");
+  std::vector<KvCache> other = caches(bf16, false, true, 2);
+  EXPECT_EQ(load(other),
+            "load_caches: FILE, cache 0: its type, sizes or kind of scales are not this cache's");
+  into.pop_back();
+  EXPECT_EQ(load(into), "load_caches: FILE holds 2 caches, expected 1");
+  std::vector<KvCache> small = caches(f16, false, false, 2, 69);
+  EXPECT_EQ(load(small), "load_caches: FILE, cache 0: a length exceeds the capacity");
+  save_caches(path_, kPrint, caches(ElementType::int8, true, true, 1));
+  std::vector<KvCache> by_token = caches(ElementType::int8, false, false, 1);
+  EXPECT_EQ(load(by_token),
+            "load_caches: FILE, cache 0: its type, sizes or kind of scales are not this cache's");
+}
+
+TEST_F(CacheFile, RefusesDamage) {
+  save_caches(path_, kPrint, caches(ElementType::int8, false, true, 1));
+  const std::string good = contents();
+  std::vector<KvCache> into = caches(ElementType::int8, false, true, 2);
+  const std::string damaged =
+      "load_caches: FILE is damaged or incomplete: its checksum does not match";
+  Random random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::string bytes = good;
+    const auto at = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(good.size())));
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8)));
+    put(bytes);
+    EXPECT_NE(load(into), "accepted") << "byte " << at;
+    if (at >= 12) {
+      EXPECT_EQ(load(into), damaged) << "byte " << at;
+    }
+  }
+  for (const std::size_t size : {good.size() - 1, good.size() / 2, std::size_t{60}}) {
+    put(good.substr(0, size));
+    EXPECT_EQ(load(into), damaged) << size;
+  }
+  put(good + "more");
+  EXPECT_EQ(load(into), damaged);
+  put("");
+  EXPECT_EQ(load(into), "load_caches: FILE is not a file of saved caches");
+  put("PHKVCACHnothing");
+  EXPECT_EQ(load(into), "load_caches: FILE is not a file of saved caches");
+  std::string version = good;
+  version[8] = 7;
+  put(version);
+  EXPECT_EQ(load(into), "load_caches: FILE has version 7, expected 1");
+}
+
+// A file whose checksum is right may still lie; what the cache reads is bounds-checked by itself.
+TEST(KvCacheLoad, BelievesNothing) {
+  const std::vector<KvCache> list = caches(ElementType::int4, true, true, 1);
+  std::vector<std::byte> good;
+  list[0].save(good);
+  Random random(2);
+  for (int i = 0; i < 3000; ++i) {
+    std::vector<std::byte> bytes = good;
+    for (int n = 0; n < 3; ++n) {
+      // Mostly among the sizes and lengths.
+      const std::size_t most = random.chance(0.8) ? 72 : bytes.size();
+      bytes[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(most)))] =
+          static_cast<std::byte>(random.next());
+    }
+    if (random.chance(0.3))
+      bytes.resize(static_cast<std::size_t>(random.below(static_cast<std::int64_t>(good.size()))));
+    std::vector<KvCache> into = caches(ElementType::int4, true, false, 1);
+    std::span<const std::byte> rest = bytes;
+    std::string wrong;
+    if (!into[0].load(rest, wrong)) {
+      EXPECT_FALSE(wrong.empty());
+      EXPECT_EQ(into[0].length(0), 0);
+      EXPECT_EQ(rest.size(), bytes.size());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace polyhead::test

@@ -1,0 +1,176 @@
+// The sliding cache against one that keeps everything: the same bits under the same mask.
+#include "polyhead/sliding_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "polyhead/kv_cache.h"
+#include "support/effort.h"
+#include "support/problem.h"
+#include "support/random.h"
+
+namespace polyhead::test {
+namespace {
+
+struct Shape {
+  std::int64_t window, first_tokens, chunk;
+  ElementType type;
+};
+
+SlidingCacheConfig config(const Shape& shape) {
+  SlidingCacheConfig c;
+  c.batch = 2;
+  c.kv_heads = 2;
+  c.head_dim = 40;
+  c.value_dim = 24;
+  c.type = shape.type;
+  c.window = shape.window;
+  c.first_tokens = shape.first_tokens;
+  c.chunk = shape.chunk;
+  return c;
+}
+
+/// Both caches, fed alike.
+struct Pair {
+  explicit Pair(const Shape& shape)
+      : sliding(config(shape)), full([&] {
+          KvCacheConfig c;
+          c.batch = 2;
+          c.kv_heads = 2;
+          c.head_dim = 40;
+          c.value_dim = 24;
+          c.type = shape.type;
+          c.growing = true;
+          return c;
+        }()) {}
+
+  void append(std::int64_t tokens, const std::int32_t (&counts)[2], Random& random) {
+    Tensor k(f32, {2, tokens, 2, 40}), v(f32, {2, tokens, 2, 24});
+    k.fill_normal(random);
+    v.fill_normal(random);
+    sliding.append(k.const_view(), v.const_view(), ConstView(counts, {2}));
+    full.append(k.const_view(), v.const_view(), ConstView(counts, {2}));
+  }
+
+  /// Elements in which attention over the two differs, for the last `counts` queries of each.
+  std::int64_t differing(std::int64_t tokens, const std::int32_t (&counts)[2], Isa isa,
+                         Random& random) {
+    Tensor q(f32, {2, tokens, 4, 40}), a(f32, {2, tokens, 4, 24}), b(f32, {2, tokens, 4, 24});
+    q.fill_normal(random);
+    AttentionArguments call;
+    call.q = q.const_view();
+    call.mask = sliding.mask() & lengths({}, ConstView(counts, {2}));
+    call.kv = sliding.view();
+    call.out = a.view();
+    attention(call, {.isa = isa});
+    call.kv = full.view();
+    call.out = b.view();
+    attention(call, {.isa = isa});
+    return differing_bits(a, b);
+  }
+
+  SlidingCache sliding;
+  KvCache full;
+};
+
+TEST(SlidingCache, GivesTheBitsOfTheMaskOverEverything) {
+  const int steps = effort() == Effort::smoke ? 20 : 80;
+  for (const Shape& shape : {Shape{100, 0, 30, f32}, Shape{64, 4, 1, bf16}, Shape{1, 1, 70, f16},
+                             Shape{130, 70, 16, ElementType::int8},
+                             Shape{90, 3, 20, ElementType::int4}, Shape{1200, 5, 200, f32}}) {
+    for (Isa isa : isas()) {
+      Pair pair(shape);
+      Random random(static_cast<std::uint64_t>(shape.window));
+      for (int i = 0; i < steps; ++i) {
+        const std::int64_t tokens = 1 + random.below(shape.chunk);
+        const std::int32_t counts[2] = {static_cast<std::int32_t>(tokens),
+                                        static_cast<std::int32_t>(random.below(tokens + 1))};
+        pair.append(tokens, counts, random);
+        EXPECT_EQ(pair.differing(tokens, counts, isa, random), 0)
+            << "window " << shape.window << " first " << shape.first_tokens << " step " << i << " "
+            << isa_name(isa);
+      }
+      EXPECT_GT(pair.sliding.length(0), shape.window);
+    }
+  }
+}
+
+TEST(SlidingCache, TakesBackUpToAChunk) {
+  Pair pair({50, 2, 9, f32});
+  Random random(3);
+  for (int i = 0; i < 60; ++i) {
+    const std::int32_t counts[2] = {9, 9};
+    pair.append(9, counts, random);
+    const std::int64_t back = random.below(10);
+    for (std::int64_t b = 0; b < 2; ++b) {
+      const std::int64_t length = pair.sliding.length(b) - back;
+      pair.sliding.truncate(b, length);
+      pair.full.truncate(b, length);
+    }
+    if (pair.sliding.length(0) == 0) continue;
+    const std::int32_t one[2] = {1, 1};
+    EXPECT_EQ(pair.differing(1, one, Isa::automatic, random), 0) << i;
+  }
+}
+
+TEST(SlidingCache, ReadsWhatItHoldsInOrder) {
+  SlidingCacheConfig c;
+  c.head_dim = c.value_dim = 1;
+  c.window = 5;
+  c.first_tokens = 2;
+  SlidingCache cache(c);
+  for (int i = 0; i < 400; ++i) {
+    const float k = static_cast<float>(i), v = -k;
+    cache.append(ConstView(&k, {1, 1, 1, 1}), ConstView(&v, {1, 1, 1, 1}));
+    std::vector<float> expected;
+    for (int t = 0; t <= i; ++t) {
+      if (t < 2 || t > i - 5) expected.push_back(static_cast<float>(t));
+    }
+    ASSERT_EQ(cache.held(0), static_cast<std::int64_t>(expected.size()));
+    std::vector<float> keys(expected.size()), values(expected.size());
+    cache.read(0, View(keys.data(), {cache.held(0), std::int64_t{1}, std::int64_t{1}}),
+               View(values.data(), {cache.held(0), std::int64_t{1}, std::int64_t{1}}));
+    EXPECT_EQ(keys, expected);
+    EXPECT_EQ(values.back(), v);
+  }
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(SlidingCache, RefusesByName) {
+  Pair pair({50, 2, 3, f32});
+  Random random(1);
+  for (int i = 0; i < 80; ++i) pair.append(3, {3, 1}, random);
+  Tensor k(f32, {2, 4, 2, 40}), v(f32, {2, 4, 2, 24});
+  EXPECT_EQ(refusal([&] { pair.sliding.append(k.const_view(), v.const_view()); }),
+            "SlidingCache::append: sequence 0 gets 4 tokens, expected at most chunk (3)");
+  EXPECT_EQ(
+      refusal([&] { pair.sliding.truncate(0, 236); }),
+      "SlidingCache::truncate: length (236) is more than chunk (3) before the 240 tokens that "
+      "were written");
+  EXPECT_EQ(refusal([&] { pair.sliding.truncate(2, 1); }),
+            "SlidingCache::truncate: sequence (2) is not below batch (2)");
+  EXPECT_EQ(refusal([&] {
+              SlidingCache{config({0, 0, 1, f32})};
+            }),
+            "SlidingCache: window (0) is not within 1 .. 2^36");
+  EXPECT_EQ(refusal([&] {
+              SlidingCache{config({1, 0, 1, ElementType::bit})};
+            }),
+            "SlidingCache: type (bit) is not one a cache holds");
+}
+
+}  // namespace
+}  // namespace polyhead::test
