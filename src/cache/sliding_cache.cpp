@@ -183,8 +183,12 @@ KvView SlidingCache::view() const {
 }
 
 Mask SlidingCache::mask() const {
-  const SlidingCacheConfig& c = state_->config;
-  return causal(Align::end) & window_and_first(c.window - 1, -1, c.first_tokens, Align::end);
+  Mask mask;
+  mask.causal = mask.windowed = true;
+  mask.align = Align::end;
+  mask.left = state_->config.window - 1;
+  mask.first_tokens = state_->config.first_tokens;
+  return mask;
 }
 
 void SlidingCache::read(std::int64_t sequence, View k, View v) const {

@@ -1,0 +1,96 @@
+// Any bytes as a saved cache: taken or refused, and then as operations on a paged cache, over which
+// attention is run.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "polyhead/attention.h"
+#include "polyhead/kv_cache.h"
+#include "polyhead/paged_cache.h"
+
+namespace {
+
+using polyhead::ConstView;
+using polyhead::ElementType;
+using polyhead::KvCache;
+using polyhead::PagedCache;
+
+constexpr ElementType kTypes[] = {ElementType::float32,     ElementType::bfloat16,
+                                  ElementType::int8,        ElementType::int4,
+                                  ElementType::float8_e4m3, ElementType::float8_e5m2};
+constexpr std::int64_t kDim = 5;
+
+void load(ElementType type, std::span<const std::byte> bytes) {
+  polyhead::KvCacheConfig config;
+  config.batch = 2;
+  config.head_dim = kDim;
+  config.type = type;
+  config.growing = true;
+  KvCache cache(config);
+  std::string wrong;
+  if (!cache.load(bytes, wrong) && cache.max_length() != 0) std::abort();
+}
+
+void attend(PagedCache& cache, const std::vector<std::int64_t>& sequences) {
+  polyhead::PagedBatch batch;
+  cache.batch(sequences, batch);
+  const auto n = static_cast<std::int64_t>(sequences.size());
+  std::vector<float> q(static_cast<std::size_t>(n * kDim), 1.0f), out(q.size());
+  polyhead::AttentionArguments call;
+  call.q = ConstView(q.data(), {n, std::int64_t{1}, std::int64_t{1}, kDim});
+  call.kv = cache.view(0, batch);
+  call.out = polyhead::View(out.data(), {n, std::int64_t{1}, std::int64_t{1}, kDim});
+  polyhead::attention(call, {.threads = 1});
+}
+
+/// One operation: `what` chooses it, `much` says how much.
+void operate(PagedCache& cache, std::vector<std::int64_t>& sequences, std::uint8_t what,
+             std::uint8_t much) {
+  if (sequences.empty() || what % 8 == 0) {
+    sequences.push_back(cache.create(what / 128));
+    const std::vector<std::int32_t> prompt(much, 1);
+    cache.adopt_prefix(sequences.back(), prompt);
+    return;
+  }
+  const std::size_t at = much % sequences.size();
+  const std::int64_t sequence = sequences[at];
+  if (what % 8 <= 3) {
+    const std::int64_t count = what / 8;
+    const std::vector<float> rows(static_cast<std::size_t>(count * kDim), 0.5f);
+    const ConstView view(rows.data(), {count, std::int64_t{1}, kDim});
+    const std::vector<std::int32_t> tokens(static_cast<std::size_t>(count), what % 2);
+    (void)cache.append(sequence, view, view, tokens);
+  } else if (what % 8 == 4) {
+    sequences.push_back(cache.fork(sequence));
+  } else if (what % 8 == 5) {
+    cache.truncate(sequence, cache.length(sequence) * (what / 8) / 32);
+  } else if (what % 8 == 6) {
+    cache.release(sequence);
+    sequences.erase(sequences.begin() + static_cast<std::ptrdiff_t>(at));
+  } else {
+    attend(cache, sequences);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const ElementType type = kTypes[data[0] % std::size(kTypes)];
+  load(type, {reinterpret_cast<const std::byte*>(data + 1), size - 1});
+  polyhead::PagedCacheConfig config;
+  config.pages = 12;
+  config.page_tokens = 8;
+  config.head_dim = kDim;
+  config.type = type;
+  PagedCache cache(config);
+  std::vector<std::int64_t> sequences;
+  for (std::size_t i = 1; i + 1 < size; i += 2) operate(cache, sequences, data[i], data[i + 1]);
+  for (const std::int64_t sequence : sequences) cache.release(sequence);
+  if (cache.sequences() != 0 || cache.free_pages() != config.pages) std::abort();
+  return 0;
+}
