@@ -34,6 +34,7 @@ class Command {
 std::unique_ptr<Command> make_explain();
 std::unique_ptr<Command> make_attend();
 std::unique_ptr<Command> make_info();
+std::unique_ptr<Command> make_tokenize();
 std::unique_ptr<Command> make_plan();
 std::unique_ptr<Command> make_generate();
 std::unique_ptr<Command> make_score();

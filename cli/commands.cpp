@@ -41,6 +41,7 @@ std::vector<std::unique_ptr<Command>> make_commands() {
   commands.push_back(make_explain());
   commands.push_back(make_attend());
   commands.push_back(make_info());
+  commands.push_back(make_tokenize());
   commands.push_back(make_plan());
   commands.push_back(make_generate());
   commands.push_back(make_score());

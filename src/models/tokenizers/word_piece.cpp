@@ -15,10 +15,12 @@ using formats::FileError;
 constexpr std::size_t kMaxWord = 100;  // characters; a longer word is unknown (BERT's own limit)
 constexpr std::string_view kInside = "##";
 
+/// The ranges of Hugging Face's tokenizers: extension E begins at U+2B920 there, 256 characters
+/// late.
 bool is_chinese(std::int32_t code) {
   return (code >= 0x4e00 && code <= 0x9fff) || (code >= 0x3400 && code <= 0x4dbf) ||
          (code >= 0x20000 && code <= 0x2a6df) || (code >= 0x2a700 && code <= 0x2b73f) ||
-         (code >= 0x2b740 && code <= 0x2b81f) || (code >= 0x2b820 && code <= 0x2ceaf) ||
+         (code >= 0x2b740 && code <= 0x2b81f) || (code >= 0x2b920 && code <= 0x2ceaf) ||
          (code >= 0xf900 && code <= 0xfaff) || (code >= 0x2f800 && code <= 0x2fa1f);
 }
 
