@@ -1,12 +1,10 @@
 // polyhead tokenize: a text as a model's tokens.
-#include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
+#include "cli/model_options.hpp"
 #include "cli/table.hpp"
-#include "models/formats/mapped_file.hpp"
 #include "models/model_path.hpp"
 #include "models/tokenizers/read_tokenizer.hpp"
 #include "models/tokenizers/tokenizer.hpp"
@@ -19,12 +17,6 @@ using nlohmann::ordered_json;
 constexpr const char* kExample =
     "Example:\n"
     "  polyhead tokenize smollm2 --text 'The cat sat on the mat'\n";
-
-std::string read_text(const std::string& place) {
-  if (place == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  const formats::MappedFile file(place);
-  return {reinterpret_cast<const char*>(file.data()), file.size()};
-}
 
 class Tokenize : public Command {
  public:
