@@ -1,5 +1,7 @@
 // The text as people read it, with a token's weight as its shade. Pointing changes colours and nothing else: no box moves.
 
+const kNumbers = 6;
+
 class Prose {
   /** on: {point(i or null), lock(i)}. */
   constructor(tokens, on, label) {
@@ -7,14 +9,14 @@ class Prose {
     this.spans = new Array(tokens.length);
     this.places = [];
     this.shaded = [];
-    this.numbered = [];
+    this.numbers = Array.from({length: kNumbers}, () => el("span", {class: "above"}));
     this.future = null;
     this.element = el("div", {class: "prose", role: "group", "aria-label": `${label}. Arrows move, Enter locks.`,
       tabindex: "0", on: {
         pointerover: (e) => this.over(e), pointerleave: () => on.point(null), click: (e) => this.clicked(e),
         keydown: (e) => this.key(e)}},
     proseLines(tokens).map((line) => el("div", {class: "line", dir: "auto"},
-      line.words.map((word) => this.word(word)))));
+      line.words.map((word) => this.word(word)))), el("div", {class: "numbers", "aria-hidden": "true"}, this.numbers));
   }
 
   word(word) {
@@ -68,26 +70,30 @@ class Prose {
       this.spans[i].style.removeProperty("background-color");
       this.spans[i].classList.remove("deep");
     }
-    for (const i of this.numbered) delete this.spans[i].dataset.weight;
     this.shaded = weights.map(([i]) => i);
     for (const [i, weight] of weights) {
       const at = scaleIndex(weight, linear);
       this.spans[i].style.setProperty("background-color", scale.css[at]);
       this.spans[i].classList.toggle("deep", scale.dark[at]);
     }
-    this.number(weights.filter(([, weight]) => weight >= 0.05).slice(0, 6));
+    this.number(weights.filter(([, weight]) => weight >= 0.05).slice(0, kNumbers));
   }
 
+  /** Numbers lie on a layer of their own, so that showing them lays out no text. */
   number(weights) {
     const boxes = [];
-    this.numbered = [];
     for (const [i, weight] of weights) {
       const [middle, top] = this.place(i);
       if (boxes.some(([x, y]) => Math.abs(x - middle) < 28 && Math.abs(y - top) < 8)) continue;
-      boxes.push([middle, top]);
-      this.numbered.push(i);
+      boxes.push([middle, top, weight]);
     }
-    for (const i of this.numbered) this.spans[i].dataset.weight = shortNumber(weights.find(([j]) => j === i)[1]);
+    this.numbers.forEach((node, n) => {
+      node.style.visibility = n < boxes.length ? "visible" : "hidden";
+      if (n >= boxes.length) return;
+      const [middle, top, weight] = boxes[n];
+      node.textContent = shortNumber(weight);
+      node.style.transform = `translate(${Math.round(middle - 15)}px, ${Math.round(top - 12)}px)`;
+    });
   }
 
   /** Middle and top of a token within the strip. Kept: nothing moves until the width changes (`laidOut`). */
