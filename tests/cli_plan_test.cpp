@@ -1,0 +1,240 @@
+// polyhead plan: what it prints, the same figures as JSON and CSV, files, refusals.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "cli/exit_codes.hpp"
+#include "cli/json_text.hpp"
+#include "cli/plan_input.hpp"
+#include "models/formats/file_error.hpp"
+#include "polyhead/cost.h"
+#include "support/scratch_directory.hpp"
+
+namespace polyhead {
+namespace {
+
+using nlohmann::json;
+using test::ScratchDirectory;
+
+struct Outcome {
+  int status = 0;
+  std::string out, err;
+};
+
+Outcome run(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "plan");
+  std::ostringstream out, err;
+  const int status = cli::run_program(arguments, {out, err, false, false});
+  return {status, out.str(), err.str()};
+}
+
+json run_json(std::vector<std::string> arguments) {
+  arguments.push_back("--json");
+  const Outcome made = run(std::move(arguments));
+  EXPECT_EQ(made.status, cli::kSuccess) << made.err;
+  return made.status == cli::kSuccess ? json::parse(made.out) : json();
+}
+
+void expect_refused(const std::vector<std::string>& arguments, int status,
+                    const std::string& because) {
+  const Outcome made = run(arguments);
+  EXPECT_EQ(made.status, status) << made.err;
+  EXPECT_EQ(made.out, "");
+  EXPECT_NE(made.err.find(because), std::string::npos) << made.err;
+}
+
+TEST(PlanCommand, JsonHoldsTheGoldenFigures) {
+  const json golden = json::parse(std::ifstream(POLYHEAD_TEST_DATA "/cost_cases.json"));
+  const json& of = golden["llama3_70b_as_mha"];
+  const json made = run_json(
+      {"llama-3-70b", "--context", "4096,32k,100k", "--kv-heads", "64,8,1", "--machine", "b200"});
+  int held = 0;
+  for (const json& c : made["cases"]) {
+    const std::string context = std::to_string(c["context"].get<std::int64_t>());
+    const std::int64_t heads = c["kv_heads"];
+    if (heads == 64) {
+      EXPECT_EQ(c["kv_cache_bytes"], of["kv_cache_bytes"][context]);
+      if (!of["model_flops"].contains(context)) continue;
+      EXPECT_EQ(c["prefill"]["attention_flops"], of["model_flops"][context]);
+      EXPECT_EQ(c["score_bytes_one_layer"], of["score_bytes_one_layer"][context]);
+      for (const auto& [step, flops] : of["layer_flops"][context].items())
+        EXPECT_EQ(c["prefill"]["layer_flops"][0][step], flops) << step;
+      const double seconds = golden["device_b200"]["seconds_at_peak"][context];
+      EXPECT_NEAR(c["seconds_at_peak"].get<double>() / seconds, 1, 1e-12);
+      ++held;
+    }
+    if (context == "100000") {
+      const std::string name = heads == 64 ? "mha_64" : heads == 8 ? "gqa_8" : "mqa_1";
+      EXPECT_EQ(c["kv_cache_bytes"], of["kv_cache_bytes_at_100000"][name]);
+      EXPECT_EQ(c["fits"], golden["device_b200"]["fits_at_100000"][name]);
+    }
+  }
+  EXPECT_EQ(held, 2);
+}
+
+TEST(PlanCommand, VerdictComesFirst) {
+  const Outcome made =
+      run({"llama-3-70b", "--context", "100k", "--kv-heads", "64", "--machine", "b200"});
+  EXPECT_EQ(made.status, 0);
+  const std::size_t verdict = made.out.find("does not fit: 262 GB of KV against 192 GB");
+  ASSERT_NE(verdict, std::string::npos) << made.out;
+  EXPECT_LT(verdict, made.out.find("Memory\n"));
+  EXPECT_NE(made.out.find("244 GiB"), std::string::npos) << "both units";
+  const Outcome free = run({"smollm2-135m", "--context", "4096"});
+  EXPECT_NE(free.out.find("needs 398 MB"), std::string::npos) << free.out;
+}
+
+TEST(PlanCommand, ExplainShowsFormulasWithTheirNumbers) {
+  const Outcome made = run({"llama-3-70b", "--context", "4096", "--kv-heads", "64", "--explain"});
+  EXPECT_NE(made.out.find("scores = 2 · batch · queries · keys · q_heads · head_dim"),
+            std::string::npos)
+      << made.out;
+  EXPECT_NE(made.out.find("= 2 · 1 · 4,096 · 4,096 · 64 · 128"), std::string::npos);
+  EXPECT_NE(made.out.find("= 274,877,906,944"), std::string::npos);
+}
+
+TEST(PlanCommand, CsvHasARowATerm) {
+  const Outcome made = run({"llama-3-8b", "--context", "1000,2000", "--csv"});
+  EXPECT_EQ(made.status, 0);
+  std::istringstream lines(made.out);
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line, "context,batch,model,kv_heads,kv_type,term,unit,value");
+  EXPECT_NE(made.out.find("2000,1,llama-3-8b,8,f16,memory.kv_cache,bytes,262144000\n"),
+            std::string::npos);
+  EXPECT_NE(made.out.find("1000,1,llama-3-8b,8,f16,parameters,parameters,8030261248\n"),
+            std::string::npos);
+}
+
+TEST(PlanCommand, IntegersOfAnySizeArePlain) {
+  const Outcome made = run({"--layers", "1000", "--q-heads", "100000", "--head-dim", "128",
+                            "--context", "10M", "--json"});
+  EXPECT_EQ(made.status, 0) << made.err;
+  EXPECT_NE(made.out.find("\"scores\": 2560000000000000000000,"), std::string::npos);
+  EXPECT_EQ(cli::json_text(cli::whole_number("340282366920938463463374607431768211455")),
+            "340282366920938463463374607431768211455\n");
+  EXPECT_EQ(cli::json_text(cli::whole_number("12")), "12\n");
+}
+
+TEST(PlanCommand, NumbersAsPeopleWriteThem) {
+  EXPECT_EQ(cli::parse_count("--context", "32k"), 32000);
+  EXPECT_EQ(cli::parse_count("--context", "32Ki"), 32768);
+  EXPECT_EQ(cli::parse_count("--context", "1.5M"), 1500000);
+  EXPECT_EQ(cli::parse_count("--context", "100,000"), 100000);
+  EXPECT_EQ(cli::parse_amount("--memory", "80GB"), 80e9);
+  EXPECT_EQ(cli::parse_amount("--memory", "80GiB"), 80.0 * 1024 * 1024 * 1024);
+  EXPECT_EQ(cli::parse_amount("--flops", "989T"), 989e12);
+  EXPECT_EQ(cli::parse_amount("--bandwidth", "3.35TB/s"), 3.35e12);
+  for (const char* bad : {"", "abc", "-5", "1.5", "0x10", "1e400", "12q", "k"})
+    EXPECT_THROW(cli::parse_count("--context", bad), cli::UsageError) << bad;
+  for (const char* bad : {"", "0", "-1GB", "80XB", "nan", "inf"})
+    EXPECT_THROW(cli::parse_amount("--memory", bad), cli::UsageError) << bad;
+}
+
+TEST(PlanCommand, RefusesByName) {
+  expect_refused({"lama-3-70b"}, 1, "did you mean 'llama-3-70b'?");
+  expect_refused({"llama-3-70b", "--machine", "b20"}, 1, "did you mean 'b200'?");
+  expect_refused({"llama-3-70b", "--kv-heads", "7"}, 1,
+                 "kv_heads (7) does not divide q_heads (64)");
+  expect_refused({"llama-3-70b", "--context", "0"}, 2, "--context (0)");
+  expect_refused({"llama-3-70b", "--context", "4096,,1"}, 2, "--context: ''");
+  expect_refused({"llama-3-70b", "--batch", "0"}, 1, "batch (0)");
+  expect_refused({"llama-3-70b", "--devices", "3"}, 1, "q_heads (64) is not a multiple of devices");
+  expect_refused({"llama-3-70b", "--machine", "a100", "--compute", "fp8"}, 1, "has no fp8 peak");
+  expect_refused({"llama-3-70b", "--json", "--csv"}, 2, "exclude each other");
+  expect_refused({"llama-3-70b", "--generate", "5000", "--context", "4096"}, 2,
+                 "--generate (5000)");
+  expect_refused({"llama-3-70b", "--layers", "2"}, 2, "exclude each other");
+  expect_refused({"llama-3-70b", "--memory", "8GB"}, 2, "together");
+  expect_refused({}, 2, "a MODEL is needed");
+  expect_refused({"nothing.gguf"}, 1, "nothing.gguf");
+}
+
+// config.json of published checkpoints, the keys that matter: the sums are those of the presets.
+TEST(PlanConfig, PublishedShapes) {
+  const auto parameters = [](const char* text) {
+    return cost::parameters(cli::model_of_config("config.json", text)).value.str();
+  };
+  const auto preset = [](const char* id) {
+    return cost::parameters(cost::model_preset(id)).value.str();
+  };
+  EXPECT_EQ(parameters(R"({"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+      "vocab_size": 128256, "tie_word_embeddings": false})"),
+            preset("llama-3-8b"));
+  EXPECT_EQ(parameters(R"({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12,
+      "n_positions": 1024, "vocab_size": 50257})"),
+            preset("gpt-2-small"));
+  EXPECT_EQ(parameters(R"({"model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12,
+      "num_attention_heads": 12, "intermediate_size": 3072, "vocab_size": 30522,
+      "max_position_embeddings": 512, "type_vocab_size": 2})"),
+            preset("bert-base"));
+  EXPECT_EQ(parameters(R"({"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28,
+      "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "sliding_window": null,
+      "intermediate_size": 3072, "vocab_size": 151936, "tie_word_embeddings": true})"),
+            preset("qwen3-0.6b"));
+  EXPECT_EQ(parameters(R"({"model_type": "deepseek_v3", "hidden_size": 7168,
+      "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128,
+      "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+      "v_head_dim": 128, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+      "n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1,
+      "first_k_dense_replace": 3, "vocab_size": 129280})"),
+            preset("deepseek-v3"));
+  EXPECT_EQ(parameters(R"({"model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24,
+      "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128,
+      "intermediate_size": 2880, "num_local_experts": 32, "num_experts_per_tok": 4,
+      "attention_bias": true, "vocab_size": 201088})"),
+            preset("gpt-oss-20b"));
+  const char* const gemma = R"({"model_type": "gemma3_text", "hidden_size": 640,
+      "num_hidden_layers": 18, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256,
+      "intermediate_size": 2048, "vocab_size": 262144, "sliding_window": 512})";
+  EXPECT_EQ(parameters(gemma), preset("gemma-3-270m"));
+  cost::Workload work;
+  work.prompt = 30000;
+  EXPECT_EQ(cost::kv_cache_bytes(cli::model_of_config("config.json", gemma), work).value,
+            cost::kv_cache_bytes(cost::model_preset("gemma-3-270m"), work).value)
+      << "three global layers, fifteen that keep their window";
+}
+
+TEST(PlanConfig, FilesAndTheirRefusals) {
+  const ScratchDirectory directory;
+  const std::string path = directory.write("config.json", R"({"model_type": "mistral",
+      "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+      "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 32000,
+      "sliding_window": 4096})");
+  const json made = run_json({path, "--context", "32k"});
+  EXPECT_EQ(made["models"][0]["parameters"], 7241732096);
+  EXPECT_EQ(made["cases"][0]["kv_cache_bytes"], 32 * 4096 * 4096) << "the window's tokens only";
+  const auto refused = [](const char* text) -> std::string {
+    try {
+      cli::model_of_config("c.json", text);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "not refused";
+  };
+  EXPECT_EQ(refused("[1"), "c.json: is not a JSON object");
+  EXPECT_NE(refused(R"({"model_type": "mamba"})").find("has model_type 'mamba'"),
+            std::string::npos);
+  EXPECT_NE(refused(R"({"model_type": "llama"})").find("has no 'num_hidden_layers'"),
+            std::string::npos);
+  EXPECT_NE(refused(R"({"model_type": "llama", "num_hidden_layers": 1e9, "hidden_size": 8})")
+                .find("'num_hidden_layers' is 1000000000.0"),
+            std::string::npos);
+  EXPECT_NE(refused(R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8,
+                        "num_attention_heads": 0})")
+                .find("'num_attention_heads' is 0"),
+            std::string::npos);
+  EXPECT_NE(refused(R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8,
+                        "num_attention_heads": 4, "num_key_value_heads": 3})")
+                .find("q_heads (4) is not a multiple of kv_heads (3)"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace polyhead
