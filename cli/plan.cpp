@@ -66,11 +66,12 @@ class PlanCommand : public Command {
   PlanRequest request(const Console& console) const;
   static void list(const Console& console);
 
-  std::string model_, compare_, context_, batch_ = "1", kv_heads_, kv_type_ = "f16", weight_type_;
+  std::string model_, compare_, context_, batch_ = "1", kv_heads_, kv_type_, weight_type_;
   std::string machine_, memory_, bandwidth_, flops_, compute_, devices_ = "1", split_ = "tensor";
   std::string generate_ = "0", chunk_ = "0", page_ = "0", html_, count_ = "full", form_;
   Shape shape_;
   int threads_ = 0;
+  bool measure_ = false;
   bool json_ = false, csv_ = false, explain_ = false, here_ = false, list_ = false,
        training_ = false;
 };
@@ -109,12 +110,15 @@ void PlanCommand::add_options(CLI::App& app) {
   app.add_option("--kv-heads", kv_heads_, "Variants of the model by KV heads, a list")
       ->type_name("N,...");
   app.add_option("--kv-type", kv_type_,
-                 "f32, f16, bf16, fp8, int8, int4, mxfp4: a list (default f16)")
+                 "f32, f16, bf16, fp8, int8, int4, mxfp4: a list (default f16; --here f32)")
       ->type_name("NAME,...");
   app.add_option("--compare", compare_, "More models, a list")->type_name("MODEL,...");
   app.add_option("--machine", machine_, "a100, h100, h200, b200, mi300x, desktop-cpu")
       ->type_name("NAME");
   app.add_flag("--here", here_, "This machine, measured for some seconds");
+  app.add_flag("--measure", measure_,
+               "With --here and a model's file: run its first context and set the time beside the\n"
+               "predicted");
   app.add_option("--threads", threads_, "Threads of --here (default: all)")
       ->type_name("N")
       ->check(CLI::Range(1, 4096).description(""));
@@ -235,7 +239,7 @@ void PlanCommand::choose_workload(PlanRequest& request) const {
     request.contexts = parse_counts("--context", context_);
   }
   request.batches = parse_counts("--batch", batch_);
-  for (const std::string& type : split_list(kv_type_))
+  for (const std::string& type : split_list(kv_type_.empty() ? (here_ ? "f32" : "f16") : kv_type_))
     request.kv_types.push_back(cost::storage_type(type));
   if (!weight_type_.empty()) work.weight_type = cost::storage_type(weight_type_);
   work.generated = parse_count("--generate", generate_);
@@ -351,7 +355,14 @@ void PlanCommand::list(const Console& console) {
 void PlanCommand::run(const Console& console) {
   if (list_) return list(console);
   if (json_ && csv_) throw UsageError("--json and --csv exclude each other");
-  const PlanResult plan = work_out(request(console));
+  PlanRequest asked = request(console);
+  if (measure_) {
+    if (!here_) throw UsageError("--measure needs --here");
+    Progress progress(console);
+    progress.show("running the model ...");
+    asked.measured = measure_run(model_, asked.contexts.front(), threads_);
+  }
+  const PlanResult plan = work_out(std::move(asked));
   if (!html_.empty()) {
     formats::OutputFile file(html_);
     const std::string page = plan_page(plan);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/console.hpp"
+#include "cli/plan_measure.hpp"
 #include "polyhead/cost.h"
 
 namespace polyhead::cli {
@@ -22,6 +23,7 @@ struct PlanRequest {
   cost::Utilisation low, high;  ///< what kernels of a kind usually reach, from and to
   bool here = false;            ///< the machine is this one, measured
   bool training = false;
+  std::optional<MeasuredRun> measured;  ///< of the first model and context
 };
 
 /// A phase's time at the peaks of the machine, and from fast to slow as it is likely.

@@ -63,8 +63,8 @@ std::string weight_type(const Keys& keys) {
     const Keys inside{keys.path, *quantised};
     if (inside.text("quant_method") == "fp8") return "fp8";
   }
-  if (type == "float32") return "f32";
-  return type == "float16" ? "f16" : "bf16";
+  if (type == "bfloat16") return "bf16";
+  return type == "float16" ? "f16" : "f32";
 }
 
 std::int64_t layers_of(const Keys& keys, const char* key) {

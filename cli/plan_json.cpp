@@ -225,6 +225,14 @@ std::string plan_json(const PlanResult& plan) {
     made["models"].push_back(model_json(r.models[i], r.heads[i], r.workload.prefill_form));
   made["machine"] = r.machine ? machine_json(*r.machine) : ordered_json(nullptr);
   made["assumptions"] = assumptions_json(r);
+  if (r.measured) {
+    made["measured"] = {{"tokens", r.measured->tokens},
+                        {"prefill_seconds", r.measured->prefill_seconds},
+                        {"decode_seconds", r.measured->decode_seconds},
+                        {"weight_bytes", r.measured->weight_bytes},
+                        {"cache_bytes", r.measured->cache_bytes},
+                        {"resident_bytes", r.measured->resident_bytes}};
+  }
   made["cases"] = ordered_json::array();
   for (const PlanCase& c : plan.cases) made["cases"].push_back(case_json(c, r));
   return json_text(made);

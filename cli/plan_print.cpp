@@ -315,6 +315,32 @@ void print_others(const Console& console, const PlanResult& plan) {
   table.print(console);
 }
 
+/// Predicted: the middle of what is likely.
+void print_measured(const Console& console, const PlanResult& plan) {
+  if (!plan.request.measured) return;
+  const MeasuredRun& run = *plan.request.measured;
+  const PlanCase& c = plan.cases.front();
+  heading(console, "Measured here, " + grouped(run.tokens) + " tokens");
+  Table table({Align::left, Align::right, Align::right, Align::right});
+  table.header({"", "measured", "predicted", "predicted / measured"});
+  const auto time = [&](const char* name, double measured, const Likely& likely) {
+    const double predicted = (likely.fast.seconds + likely.slow.seconds) / 2;
+    table.row(
+        {name, seconds_text(measured), seconds_text(predicted), fixed(predicted / measured, 2)});
+  };
+  const auto bytes = [&](const char* name, std::int64_t measured, const Count& predicted) {
+    if (measured <= 0) return;
+    table.row({name, gigabytes(Count(measured)), gigabytes(predicted),
+               fixed(predicted.to_double() / static_cast<double>(measured), 2)});
+  };
+  time("prefill", run.prefill_seconds, *c.prefill_time);
+  time("a decode step", run.decode_seconds, *c.decode_time);
+  bytes("weights", run.weight_bytes, c.weights.value);
+  bytes("KV cache", run.cache_bytes, c.kv_cache.value);
+  bytes("memory", run.resident_bytes, c.memory.value);
+  table.print(console);
+}
+
 std::string turn_text(const std::optional<std::int64_t>& tokens) {
   return tokens ? grouped(*tokens) : "never";
 }
@@ -427,6 +453,7 @@ void print_plan(const Console& console, const PlanResult& plan, bool explain) {
   print_decode(console, plan);
   print_generation(console, plan);
   print_others(console, plan);
+  print_measured(console, plan);
   print_crossover(console, plan);
   if (explain) {
     for (const PlanCase& c : plan.cases) explain_case(console, plan, c);

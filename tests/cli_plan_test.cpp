@@ -12,6 +12,8 @@
 #include "cli/json_text.hpp"
 #include "cli/plan_input.hpp"
 #include "models/formats/file_error.hpp"
+#include "models/model_file.hpp"
+#include "models/model_path.hpp"
 #include "polyhead/cost.h"
 #include "support/scratch_directory.hpp"
 
@@ -234,6 +236,36 @@ TEST(PlanConfig, FilesAndTheirRefusals) {
                         "num_attention_heads": 4, "num_key_value_heads": 3})")
                 .find("q_heads (4) is not a multiple of kv_heads (3)"),
             std::string::npos);
+}
+
+// Real files, where scripts/get-model fetched them: what the sizes come to is what the tensors
+// have.
+TEST(PlanFiles, ParametersAreTheSumOfTheTensors) {
+  int read = 0;
+  for (const char* name : {"smollm2", "gemma3"}) {
+    std::string path;
+    try {
+      path = models::model_path(name);
+    } catch (const formats::FileError&) {
+      continue;
+    }
+    const models::ModelFile file(path);
+    std::int64_t elements = 0;
+    for (const models::WeightTensor& tensor : file.tensors()) {
+      std::int64_t count = 1;
+      for (const std::int64_t extent : tensor.shape) count *= extent;
+      elements += count;
+    }
+    const cost::ModelDescription model = cli::find_model(path);
+    EXPECT_EQ(cost::parameters(model).value, cost::Count(elements)) << name;
+    const char* const preset = std::string(name) == "smollm2" ? "smollm2-135m" : "gemma-3-270m";
+    cost::Workload work;
+    work.prompt = 3000;
+    EXPECT_EQ(cost::kv_cache_bytes(model, work).value,
+              cost::kv_cache_bytes(cost::model_preset(preset), work).value);
+    ++read;
+  }
+  if (read == 0) GTEST_SKIP() << "no model here: scripts/get-model smollm2";
 }
 
 }  // namespace

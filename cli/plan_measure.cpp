@@ -1,0 +1,93 @@
+#include "cli/plan_measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+#include "models/model.hpp"
+#include "models/model_file.hpp"
+#include "models/model_path.hpp"
+#include "polyhead/error.h"
+#include "polyhead/executor.h"
+
+namespace polyhead::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRepeats = 3;       // of the prompt
+constexpr int kDecodeSteps = 15;  // the median of which is shown
+
+/// Anonymous memory of this process that is in RAM, in bytes; 0 where the system does not say.
+std::int64_t private_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    std::int64_t kibibytes = 0;
+    if (word == "RssAnon:" && status >> kibibytes) return kibibytes << 10;
+  }
+  return 0;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+template <class Call>
+double seconds_of(const Call& call) {
+  const auto begin = Clock::now();
+  call();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+MeasuredRun measure_run(const std::string& path, std::int64_t tokens, int threads) {
+  const std::int64_t before = private_memory();
+  const models::ModelFile file(models::model_path(path));
+  const models::ModelConfig& config = file.config();
+  if (!config.causal) throw InvalidArgument("plan: " + path + " is an encoder; --measure decodes");
+  if (tokens < 1 || tokens + kDecodeSteps > config.context_length) {
+    throw InvalidArgument("plan: --measure of " + std::to_string(tokens) + " tokens and " +
+                          std::to_string(kDecodeSteps) + " more; " + path + " has a context of " +
+                          std::to_string(config.context_length));
+  }
+  std::unique_ptr<ThreadPool> pool;
+  models::ModelOptions options;
+  if (threads > 1) {
+    pool = std::make_unique<ThreadPool>(threads);
+    options.run.executor = pool.get();
+  } else if (threads == 1) {
+    options.run.executor = &Executor::serial();
+  }
+  const models::Model model(file, options);
+  models::Session session = model.make_session(tokens + kDecodeSteps);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens));
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<std::int32_t>((7 * i + 11) % static_cast<std::size_t>(config.vocab_size));
+  std::vector<float> logits(static_cast<std::size_t>(config.vocab_size));
+  MeasuredRun run;
+  run.tokens = tokens;
+  std::vector<double> prefill, decode;
+  for (int i = 0; i < kRepeats; ++i) {
+    session.truncate(0);
+    prefill.push_back(
+        seconds_of([&] { model.forward(session, ids, models::Wanted::last, logits.data()); }));
+  }
+  // Before decoding, which makes a full cache double.
+  run.weight_bytes = static_cast<std::int64_t>(model.weight_bytes());
+  run.cache_bytes = session.cache_bytes();
+  run.resident_bytes = private_memory() - before;
+  for (int i = 0; i < kDecodeSteps; ++i) {
+    const std::int32_t id = ids[static_cast<std::size_t>(i) % ids.size()];
+    decode.push_back(seconds_of(
+        [&] { model.forward(session, std::span(&id, 1), models::Wanted::last, logits.data()); }));
+  }
+  run.prefill_seconds = median(prefill);
+  run.decode_seconds = median(decode);
+  return run;
+}
+
+}  // namespace polyhead::cli
