@@ -51,10 +51,14 @@ struct Product {
     w = random_floats(static_cast<std::size_t>(n * k), 1);
     x = random_floats(static_cast<std::size_t>(m * k), 2);
     bias = random_floats(static_cast<std::size_t>(n), 3);
-    panels = AlignedBuffer<std::byte>(static_cast<std::size_t>(table.packed_bytes(type, k, n)));
-    packed = {nullptr, type, k, n};
-    table.pack(panels.data(), packed, reinterpret_cast<const std::byte*>(w.data()),
-               ElementType::float32, k * 4, 4);
+    packed = {nullptr, type, k, n, {}};
+    panels = AlignedBuffer<std::byte>(static_cast<std::size_t>(table.packed_bytes(packed)));
+    w.resize(w.size() + 16);  // packing reads whole vectors
+    for (std::int64_t panel = 0; panel < panel_count(); ++panel) {
+      table.pack_panel(panels.data(), packed, panel,
+                       std::min<std::int64_t>(table.panel, n - panel * table.panel),
+                       w.data() + panel * table.panel * k, k);
+    }
     packed.panels = panels.data();
     const std::int64_t row_bytes = table.prepared_bytes(packed);
     prepared = AlignedBuffer<std::byte>(static_cast<std::size_t>(m * row_bytes));

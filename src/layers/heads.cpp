@@ -1,21 +1,7 @@
 #include "layers/heads.hpp"
 
-#include <cmath>
-
 namespace polyhead::inline v0::layers {
 namespace {
-
-/// x / sqrt(mean(x^2) + eps) * weight. The squares are summed in double, in four chains.
-void rms_normalise(float* x, std::int64_t dim, const float* weight, float eps) {
-  double sums[4] = {};
-  for (std::int64_t d = 0; d < dim; ++d) {
-    const double value = x[d];
-    sums[d % 4] += value * value;
-  }
-  const double mean = ((sums[0] + sums[1]) + (sums[2] + sums[3])) / static_cast<double>(dim);
-  const auto factor = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(eps)));
-  for (std::int64_t d = 0; d < dim; ++d) x[d] = x[d] * factor * weight[d];
-}
 
 /// One worker's cosines and sines.
 struct Turn {
@@ -23,14 +9,18 @@ struct Turn {
   float *cos, *sin;
 };
 
-void dress_row(const Dressing& d, float* row, std::int64_t index, Turn& turn) {
+void dress_row(const kernels::cpu::RowTable& rows, const Dressing& d, float* row,
+               std::int64_t index, Turn& turn) {
   if (d.rotation != nullptr) d.rotation->at(d.positions[index], turn.cursor, turn.cos, turn.sin);
   for (const HeadColumns& part : d.parts) {
     const std::int64_t stride = part.stride > 0 ? part.stride : part.dim;
     const bool turns = part.turns && d.rotation != nullptr;
     for (std::int64_t head = 0; head < part.heads; ++head) {
       float* const x = row + part.first + head * stride;
-      if (part.norm != nullptr) rms_normalise(x, part.dim, part.norm, d.norm_eps);
+      if (part.norm != nullptr) {
+        rows.rms_norm({reinterpret_cast<std::byte*>(x), ElementType::float32}, x, part.norm,
+                      d.norm_eps, part.dim);
+      }
       if (turns) position::rotate(x, *d.rotation, turn.cos, turn.sin);
     }
   }
@@ -52,7 +42,7 @@ void dress(const Engine& engine, const Dressing& d, Buffer& scratch) {
         for (std::int64_t index = item * kRowsPerItem; index < end; ++index) {
           auto* const row =
               reinterpret_cast<float*>(reinterpret_cast<std::byte*>(d.rows) + index * d.pitch);
-          dress_row(d, row, index, turn);
+          dress_row(*engine.rows, d, row, index, turn);
           if (d.narrow == nullptr) continue;
           engine.gemm->narrow_row(d.narrow + index * d.narrow_pitch, row, ElementType::bfloat16, 2,
                                   d.columns);

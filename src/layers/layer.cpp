@@ -36,7 +36,8 @@ namespace layers {
 Engine engine_of(const char* call, const Options& options) {
   if (options.threads < 0) base::refuse(call, "threads (", options.threads, ") is negative");
   const Isa isa = resolve_isa(options.isa);
-  return {isa, &kernels::cpu::gemm(isa), &kernels::cpu::backend(isa), crew_of(options)};
+  return {isa, &kernels::cpu::gemm(isa), &kernels::cpu::rowwise(isa), &kernels::cpu::backend(isa),
+          crew_of(options)};
 }
 
 }  // namespace layers

@@ -14,6 +14,7 @@ constexpr std::int64_t kRowRun = 512;        // rows that reuse a group of panel
 constexpr std::int64_t kLeastRowRun = 32;    // below this panels are read too often
 constexpr std::int64_t kPanelRun = 8;        // panels that share a pass over the rows
 constexpr std::int64_t kItemsPerWorker = 4;  // enough to even out unequal workers
+constexpr std::int64_t kPackRows = 16;       // of blocks, packed as one item
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -38,18 +39,21 @@ struct Cut {
   }
 };
 
-/// Element (row, column) of a checked view as float32.
-float element(const ConstView& view, std::int64_t row, std::int64_t column) {
-  const std::int64_t at = row * door::kernel_stride(view, 0) +
-                          (view.layout.axes > 1 ? column * door::kernel_stride(view, 1) : 0);
-  return base::load_float32(static_cast<const std::byte*>(view.data) + at, view.type);
+const std::byte* row_of(const ConstView& view, std::int64_t row) {
+  return static_cast<const std::byte*>(view.data) + row * door::kernel_stride(view, 0);
 }
 
 }  // namespace
 
+base::BlockForm form_of(std::span<const BlockRows> parts) {
+  if (parts.empty()) return {};
+  base::BlockForm form = base::block_form(parts.front().type);
+  for (const BlockRows& part : parts) form = base::common_form(form, base::block_form(part.type));
+  return form;
+}
+
 Linear::Linear(const kernels::cpu::GemmTable& table, ElementType type,
                std::initializer_list<ConstView> weights, std::initializer_list<ConstView> biases) {
-  std::vector<float> dense;
   bool any_bias = false;
   for (const ConstView& bias : biases) any_bias = any_bias || bias.given();
   const ConstView* bias = biases.begin();
@@ -57,18 +61,81 @@ Linear::Linear(const kernels::cpu::GemmTable& table, ElementType type,
     const std::int64_t rows = part.layout.extents[0];
     packed_.out += rows;
     packed_.in = part.layout.extents[1];
-    for (std::int64_t row = 0; row < rows; ++row) {
-      for (std::int64_t i = 0; i < packed_.in; ++i) dense.push_back(element(part, row, i));
-      if (any_bias) bias_.push_back(bias->given() ? element(*bias, row, 0) : 0.0f);
+    for (std::int64_t row = 0; any_bias && row < rows; ++row) {
+      bias_.push_back(bias->given() ? base::load_float32(row_of(*bias, row), bias->type) : 0.0f);
     }
     ++bias;
   }
   packed_.type = type;
-  panels_ = base::AlignedBuffer<std::byte>(
-      static_cast<std::size_t>(table.packed_bytes(type, packed_.in, packed_.out)));
-  table.pack(panels_.data(), packed_, reinterpret_cast<const std::byte*>(dense.data()),
-             ElementType::float32, packed_.in * 4, 4);
+  reserve(table);
+  const auto read = [&](std::int64_t first, std::int64_t count, float* to) {
+    std::int64_t begin = 0;  // of the part
+    for (const ConstView& part : weights) {
+      const std::int64_t end = begin + part.layout.extents[0];
+      const std::int64_t stride =
+          packed_.in > 1 ? door::kernel_stride(part, 1) : element_bytes(part.type);
+      for (std::int64_t row = std::max(first, begin); row < std::min(first + count, end); ++row) {
+        table.widen_row(to + (row - first) * packed_.in, row_of(part, row - begin), part.type,
+                        stride, packed_.in);
+      }
+      begin = end;
+    }
+  };
+  pack(table, Crew{}, {packed_.in, packed_.out, read});
+}
+
+Linear::Linear(const Engine& engine, ElementType type, const MatrixSource& source,
+               std::vector<float> bias)
+    : bias_(std::move(bias)) {
+  packed_.type = type;
+  packed_.in = source.in;
+  packed_.out = source.out;
+  reserve(*engine.gemm);
+  pack(*engine.gemm, engine.crew, source);
+}
+
+Linear::Linear(const Engine& engine, std::int64_t in, std::span<const BlockRows> parts,
+               std::vector<float> bias)
+    : bias_(std::move(bias)) {
+  packed_.in = in;
+  packed_.blocks = form_of(parts);
+  for (const BlockRows& part : parts) packed_.out += part.count;
+  reserve(*engine.gemm);
+  std::int64_t begin = 0;
+  for (const BlockRows& part : parts) {
+    share_out(engine.crew, ceil_div(part.count, kPackRows), [&](std::int64_t item, int) {
+      const std::int64_t row = item * kPackRows;
+      engine.gemm->pack_blocks(panels_.data(), packed_, begin + row,
+                               std::min(kPackRows, part.count - row), part.type,
+                               part.data + row * part.row_bytes, part.row_bytes);
+    });
+    begin += part.count;
+  }
+}
+
+void Linear::reserve(const kernels::cpu::GemmTable& table) {
+  panels_ = base::AlignedBuffer<std::byte>(static_cast<std::size_t>(table.packed_bytes(packed_)));
   packed_.panels = panels_.data();
+}
+
+void Linear::pack(const kernels::cpu::GemmTable& table, const Crew& crew,
+                  const MatrixSource& source) {
+  if (source.in == 0) return;
+  const int workers = std::max(crew.workers, 1);
+  // Rows of one panel a worker; packing reads whole vectors, up to 16 floats past the last.
+  const std::int64_t floats = table.panel * source.in + 16;
+  base::AlignedBuffer<float> rows(static_cast<std::size_t>(workers * floats));
+  std::fill(rows.begin(), rows.end(), 0.0f);
+  const auto pack_one = [&](std::int64_t panel, int worker) {
+    const std::int64_t first = panel * table.panel;
+    const std::int64_t count = std::min<std::int64_t>(table.panel, source.out - first);
+    float* const mine = rows.data() + worker * floats;
+    source.rows(first, count, mine);
+    table.pack_panel(panels_.data(), packed_, panel, count, mine, source.in);
+  };
+  const std::int64_t panels = ceil_div(source.out, table.panel);
+  if (crew.executor != nullptr) return share_out(crew, panels, pack_one);
+  for (std::int64_t panel = 0; panel < panels; ++panel) pack_one(panel, 0);
 }
 
 Source source_of(const Engine& engine, const Linear& linear, const Rows& x, Buffer& buffer) {
@@ -89,8 +156,10 @@ void multiply(const Engine& engine, std::span<const Product> products, Buffer& s
   const std::int64_t rows = products.begin()->y.count();
   if (rows == 0) return;
   std::int64_t panel_count = 0;
+  bool quantised = false;
   for (const Product& product : products) {
     panel_count += ceil_div(product.linear->out(), table.panel);
+    quantised = quantised || product.linear->weights().blocks.bits != 0;
   }
   const Cut cut(rows, panel_count, engine.crew.workers);
   const std::int64_t row_items = ceil_div(rows, cut.rows);
@@ -98,7 +167,8 @@ void multiply(const Engine& engine, std::span<const Product> products, Buffer& s
   for (const Product& product : products) {
     items += ceil_div(ceil_div(product.linear->out(), table.panel), cut.panels) * row_items;
   }
-  const std::int64_t worker_bytes = (table.scratch_bytes + 63) / 64 * 64;
+  const std::int64_t bytes = table.scratch_bytes + (quantised ? table.unpack_bytes : 0);
+  const std::int64_t worker_bytes = (bytes + 63) / 64 * 64;
   std::byte* const memory = scratch.need(worker_bytes * engine.crew.workers);
 
   share_out(engine.crew, items, [&](std::int64_t item, int worker) {

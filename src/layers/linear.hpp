@@ -1,6 +1,7 @@
 // A packed matrix and products with it.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <vector>
@@ -11,7 +12,26 @@
 
 namespace polyhead::inline v0::layers {
 
-/// y = x W^T + b with W packed for one instruction set.
+/// A matrix [out, in] to be packed. rows(first, count, to) writes that many of its rows into `to`,
+/// dense float32; threads call it at once, for different rows.
+struct MatrixSource {
+  std::int64_t in = 0, out = 0;
+  std::function<void(std::int64_t first, std::int64_t count, float* to)> rows;
+};
+
+/// Consecutive rows of a matrix as blocks of a quantised type.
+struct BlockRows {
+  WeightType type = WeightType::q8_0;
+  std::int64_t count = 0;
+  const std::byte* data = nullptr;  ///< any alignment
+  std::int64_t row_bytes = 0;
+};
+
+/// The form that holds all parts quantised; its bits are 0 where there is none.
+base::BlockForm form_of(std::span<const BlockRows> parts);
+
+/// y = x W^T + b with W packed for one instruction set. Products with quantised weights have the
+/// bits of products with the same weights as float32.
 class Linear {
  public:
   Linear() = default;
@@ -21,6 +41,14 @@ class Linear {
   Linear(const kernels::cpu::GemmTable& table, ElementType type,
          std::initializer_list<ConstView> weights, std::initializer_list<ConstView> biases);
 
+  /// Rounds the source to `type`, on all threads of the engine. `bias`: [out], or empty.
+  Linear(const Engine& engine, ElementType type, const MatrixSource& source,
+         std::vector<float> bias);
+
+  /// Keeps `parts`, stacked, as they are: form_of(parts) has bits. `bias`: [out], or empty.
+  Linear(const Engine& engine, std::int64_t in, std::span<const BlockRows> parts,
+         std::vector<float> bias);
+
   const kernels::cpu::GemmWeights& weights() const { return packed_; }
   const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
   std::int64_t in() const { return packed_.in; }
@@ -28,6 +56,9 @@ class Linear {
   std::size_t bytes() const { return panels_.size() + bias_.size() * sizeof(float); }
 
  private:
+  void reserve(const kernels::cpu::GemmTable& table);
+  void pack(const kernels::cpu::GemmTable& table, const Crew& crew, const MatrixSource& source);
+
   kernels::cpu::GemmWeights packed_;
   base::AlignedBuffer<std::byte> panels_;
   std::vector<float> bias_;

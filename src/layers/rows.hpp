@@ -10,6 +10,7 @@
 #include "base/memory.hpp"
 #include "base/share_out.hpp"
 #include "kernels/cpu/gemm_table.hpp"
+#include "kernels/cpu/rowwise_table.hpp"
 #include "polyhead/types.h"
 
 namespace polyhead::inline v0::layers {
@@ -18,6 +19,7 @@ namespace polyhead::inline v0::layers {
 struct Engine {
   Isa isa = Isa::portable;
   const kernels::cpu::GemmTable* gemm = nullptr;
+  const kernels::cpu::RowTable* rows = nullptr;
   const kernels::cpu::Backend* backend = nullptr;
   Crew crew{};
 };

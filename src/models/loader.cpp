@@ -64,30 +64,43 @@ layers::Linear Loader::linear(const std::string& name) const { return stacked({w
 
 layers::Linear Loader::stacked(const std::vector<Part>& parts) const {
   const std::int64_t in = columns_of(file_.tensor(parts.front().name + ".weight"));
-  std::int64_t out = 0;
+  layers::MatrixSource source{in, 0, {}};
+  std::vector<layers::BlockRows> blocks;
   bool any_bias = false;
   for (const Part& part : parts) {
-    out += part.count;
+    const WeightTensor& tensor = file_.tensor(part.name + ".weight");
+    source.out += part.count;
     any_bias = any_bias || file_.has(part.name + ".bias");
+    const std::int64_t row_bytes = in / block_weights(tensor.type) * block_bytes(tensor.type);
+    blocks.push_back(
+        {tensor.type, part.count, tensor.data.data() + part.first * row_bytes, row_bytes});
   }
-  base::AlignedBuffer<float> dense(static_cast<std::size_t>(out * in));
-  std::vector<float> bias(any_bias ? static_cast<std::size_t>(out) : 0);
-  constexpr std::int64_t kRows = 32;  // of one item: enough work, and even shares
+  std::vector<float> bias(any_bias ? static_cast<std::size_t>(source.out) : 0);
   std::int64_t at = 0;
   for (const Part& part : parts) {
-    const WeightTensor& tensor = file_.tensor(part.name + ".weight");
-    layers::share_out(engine_.crew, (part.count + kRows - 1) / kRows, [&](std::int64_t item, int) {
-      const std::int64_t row = item * kRows, count = std::min(kRows, part.count - row);
-      dequantise_rows(tensor, part.first + row, count, dense.data() + (at + row) * in);
-    });
     if (file_.has(part.name + ".bias")) {
       const std::vector<float> all = floats(part.name + ".bias");
       std::copy_n(all.begin() + part.first, part.count, bias.begin() + at);
     }
     at += part.count;
   }
-  const ConstView bias_view = any_bias ? ConstView(bias.data(), {out}) : ConstView();
-  return {*engine_.gemm, weights_, {ConstView(dense.data(), {out, in})}, {bias_view}};
+  // Quantised weights stay as they are: the same bits as float32, from a fraction of the memory.
+  if (weights_ == ElementType::float32 && layers::form_of(blocks).bits != 0) {
+    return {engine_, in, blocks, std::move(bias)};
+  }
+  source.rows = [&](std::int64_t first, std::int64_t count, float* to) {
+    std::int64_t begin = 0;  // of the part
+    for (const Part& part : parts) {
+      const std::int64_t from = std::max(first, begin);
+      const std::int64_t end = std::min(first + count, begin + part.count);
+      if (from < end) {
+        dequantise_rows(file_.tensor(part.name + ".weight"), part.first + from - begin, end - from,
+                        to + (from - first) * in);
+      }
+      begin += part.count;
+    }
+  };
+  return {engine_, weights_, source, std::move(bias)};
 }
 
 layers::Layer Loader::attention(std::int64_t index) const {

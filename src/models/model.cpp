@@ -1,7 +1,6 @@
 #include "models/model.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "base/refuse.hpp"
@@ -67,17 +66,6 @@ void run_chunks(const Model& model, Session& session, const char* call,
     session.length += part.count;
   }
   appended.keep();
-}
-
-/// ln sum exp(logits) - logits[target], the sum in double.
-double loss_of(const float* logits, std::int64_t vocabulary, std::int32_t target) {
-  const float most = *std::max_element(logits, logits + vocabulary);
-  double sums[4] = {};
-  for (std::int64_t i = 0; i < vocabulary; ++i) {
-    sums[i % 4] += static_cast<double>(std::exp(logits[i] - most));
-  }
-  const double sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-  return std::log(sum) + static_cast<double>(most) - static_cast<double>(logits[target]);
 }
 
 }  // namespace
@@ -161,8 +149,7 @@ void Model::State::logits(Pass& pass, std::int64_t first, std::int64_t count,
   const float cap = config.logit_soft_cap;
   if (cap == 0.0f) return;
   layers::share_out_rows(engine.crew, count, [&](std::int64_t row, int) {
-    float* const x = to.floats(row);
-    for (std::int64_t i = 0; i < to.columns; ++i) x[i] = cap * std::tanh(x[i] / cap);
+    engine.rows->soft_cap(to.floats(row), cap, to.columns);
   });
 }
 
@@ -229,7 +216,9 @@ void Model::losses(Session& session, std::span<const std::int32_t> ids,
       model.logits(pass, first, count, rows);
       layers::share_out(model.engine.crew, count, [&](std::int64_t row, int) {
         const std::int64_t at = part.first + first + row;
-        nats[at] = loss_of(rows.floats(row), rows.columns, targets[static_cast<std::size_t>(at)]);
+        const float* const logits = rows.floats(row);
+        nats[at] = model.engine.rows->log_sum_exp(logits, rows.columns) -
+                   static_cast<double>(logits[targets[static_cast<std::size_t>(at)]]);
       });
     }
   };

@@ -1,11 +1,12 @@
 // Projections over packed panels, on the one microkernel's pattern: rows of x are broadcast,
-// weights are the lanes. Included inside an ISA namespace after rows.hpp and outer_product.hpp.
+// weights are the lanes. Included inside an ISA namespace after gemm_quantised.hpp.
 
 // A group of panels' weights over this many steps stay in L2 while rows pass by: 4 panels of 48
 // float32 lanes are 576 KiB.
 inline constexpr std::int64_t kGemmSteps = 768;
-inline constexpr std::int64_t kGemmGroup = 4;    // panels that share a pass over the rows
-inline constexpr std::int64_t kGemmRows = 256;   // rows whose partial sums fit in L2 beside them
+inline constexpr std::int64_t kGemmGroup = 4;   // panels that share a pass over the rows
+inline constexpr std::int64_t kGemmRows = 256;  // rows whose partial sums fit in L2 beside them
+inline constexpr std::int64_t kGemmSumFloats = kGemmRows * kGemmGroup * kTile;
 inline constexpr std::int64_t kGemmChunk = 16;   // steps between prefetches: a line of a row of x
 inline constexpr std::int64_t kGemmLead = 2048;  // bytes fetched ahead when weights only stream by
 
@@ -237,14 +238,30 @@ struct GemmBlock {
   const GemmRange& block;
   float* scratch;
   std::int64_t last_panel;  ///< of the range that this block is part of
+  float* unpacked;          ///< where quantised weights of one pass go; null for others
   std::int64_t steps, passes, pass_steps;
 
   GemmBlock(const GemmCall& from, const GemmRange& range, float* memory, std::int64_t end_panel)
       : call(from), block(range), scratch(memory), last_panel(end_panel) {
     steps = gemm_steps<Weights>(call.weights.in);
-    const bool streams = rows() <= Simd::kRows;
+    unpacked = quantised() ? scratch + kGemmSumFloats : nullptr;
+    const bool streams = rows() <= Simd::kRows && !quantised();
     passes = streams ? 1 : std::max<std::int64_t>((steps + kGemmSteps - 1) / kGemmSteps, 1);
     pass_steps = (steps + passes - 1) / passes;
+    if (!quantised()) return;
+    const int whole = call.weights.blocks.block();  // divides kGemmSteps
+    pass_steps = (pass_steps + whole - 1) / whole * whole;
+    passes = (steps + pass_steps - 1) / pass_steps;
+  }
+
+  bool quantised() const { return call.weights.blocks.bits != 0; }
+
+  void unpack(std::int64_t first, std::int64_t count) const {
+    const QuantisedKernels& kernels = kernels_of(call.weights.blocks);
+    for (std::int64_t panel = block.first_panel; panel < block.end_panel; ++panel) {
+      kernels.unpack(call.weights, panel, first, count,
+                     unpacked + (panel - block.first_panel) * pass_steps * kTile);
+    }
   }
 
   std::int64_t rows() const { return block.end_row - block.first_row; }
@@ -254,6 +271,10 @@ struct GemmBlock {
   }
 
   const std::byte* weights_at(std::int64_t panel, std::int64_t step) const {
+    if (unpacked != nullptr) {
+      const std::int64_t at = (panel - block.first_panel) * pass_steps + step % pass_steps;
+      return reinterpret_cast<const std::byte*>(unpacked + at * kTile);
+    }
     return call.weights.panels + (panel * steps + step) * kStepBytes;
   }
 
@@ -290,7 +311,7 @@ struct GemmBlock {
     const std::int64_t tiles = std::max<std::int64_t>(rows() / Simd::kRows, 1);
     const std::int64_t next_panel = more_passes ? panel : panel + kGemmGroup;
     tile.next_lines = 0;
-    if (next_panel < last_panel) {
+    if (next_panel < last_panel && unpacked == nullptr) {
       tile.next_lines = (kGemmChunk * kStepBytes / 64 + tiles - 1) / tiles;
       const std::int64_t slice =
           tile.next_lines * 64 * ((pass_steps + kGemmChunk - 1) / kGemmChunk);
@@ -313,6 +334,7 @@ struct GemmBlock {
       tile.steps = std::min(pass_steps, steps - step);
       tile.first = pass == 0;
       tile.last = pass == passes - 1;
+      if (unpacked != nullptr) unpack(step, tile.steps);
       std::int64_t done = 0;
       for (std::int64_t row = block.first_row; row < block.end_row; row += done) {
         tile.x = x_at(row, step);
@@ -347,6 +369,10 @@ inline void gemm_range(const GemmCall& call, const GemmRange& range, std::byte* 
 }
 
 inline void gemm_multiply(const GemmCall& call, const GemmRange& range, std::byte* scratch) {
+  const base::BlockForm& form = call.weights.blocks;
+  if (form.bits != 0 && range.end_row - range.first_row <= kQuantisedRows) {
+    return kernels_of(form).few_rows(call, range);
+  }
   switch (call.weights.type) {
     case ElementType::float16:
       return gemm_range<Float16Weights>(call, range, scratch);
@@ -356,94 +382,3 @@ inline void gemm_multiply(const GemmCall& call, const GemmRange& range, std::byt
       return gemm_range<Float32Weights>(call, range, scratch);
   }
 }
-
-/// Bytes from one lane to the next, inputs a step, steps and panels of a packed matrix.
-struct GemmShape {
-  std::int64_t bytes, inputs, steps, panels;
-};
-
-inline GemmShape gemm_shape(const GemmWeights& w) {
-  const std::int64_t panels = (w.out + kTile - 1) / kTile;
-  if (w.type == ElementType::bfloat16) {
-    return {GemmBfloat16::kBytes, GemmBfloat16::kInputs, gemm_steps<GemmBfloat16>(w.in), panels};
-  }
-  return {element_bytes(w.type), 1, w.in, panels};
-}
-
-inline std::int64_t gemm_packed_bytes(ElementType type, std::int64_t in, std::int64_t out) {
-  const GemmShape shape = gemm_shape({nullptr, type, in, out});
-  return shape.panels * shape.steps * kTile * shape.bytes;
-}
-
-/// Where element (o, i) lies in the panels.
-POLYHEAD_INLINE std::int64_t gemm_place(const GemmWeights& w, const GemmShape& shape,
-                                        std::int64_t o, std::int64_t i) {
-  const std::int64_t lane = (o / kTile * shape.steps + i / shape.inputs) * kTile + o % kTile;
-  return lane * shape.bytes + i % shape.inputs * element_bytes(w.type);
-}
-
-inline void gemm_pack(std::byte* to, const GemmWeights& w, const std::byte* from,
-                      ElementType from_type, std::int64_t out_stride, std::int64_t in_stride) {
-  const GemmShape shape = gemm_shape(w);
-  if (w.in == 0 || w.out == 0) return;
-  std::memset(to, 0, static_cast<std::size_t>(gemm_packed_bytes(w.type, w.in, w.out)));
-  for (std::int64_t o = 0; o < w.out; ++o) {
-    for (std::int64_t i = 0; i < w.in; ++i) {
-      const float value = load_scalar(from + o * out_stride + i * in_stride, from_type);
-      std::byte* const at = to + gemm_place(w, shape, o, i);
-      if (w.type == ElementType::float32) {
-        std::memcpy(at, &value, 4);
-        continue;
-      }
-      const std::uint16_t bits =
-          w.type == ElementType::float16 ? to_float16(value).bits : to_bfloat16(value).bits;
-      std::memcpy(at, &bits, 2);
-    }
-  }
-}
-
-inline float gemm_weight(const GemmWeights& w, std::int64_t o, std::int64_t i) {
-  return load_scalar(w.panels + gemm_place(w, gemm_shape(w), o, i), w.type);
-}
-
-inline bool gemm_direct(const GemmWeights& w, ElementType type) {
-  if (w.type != ElementType::bfloat16) return type == ElementType::float32;
-  return GemmBfloat16::kInputs == 2 && type == ElementType::bfloat16 && w.in % 2 == 0;
-}
-
-inline std::int64_t gemm_prepared_bytes(const GemmWeights& w) {
-  return (gemm_shape(w).steps * 4 + 63) / 64 * 64;
-}
-
-/// For bfloat16 weights x is rounded to bfloat16, also where it is multiplied as float32.
-inline void gemm_prepare(std::byte* to, const GemmWeights& w, const std::byte* row,
-                         ElementType type, std::int64_t stride) {
-  if (w.type != ElementType::bfloat16)
-    return widen_row(reinterpret_cast<float*>(to), row, type, stride, w.in);
-  constexpr std::int64_t kPiece = 256;
-  alignas(64) float wide[kPiece];
-  alignas(64) std::byte narrow[kPiece * 2];
-  for (std::int64_t i = 0; i < w.in; i += kPiece) {
-    const std::int64_t n = std::min(kPiece, w.in - i);
-    widen_row(wide, row + i * stride, type, stride, n);
-    if constexpr (GemmBfloat16::kInputs == 2) {
-      narrow_row(to + i * 2, wide, ElementType::bfloat16, 2, n);
-    } else {
-      narrow_row(narrow, wide, ElementType::bfloat16, 2, n);
-      widen_row(reinterpret_cast<float*>(to) + i, narrow, ElementType::bfloat16, 2, n);
-    }
-  }
-  if (GemmBfloat16::kInputs == 2 && w.in % 2 != 0) std::memset(to + w.in * 2, 0, 2);
-}
-
-inline constexpr GemmTable kGemmTable{kTile,
-                                      kGemmRows* kGemmGroup* kTile * 4,
-                                      gemm_packed_bytes,
-                                      gemm_pack,
-                                      gemm_weight,
-                                      gemm_direct,
-                                      gemm_prepared_bytes,
-                                      gemm_prepare,
-                                      gemm_multiply,
-                                      widen_row,
-                                      narrow_row};

@@ -1,6 +1,7 @@
 // Projections with AVX2.
 #include "kernels/cpu/common.hpp"
 #include "kernels/cpu/gemm_table.hpp"
+#include "kernels/cpu/rowwise_table.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -18,6 +19,7 @@ namespace polyhead::inline v0::kernels::cpu::avx2 {
 #include "kernels/cpu/gemm.inc"
 
 const GemmTable& gemm_table() { return kGemmTable; }
+const RowTable& row_table() { return kRowTable; }
 }  // namespace polyhead::inline v0::kernels::cpu::avx2
 
 #if defined(__clang__)

@@ -1,6 +1,7 @@
 // Projections with AVX-512 and its bf16 dot.
 #include "kernels/cpu/common.hpp"
 #include "kernels/cpu/gemm_table.hpp"
+#include "kernels/cpu/rowwise_table.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -29,6 +30,7 @@ namespace polyhead::inline v0::kernels::cpu::avx512_bf16 {
 #include "kernels/cpu/gemm.inc"
 
 const GemmTable& gemm_table() { return kGemmTable; }
+const RowTable& row_table() { return kRowTable; }
 }  // namespace polyhead::inline v0::kernels::cpu::avx512_bf16
 
 #if defined(__clang__)

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/weight_blocks.hpp"
 #include "polyhead/isa.h"
 #include "polyhead/types.h"
 
@@ -11,11 +12,13 @@ namespace polyhead::inline v0::kernels::cpu {
 
 /// A packed matrix: panels of GemmTable::panel outputs, each with its inputs one after the other
 /// ([panel][step][lane]; a step is one input, or a pair of them for the bf16 dot). The last panel
-/// and step are filled up with zeros.
+/// and step are filled up with zeros. Or quantised (gemm_quantised.hpp): then x and the results are
+/// those of the dequantised weights packed as float32, to the bit.
 struct GemmWeights {
   const std::byte* panels = nullptr;
   ElementType type = ElementType::float32;
   std::int64_t in = 0, out = 0;
+  base::BlockForm blocks{};  ///< quantised: their form, and `type` is float32; in is whole blocks
 };
 
 /// Rows of x are as GemmTable::prepare writes them, or such as GemmTable::direct accepts.
@@ -40,12 +43,22 @@ struct GemmRange {
 struct GemmTable {
   int panel;                   ///< outputs of one panel
   std::int64_t scratch_bytes;  ///< a worker's
+  std::int64_t unpack_bytes;   ///< more of it, where weights are quantised
 
-  std::int64_t (*packed_bytes)(ElementType type, std::int64_t in, std::int64_t out);
+  /// Of a matrix with the type, form and sizes of `shape`.
+  std::int64_t (*packed_bytes)(const GemmWeights& shape);
 
-  /// Packs w, whose element (o, i) of `from` type lies at w + o * out_stride + i * in_stride bytes.
-  void (*pack)(std::byte* to, const GemmWeights& shape, const std::byte* w, ElementType from,
-               std::int64_t out_stride, std::int64_t in_stride);
+  /// Packs outputs [panel * GemmTable::panel, + count): `rows` are count rows of float32,
+  /// `row_floats` apart, readable to a multiple of 16 floats. count is a panel, or what is left for
+  /// the last one. Not for quantised weights.
+  void (*pack_panel)(std::byte* to, const GemmWeights& shape, std::int64_t panel,
+                     std::int64_t count, const float* rows, std::int64_t row_floats);
+
+  /// Packs quantised outputs [first, first + count) from rows of blocks of `type`, any alignment.
+  /// Calls for different outputs may run at once.
+  void (*pack_blocks)(std::byte* to, const GemmWeights& shape, std::int64_t first,
+                      std::int64_t count, WeightType type, const std::byte* rows,
+                      std::int64_t row_bytes);
 
   /// Element (o, i) of what was packed, widened.
   float (*weight)(const GemmWeights& weights, std::int64_t o, std::int64_t i);

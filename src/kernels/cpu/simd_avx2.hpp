@@ -138,6 +138,20 @@ struct Simd {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(packed));
   }
 
+  /// kLanes signed bytes, widened.
+  POLYHEAD_INLINE static V load_bytes(const std::byte* p) {
+    return _mm256_cvtepi32_ps(
+        _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  /// What four-bit codes stand for: lowest + code.
+  using Nibbles = I;
+  POLYHEAD_INLINE static Nibbles nibbles(int lowest) { return broadcast_int(lowest); }
+  /// The code in bits [4 place, 4 place + 4) of each lane.
+  POLYHEAD_INLINE static V nibble(const Nibbles& lowest, I words, int place) {
+    const I code = _mm256_and_si256(_mm256_srli_epi32(words, 4 * place), broadcast_int(15));
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(code, lowest));
+  }
+
   /// Transposes an 8 x 8 block of 32-bit values in registers.
   POLYHEAD_INLINE static void transpose(V (&r)[8]) {
     V a[8];

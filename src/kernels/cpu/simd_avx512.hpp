@@ -120,6 +120,24 @@ struct Simd {
                         _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16)));
   }
 
+  /// kLanes signed bytes, widened.
+  POLYHEAD_INLINE static V load_bytes(const std::byte* p) {
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  /// What four-bit codes stand for: lowest + code.
+  using Nibbles = V;
+  POLYHEAD_INLINE static Nibbles nibbles(int lowest) {
+    return _mm512_cvtepi32_ps(
+        _mm512_add_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                         _mm512_set1_epi32(lowest)));
+  }
+  /// The code in bits [4 place, 4 place + 4) of each lane.
+  POLYHEAD_INLINE static V nibble(const Nibbles& values, I words, int place) {
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(words, static_cast<unsigned>(4 * place)),
+                                 values);
+  }
+
   /// Transposes a 16 x 16 block of 32-bit values in registers.
   POLYHEAD_INLINE static void transpose(V (&r)[16]) {
     V a[16];

@@ -158,6 +158,20 @@ struct Simd {
     for (int i = 0; i < 4; ++i) p[i] = to_bfloat16(v[i]).bits;
   }
 
+  /// kLanes signed bytes, widened.
+  POLYHEAD_INLINE static V load_bytes(const std::byte* p) {
+    std::int8_t b[4];
+    __builtin_memcpy(b, p, 4);
+    return __builtin_convertvector((I{b[0], b[1], b[2], b[3]}), V);
+  }
+  /// What four-bit codes stand for: lowest + code.
+  using Nibbles = I;
+  POLYHEAD_INLINE static Nibbles nibbles(int lowest) { return broadcast_int(lowest); }
+  /// The code in bits [4 place, 4 place + 4) of each lane.
+  POLYHEAD_INLINE static V nibble(const Nibbles& lowest, I words, int place) {
+    return __builtin_convertvector(((words >> (4 * place)) & 15) + lowest, V);
+  }
+
   /// Transposes a 4 x 4 block of 32-bit values.
   POLYHEAD_INLINE static void transpose(V (&r)[4]) {
     const V a{r[0][0], r[1][0], r[2][0], r[3][0]};
