@@ -81,7 +81,7 @@ struct Blocks {
 class TwoWorkers : public polyhead::Executor {
  public:
   int concurrency() const override { return 2; }
-  void run(int tasks, Task task) override {
+  void run(int tasks, polyhead::Task task) override {
     for (int i = 0; i < tasks; ++i) task(i);
   }
 };

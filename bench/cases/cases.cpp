@@ -152,6 +152,48 @@ void add_layers(std::vector<Case>& list) {
   list.push_back(in_bfloat16(layer));
 }
 
+/// Matrices of real models (SmolLM2-135M's, MiniLM's, Gemma 3 270M's): many rows at once against
+/// arithmetic, one row against memory.
+void add_products(std::vector<Case>& list) {
+  struct Matrix {
+    std::int64_t rows, in, out;
+  };
+  for (const Matrix& m :
+       {Matrix{2048, 576, 576}, Matrix{2048, 576, 1536}, Matrix{2048, 1536, 576},
+        Matrix{64, 576, 49152}, Matrix{2048, 384, 1536}, Matrix{2048, 640, 2048}}) {
+    for (const auto& [type, goal] :
+         {std::pair(WeightType::float32, 0.90), std::pair(WeightType::q4_1, 0.88),
+          std::pair(WeightType::bfloat16, 0.80)}) {
+      Case c;
+      c.name = std::string("product ") + weight_type_name(type) + " " + std::to_string(m.rows) +
+               " x " + std::to_string(m.in) + " x " + std::to_string(m.out);
+      c.work = Work::product;
+      c.q_len = m.rows;
+      c.inputs = m.in;
+      c.outputs = m.out;
+      c.weights = type;
+      c.goal = goal;
+      list.push_back(type == WeightType::bfloat16 ? in_bfloat16(c) : c);
+    }
+  }
+  for (const WeightType type : {WeightType::float32, WeightType::bfloat16, WeightType::q4_1,
+                                WeightType::q8_0, WeightType::q4_k, WeightType::q6_k}) {
+    for (const int threads : {1, 0}) {
+      Case c;
+      c.name = std::string("product ") + weight_type_name(type) + " one row x 1536 x 49152" +
+               (threads == 0 ? " all threads" : "");
+      c.work = Work::product;
+      c.inputs = 1536;
+      c.outputs = 49152;
+      c.weights = type;
+      c.type = type == WeightType::bfloat16 ? ElementType::bfloat16 : ElementType::float32;
+      c.threads = threads;
+      c.against = Against::dram;
+      list.push_back(c);
+    }
+  }
+}
+
 void add_decode(std::vector<Case>& list) {
   // Goals by element type (as in kTypes) and group.
   struct Goal {
@@ -200,6 +242,7 @@ std::vector<Case> make_cases() {
   add_causal(list);
   add_patterns(list);
   add_layers(list);
+  add_products(list);
   add_decode(list);
   add_latent(list);
   return list;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/weight_type.hpp"
 #include "polyhead/executor.h"
 #include "polyhead/isa.h"
 #include "polyhead/types.h"
@@ -20,6 +21,7 @@ enum class Work : std::uint8_t {
   projection,  ///< the output step of a layer: [q_len, kv_len] times [kv_len, kv_len], weights
                ///< packed
   layer,       ///< all five steps, model_dim = q_heads * head_dim
+  product,     ///< q_len rows times the weights of a model's matrix, packed
 };
 
 enum class Pattern : std::uint8_t { full, causal, window, mask_bytes, mask_bits };
@@ -40,6 +42,8 @@ struct Case {
   std::string name;
   Work work = Work::attend;
   std::int64_t batch = 1, q_len = 1, kv_len = 1, q_heads = 16, kv_heads = 16, head_dim = 64;
+  std::int64_t inputs = 0, outputs = 0;      ///< of a product
+  WeightType weights = WeightType::float32;  ///< of a product: float32, bfloat16 or quantised
   std::int64_t latent_dim = 0;  ///< > 0: values are the first latent_dim elements of the keys
   ElementType type = ElementType::float32;
   Pattern pattern = Pattern::full;
@@ -64,7 +68,8 @@ class Workload {
   virtual ~Workload() = default;
   virtual void run() = 0;
 
-  /// Useful work of one run: floating-point operations, or bytes of K and V for cases against DRAM.
+  /// Useful work of one run: floating-point operations, or bytes of K and V, or of
+  /// packed weights, for cases against DRAM.
   /// Pairs that a mask's structure hides are not work; a multiply and an add count as two.
   double work() const { return work_; }
 

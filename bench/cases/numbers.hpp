@@ -27,5 +27,6 @@ double attention_work(const Case& c);
 Options options_of(Isa isa, Executor& executor);
 
 std::unique_ptr<Workload> make_layer_workload(const Case& of, Isa isa, Executor& executor);
+std::unique_ptr<Workload> make_product_workload(const Case& of, Isa isa, Executor& executor);
 
 }  // namespace polyhead::bench

@@ -27,7 +27,7 @@ struct Cut {
     if (workers <= 1 || row_count == 0) return;
     const std::int64_t wanted = workers * kItemsPerWorker;
     if (row_count <= kFewRows) {
-      panels = std::max<std::int64_t>(panel_count / wanted, 1);
+      panels = std::max<std::int64_t>(panel_count / wanted, 2);  // one row takes two at a time
       return;
     }
     rows = std::min(row_count, kRowRun);
