@@ -103,8 +103,8 @@ TEST(Rowwise, ActivationsAgreeWithDouble) {
   const auto n = static_cast<std::int64_t>(x.size());
   const std::vector<float> up = random_floats(n, 4, 2.0f);
   for_each_isa([&](const RowTable& table) {
-    for (const auto& [kernel, exact] : {std::pair{table.silu, silu}, std::pair{table.gelu, gelu},
-                                        std::pair{table.gelu_tanh, gelu_tanh}}) {
+    for (const auto& [kernel, exact] : {std::pair{table.silu, &silu}, std::pair{table.gelu, &gelu},
+                                        std::pair{table.gelu_tanh, &gelu_tanh}}) {
       const auto plain = written(n, [&](RowOut to) { kernel(to, x.data(), nullptr, n); });
       const auto gated = written(n, [&](RowOut to) { kernel(to, x.data(), up.data(), n); });
       for (std::size_t i = 0; i < x.size(); ++i) {

@@ -63,6 +63,8 @@ template <int kV>
 struct LanePlaces {
   const std::byte* panel[kV];  ///< of each vector
   int lane[kV];                ///< within it
+  // What is fetched ahead goes on past a panel's end in the panel that its lanes take next.
+  std::int64_t panel_bytes = 0, skipped = 0;
 };
 
 /// Runs body(input, weights of kV vectors) for every input of blocks [first, end).
@@ -86,9 +88,9 @@ POLYHEAD_INLINE void each_input(const LanePlaces<kV>& lanes, std::int64_t first,
 #pragma GCC unroll 6
       for (int v = 0; v < kV; ++v) scales[v] = unit[v] + Q::kCodes + lanes.lane[v];
       for (int v = 0; v < kV; v += kVectors) {  // once a panel
-        for (int line = 0; line < Q::kUnitBytes; line += 64) {
-          __builtin_prefetch(unit[v] + kQuantisedLead + line, 0, 3);
-        }
+        const std::byte* ahead = unit[v] + kQuantisedLead;
+        if (ahead >= lanes.panel[v] + lanes.panel_bytes) ahead += lanes.skipped;
+        for (int line = 0; line < Q::kUnitBytes; line += 64) __builtin_prefetch(ahead + line, 0, 3);
       }
       for (int group = 0; group < Q::kGroups; ++group) {
         steps.enter_group(scales, group);
@@ -144,9 +146,11 @@ template <class Q, int kR, int kV>
 inline void quantised_sums(const GemmCall& call, std::int64_t row, std::int64_t panel, int vector,
                            std::int64_t blocks, float* to, std::int64_t to_row) {
   LanePlaces<kV> lanes;
+  lanes.panel_bytes = blocks * Q::kBlockBytes;
+  lanes.skipped = kV > kVectors ? (kV / kVectors - 1) * lanes.panel_bytes : 0;
   for (int v = 0; v < kV; ++v) {
     const int at = vector + v;
-    lanes.panel[v] = call.weights.panels + (panel + at / kVectors) * blocks * Q::kBlockBytes;
+    lanes.panel[v] = call.weights.panels + (panel + at / kVectors) * lanes.panel_bytes;
     lanes.lane[v] = at % kVectors * kLanes;
   }
   MultiplyInput<kR, kV> product;
