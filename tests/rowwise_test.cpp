@@ -146,7 +146,7 @@ TEST(Rowwise, SixteenBitRowsAreTheRoundedOnes) {
         std::vector<std::byte> narrow(static_cast<std::size_t>(n) * 2 + 8, std::byte{0x5a});
         table.rms_norm({narrow.data(), type}, x.data(), w.data(), 1e-6f, n);
         for (std::int64_t i = 0; i < n; ++i) {
-          std::byte expected[2];
+          std::byte expected[4];  // the widest element: two bytes are used
           polyhead::base::store_float32(expected, type, wide[static_cast<std::size_t>(i)]);
           ASSERT_EQ(std::memcmp(expected, narrow.data() + i * 2, 2), 0);
         }
