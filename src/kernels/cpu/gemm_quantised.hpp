@@ -44,9 +44,9 @@ struct GroupSteps {
       step[v] = d[v];
       if constexpr (Q::kMinimum) minimum[v] = dmin[v];
       if constexpr (Q::kScaled) {
-        step[v] = Simd::mul(d[v], Simd::load_bytes(scales[v] + group * kTile));
+        step[v] = Simd::mul(d[v], Simd::load_signed(scales[v] + group * kTile));
         if constexpr (Q::kMinimum) {
-          const Simd::V lift = Simd::load_bytes(scales[v] + (Q::kGroups + group) * kTile);
+          const Simd::V lift = Simd::load_signed(scales[v] + (Q::kGroups + group) * kTile);
           minimum[v] = Simd::sub(Simd::broadcast(-0.0f), Simd::mul(dmin[v], lift));
         }
       }
@@ -111,7 +111,7 @@ POLYHEAD_INLINE void each_input(const LanePlaces<kV>& lanes, std::int64_t first,
                 weight[v] = steps.weight(v, Simd::nibble(values, words[v], j));
               } else {
                 weight[v] =
-                    steps.weight(v, Simd::load_bytes(unit[v] + (i + j) * kTile + lanes.lane[v]));
+                    steps.weight(v, Simd::load_signed(unit[v] + (i + j) * kTile + lanes.lane[v]));
               }
             }
             body(input + j, weight);

@@ -139,7 +139,7 @@ struct Simd {
   }
 
   /// kLanes signed bytes, widened.
-  POLYHEAD_INLINE static V load_bytes(const std::byte* p) {
+  POLYHEAD_INLINE static V load_signed(const std::byte* p) {
     return _mm256_cvtepi32_ps(
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }

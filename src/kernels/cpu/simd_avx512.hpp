@@ -121,7 +121,7 @@ struct Simd {
   }
 
   /// kLanes signed bytes, widened.
-  POLYHEAD_INLINE static V load_bytes(const std::byte* p) {
+  POLYHEAD_INLINE static V load_signed(const std::byte* p) {
     return _mm512_cvtepi32_ps(
         _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }

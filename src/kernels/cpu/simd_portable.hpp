@@ -159,7 +159,7 @@ struct Simd {
   }
 
   /// kLanes signed bytes, widened.
-  POLYHEAD_INLINE static V load_bytes(const std::byte* p) {
+  POLYHEAD_INLINE static V load_signed(const std::byte* p) {
     std::int8_t b[4];
     __builtin_memcpy(b, p, 4);
     return __builtin_convertvector((I{b[0], b[1], b[2], b[3]}), V);
