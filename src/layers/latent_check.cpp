@@ -106,6 +106,7 @@ void make_core(layers::Layer& core, const LatentConfig& c, const Options& option
       c.weight_type == ElementType::bfloat16 ? ElementType::bfloat16 : ElementType::float32;
   core.engine.isa = resolve_isa(options.isa);
   core.engine.gemm = &kernels::cpu::gemm(core.engine.isa);
+  core.engine.rows = &kernels::cpu::rowwise(core.engine.isa);
   core.engine.backend = &kernels::cpu::backend(core.engine.isa);
   core.engine.crew = crew_of(options);
   if (c.rope) core.rotation.emplace(*c.rope, c.rope_dim, true);
