@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "bench/ceilings/ceilings.hpp"
 #include "cli/table.hpp"
@@ -172,8 +173,9 @@ ordered_json bench_model(const ModelBench& bench, const Console& console) {
                          {"weights", bench.bfloat16 ? "bf16" : "f32"},
                          {"load_seconds", since(start)},
                          {"weight_bytes", model.weight_bytes()}};
-  Executor& executor = bench.threads == 1 ? Executor::serial() : Executor::shared();
-  Trial trial(bench, executor);
+  std::optional<ThreadPool> pool;  // the ceilings' own, of as many threads as the model has
+  if (bench.threads > 1) pool.emplace(bench.threads);
+  Trial trial(bench, pool ? *pool : bench.threads == 1 ? Executor::serial() : Executor::shared());
   progress.show("measuring ...");
   if (!model.config().causal) {
     result["embed"] = embed(bench, model, trial);

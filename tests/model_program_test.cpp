@@ -69,10 +69,18 @@ TEST(Generate, ContinuesAsTheLogitsSay) {
 
 TEST(Generate, ChatsUntilTheEndOfTheTurn) {
   SKIP_WITHOUT("gemma3");
-  const json made = run_json({"generate", "gemma3", "--chat", "--max-tokens", "60", "--prompt",
-                              "Answer with one word: what is the capital of France?"});
+  const json made =
+      run_json({"generate", "gemma3", "--chat", "--chat-template", "gemma", "--max-tokens", "60",
+                "--prompt", "Answer with one word: what is the capital of France?"});
   EXPECT_EQ(made["stop"], "end");
   EXPECT_NE(made["text"].get<std::string>().find("Paris"), std::string::npos);
+}
+
+TEST(Generate, AModelWithoutATemplateWantsOneNamed) {
+  SKIP_WITHOUT("gemma3");
+  const Outcome made = run({"generate", "gemma3", "--chat", "--prompt", "x"});
+  EXPECT_EQ(made.status, cli::kFailure);
+  EXPECT_NE(made.err.find("chatml, gemma, llama2, llama3"), std::string::npos) << made.err;
 }
 
 TEST(Generate, TheSeedAloneDecides) {
