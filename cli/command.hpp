@@ -39,6 +39,8 @@ std::unique_ptr<Command> make_plan();
 std::unique_ptr<Command> make_generate();
 std::unique_ptr<Command> make_score();
 std::unique_ptr<Command> make_embed();
+std::unique_ptr<Command> make_look();
+std::unique_ptr<Command> make_prune();
 std::unique_ptr<Command> make_bench();
 
 /// Every subcommand, in the order in which --help lists them.

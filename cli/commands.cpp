@@ -46,6 +46,8 @@ std::vector<std::unique_ptr<Command>> make_commands() {
   commands.push_back(make_generate());
   commands.push_back(make_score());
   commands.push_back(make_embed());
+  commands.push_back(make_look());
+  commands.push_back(make_prune());
   commands.push_back(make_bench());
   return commands;
 }

@@ -19,6 +19,9 @@ class ModelOptions {
   /// Its weights, packed.
   models::Model load(const models::ModelFile& file) const;
 
+  /// "f32" or "bf16".
+  const std::string& weights() const { return weights_; }
+
   Options run_options() const { return run_.options(); }
 
  private:

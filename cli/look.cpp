@@ -1,0 +1,196 @@
+// polyhead look: runs a text through a model and says what each of its heads did.
+#include <optional>
+#include <sstream>
+
+#include "cli/browser.hpp"
+#include "cli/command.hpp"
+#include "cli/json_text.hpp"
+#include "cli/look_print.hpp"
+#include "cli/look_run.hpp"
+#include "cli/model_options.hpp"
+#include "cli/page_report.hpp"
+#include "cli/probe.hpp"
+#include "cli/table.hpp"
+#include "polyhead/error.h"
+
+namespace polyhead::cli {
+namespace {
+
+constexpr const char* kExample =
+    "Roles are rules on this text (docs/heads.md); a weight says how much of a value is mixed in, "
+    "not why the\nmodel answered. Heads are named LAYER.HEAD.\n\n"
+    "Examples:\n"
+    "  polyhead look smollm2 --text 'When Mary and John went to the store, John gave a drink to'\n"
+    "  polyhead look smollm2 --file story.txt -o heads.html --open\n"
+    "  polyhead look smollm2 --file story.txt --layers 10-19\n"
+    "  polyhead look smollm2 --text 'The cat sat' --json --rows 0,2\n"
+    "  polyhead look smollm2 --text 'The cat sat' --probe";
+
+class Look : public Command {
+ public:
+  const char* name() const override { return "look"; }
+  const char* summary() const override { return "Run a text and show what each head did"; }
+  void add_options(CLI::App& app) override;
+  void run(const Console& console) override;
+
+ private:
+  void take_text(LookData& look) const;
+  void choose_heads(LookData& look) const;
+
+  ModelOptions model_;
+  std::string text_, file_, place_, layers_, heads_, output_;
+  std::vector<std::int64_t> rows_;
+  std::int64_t most_tokens_ = 0;
+  bool json_ = false, probe_ = false, open_ = false;
+  CLI::Option* text_option_ = nullptr;
+};
+
+void Look::add_options(CLI::App& app) {
+  model_.add_options(app);
+  text_option_ = app.add_option("--text", text_, "The text")->type_name("TEXT");
+  CLI::Option* const file =
+      app.add_option("--file", file_, "A file with the text")->type_name("FILE");
+  file->excludes(text_option_);
+  app.add_option("input", place_, "- reads the text from standard input")
+      ->type_name("-")
+      ->check(CLI::IsMember({"-"}).description(""))
+      ->excludes(file)
+      ->excludes(text_option_);
+  app.add_option("-o,--output", output_,
+                 "Write a page that shows every head: one HTML file, offline")
+      ->type_name("FILE.html");
+  app.add_flag("--open", open_, "Show the page in the browser");
+  app.add_option("--tokens", most_tokens_, "Only the first N tokens")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber.description(""));
+  app.add_option("--layers", layers_, "Only these layers, e.g. 0,10-19; a line for each head")
+      ->type_name("LIST");
+  app.add_option("--heads", heads_, "Only these heads, e.g. 17.4,16.0; a line for each")
+      ->type_name("LIST");
+  app.add_flag("--probe", probe_,
+               "Also the scores on repeated random tokens by which the literature\n"
+               "knows induction heads");
+  app.add_flag("--json", json_, "Print JSON, every number in full");
+  app.add_option("--rows", rows_, "With --json: the weights of these queries, e.g. 1,14,28")
+      ->delimiter(',')
+      ->type_name("LIST")
+      ->check(CLI::NonNegativeNumber.description(""));
+  app.footer(kExample);
+}
+
+void Look::take_text(LookData& look) const {
+  std::string text = text_;
+  if (!file_.empty() || !place_.empty())
+    text = read_text(place_.empty() ? file_ : place_);
+  else if (text_option_->count() == 0)
+    throw UsageError("--text, --file or - is needed");
+  look.ids = look.tokenizer->encode(text);
+  if (most_tokens_ > 0 && look.ids.size() > static_cast<std::size_t>(most_tokens_))
+    look.ids.resize(static_cast<std::size_t>(most_tokens_));
+  const auto tokens = static_cast<std::int64_t>(look.ids.size());
+  if (tokens == 0) throw UsageError("the text has no tokens");
+  if (tokens > look.config->context_length) {
+    throw InvalidArgument(
+        "look: the text has " + std::to_string(tokens) + " tokens, the model's context " +
+        std::to_string(look.config->context_length) + " (--tokens takes the first ones)");
+  }
+  for (const std::int64_t row : rows_) {
+    if (row >= tokens) {
+      throw InvalidArgument("look: --rows " + std::to_string(row) + " is not one of " +
+                            std::to_string(tokens) + " tokens");
+    }
+  }
+  look.delimiters = delimiters_of(*look.tokenizer, look.ids);
+}
+
+/// A whole number under `limit`.
+std::int64_t index_of(const std::string& text, std::int64_t limit, const char* what) {
+  std::size_t used = 0;
+  long long value = -1;
+  try {
+    value = std::stoll(text, &used);
+  } catch (const std::logic_error&) {
+  }
+  if (text.empty() || used != text.size() || value < 0)
+    throw UsageError(std::string(what) + ": '" + text + "' is not a whole number");
+  if (value >= limit) {
+    throw UsageError(std::string(what) + ": " + text + " is not within 0 .. " +
+                     std::to_string(limit - 1));
+  }
+  return value;
+}
+
+std::vector<std::string> pieces_of(const std::string& list) {
+  std::vector<std::string> pieces;
+  std::istringstream stream(list);
+  for (std::string piece; std::getline(stream, piece, ',');) pieces.push_back(piece);
+  return pieces;
+}
+
+void Look::choose_heads(LookData& look) const {
+  const auto layers = static_cast<std::int64_t>(look.config->layers.size());
+  const bool all = layers_.empty() && heads_.empty();
+  for (const models::LayerGeometry& layer : look.config->layers)
+    look.chosen.emplace_back(static_cast<std::size_t>(layer.q_heads), all);
+  for (const std::string& piece : pieces_of(layers_)) {
+    const std::size_t dash = piece.find('-');
+    const std::int64_t first = index_of(piece.substr(0, dash), layers, "--layers");
+    const std::int64_t last =
+        dash == std::string::npos ? first : index_of(piece.substr(dash + 1), layers, "--layers");
+    if (last < first) throw UsageError("--layers: " + piece + " runs backwards");
+    for (std::int64_t layer = first; layer <= last; ++layer) {
+      std::vector<bool>& heads = look.chosen[static_cast<std::size_t>(layer)];
+      heads.assign(heads.size(), true);
+    }
+  }
+  for (const std::string& piece : pieces_of(heads_)) {
+    const std::size_t dot = piece.find('.');
+    if (dot == std::string::npos) throw UsageError("--heads: '" + piece + "' is not LAYER.HEAD");
+    std::vector<bool>& heads =
+        look.chosen[static_cast<std::size_t>(index_of(piece.substr(0, dot), layers, "--heads"))];
+    heads[static_cast<std::size_t>(index_of(
+        piece.substr(dot + 1), static_cast<std::int64_t>(heads.size()), "--heads"))] = true;
+  }
+}
+
+void Look::run(const Console& console) {
+  if (!rows_.empty() && !json_) throw UsageError("--rows goes with --json");
+  if (open_ && output_.empty()) throw UsageError("--open needs -o");
+  const models::ModelFile file = model_.open();
+  const models::Tokenizer tokenizer(file.tokenizer());
+  LookData look;
+  look.file = &file;
+  look.tokenizer = &tokenizer;
+  look.config = &file.config();
+  look.weights = model_.weights();
+  take_text(look);
+  choose_heads(look);
+  const models::Model model = model_.load(file);
+  LookWanted wanted;
+  wanted.rows = rows_;
+  wanted.run = model_.run_options();
+  std::optional<PageReport> page;
+  if (!output_.empty()) wanted.report = &page.emplace(output_);
+  const LookRun result = run_look(model, look, wanted, console);
+  if (page) page->write(look);
+  ProbeOptions probing;
+  probing.run = wanted.run;
+  std::vector<ProbeScore> scores;
+  if (probe_) scores = probe(model, tokenizer, probing, console);
+  if (json_) {
+    nlohmann::ordered_json json = look_json(look, result.rows);
+    if (probe_) json["probe"] = probe_json(scores, probing);
+    console.out << json_text(json);
+  } else {
+    print_look(console, look, !layers_.empty() || !heads_.empty());
+    if (probe_) print_probe(console, scores, probing);
+    if (page) console.out << "\nThe page: " << printable(output_) << '\n';
+  }
+  if (open_) open_in_browser(output_);
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_look() { return std::make_unique<Look>(); }
+
+}  // namespace polyhead::cli

@@ -1,0 +1,213 @@
+// polyhead look, prune and explain MODEL: what they print of real models, and what they refuse.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/command.hpp"
+#include "cli/curve_svg.hpp"
+#include "cli/exit_codes.hpp"
+#include "cli/look_data.hpp"
+#include "cli/probe.hpp"
+#include "cli/prune_run.hpp"
+#include "support/effort.h"
+#include "support/golden_model.hpp"
+#include "support/scratch_directory.hpp"
+
+namespace polyhead {
+namespace {
+
+using nlohmann::json;
+
+struct Outcome {
+  int status = 0;
+  std::string out, err;
+};
+
+Outcome run(const std::vector<std::string>& arguments) {
+  std::ostringstream out, err;
+  const int status = cli::run_program(arguments, {out, err, false, false});
+  return {status, out.str(), err.str()};
+}
+
+bool fetched(const std::string& name) {
+  return test::effort() != test::Effort::smoke && !test::fetched_model(name).empty();
+}
+
+class LookAtModel : public testing::TestWithParam<const char*> {};
+
+TEST_P(LookAtModel, PrintsTheFiguresOfTransformers) {
+  const std::string name = GetParam();
+  if (!fetched(name)) GTEST_SKIP() << "scripts/get-model " << name << " was not run";
+  const json golden = test::golden_model(name);
+  std::string rows;
+  for (const auto& [query, row] : golden["heads"][0]["rows"].items()) {
+    rows += (rows.empty() ? "" : ",") + query;
+  }
+  const Outcome made =
+      run({"look", name, "--text", golden["text"].get<std::string>(), "--json", "--rows", rows});
+  ASSERT_EQ(made.status, cli::kSuccess) << made.err;
+  const json found = json::parse(made.out);
+  EXPECT_EQ(found["ids"], golden["ids"]);
+  ASSERT_EQ(found["heads"].size(), golden["heads"].size());
+  for (std::size_t i = 0; i < golden["heads"].size(); ++i) {
+    const json &head = found["heads"][i], &expected = golden["heads"][i];
+    EXPECT_EQ(head["layer"], expected["layer"]);
+    EXPECT_EQ(head["head"], expected["head"]);
+    EXPECT_NEAR(head["mean_entropy"].get<double>(), expected["mean_entropy"].get<double>(), 1e-4);
+    for (const auto& [query, row] : expected["rows"].items()) {
+      const json& weights = head["rows"][query];
+      ASSERT_EQ(weights.size(), row.size());
+      for (std::size_t key = 0; key < row.size(); ++key) {
+        ASSERT_NEAR(weights[key].get<double>(), row[key].get<double>(), 1e-4) << i;
+      }
+    }
+  }
+  if (golden.contains("embedding")) {
+    for (std::size_t i = 0; i < golden["embedding"].size(); ++i) {
+      EXPECT_NEAR(found["embedding"][i].get<double>(), golden["embedding"][i].get<double>(), 1e-4);
+    }
+    return;
+  }
+  EXPECT_NEAR(found["nll"].get<double>(), golden["nll"].get<double>(), 1e-4);
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(found["top"][i][0], golden["top"][i][0]);
+    const double logit = golden["top"][i][1].get<double>();
+    EXPECT_NEAR(found["top"][i][1].get<double>(), logit, 2e-3 * std::abs(logit));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Fetched, LookAtModel, testing::Values("smollm2", "gemma3", "minilm"));
+
+TEST(Look, TablesNameRolesHeadsAndNextWords) {
+  if (!fetched("smollm2")) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
+  const Outcome made = run({"look", "smollm2", "--text",
+                            "When Mary and John went to the store, John gave a drink to",
+                            "--layers", "10-11", "--heads", "17.4", "--probe"});
+  ASSERT_EQ(made.status, cli::kSuccess) << made.err;
+  for (const char* part : {"19 heads in 30 layers", "Heads by role in this text", "resting",
+                           "induction", "The most telling heads", "Each head", "17.4",
+                           "What comes next", "' Mary'", "On repeated random tokens"}) {
+    EXPECT_NE(made.out.find(part), std::string::npos) << part << "\n" << made.out;
+  }
+}
+
+TEST(Look, WritesThePage) {
+  if (!fetched("minilm")) GTEST_SKIP() << "scripts/get-model minilm was not run";
+  const test::ScratchDirectory folder;
+  const std::string path = folder.file("heads.html");
+  const Outcome made =
+      run({"look", "minilm", "--text", "The cat sat on the mat.", "-o", path, "--json"});
+  ASSERT_EQ(made.status, cli::kSuccess) << made.err;
+  EXPECT_EQ(json::parse(made.out)["heads"].size(), 72u);
+  const std::string page = test::ScratchDirectory::read(path);
+  EXPECT_NE(page.find("</html>"), std::string::npos);
+}
+
+TEST(Look, RefusesWhatItCannotShow) {
+  if (!fetched("minilm")) GTEST_SKIP() << "scripts/get-model minilm was not run";
+  const auto refused = [](std::vector<std::string> options, const std::string& because) {
+    options.insert(options.begin(), {"look", "minilm"});
+    const Outcome made = run(options);
+    EXPECT_NE(made.status, cli::kSuccess);
+    EXPECT_EQ(made.out, "");
+    EXPECT_NE(made.err.find(because), std::string::npos) << made.err;
+  };
+  refused({}, "--text, --file or - is needed");
+  refused({"--text", "a", "--open"}, "--open needs -o");
+  refused({"--text", "a", "--rows", "1"}, "--rows goes with --json");
+  refused({"--text", "a", "--rows", "9", "--json"}, "--rows 9 is not one of 3 tokens");
+  refused({"--text", "a", "--layers", "3-1"}, "3-1 runs backwards");
+  refused({"--text", "a", "--layers", "6"}, "6 is not within 0 .. 5");
+  refused({"--text", "a", "--heads", "7"}, "'7' is not LAYER.HEAD");
+  std::string words;
+  for (int i = 0; i < 600; ++i) words += "a ";
+  refused({"--text", words}, "tokens, the model's context 512");
+}
+
+// The trace of a real head is attention()'s own row, under the model's names of heads.
+TEST(Look, ExplainsAHeadOfAModel) {
+  if (!fetched("smollm2")) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
+  const json golden = test::golden_model("smollm2");
+  const Outcome made = run({"explain", "smollm2", "--layer", "16", "--head", "4", "--query", "14",
+                            "--text", golden["text"].get<std::string>(), "--json"});
+  ASSERT_EQ(made.status, cli::kSuccess) << made.err;
+  const json found = json::parse(made.out);
+  const json& expected = golden["heads"][16 * 9 + 4]["rows"]["14"];
+  const json& weights = found["heads"][0]["weights"][0];
+  for (std::size_t key = 0; key < expected.size(); ++key) {
+    EXPECT_NEAR(weights[key].get<double>(), expected[key].get<double>(), 1e-4);
+  }
+  const Outcome text = run({"explain", "smollm2", "--layer", "16", "--head", "4", "--query", "14",
+                            "--text", golden["text"].get<std::string>()});
+  EXPECT_NE(text.out.find("Head 4"), std::string::npos) << text.out;
+  EXPECT_NE(run({"explain", "smollm2", "--layer", "30", "--text", "a"})
+                .err.find("--layer 30 (the model has 0 to 29)"),
+            std::string::npos);
+  EXPECT_NE(run({"explain", "smollm2", "--layer", "0"}).err.find("--layer needs --text or --file"),
+            std::string::npos);
+}
+
+TEST(Prune, ChangesAreOfEachHeadAlone) {
+  const models::ModelFile file(POLYHEAD_TEST_DATA "/tiny/llama3");
+  const models::Model model(file);
+  const std::vector<std::int32_t> ids{3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
+  std::ostringstream out, err;
+  const cli::Pruning made = cli::prune_heads(model, ids, 3, {out, err});
+  EXPECT_EQ(made.nll, model.negative_log_likelihood(ids));
+  models::HeadMask mask;
+  for (const auto& layer : model.config().layers) {
+    mask.off.emplace_back(static_cast<std::size_t>(layer.q_heads), false);
+  }
+  const auto nll = [&] { return model.negative_log_likelihood(ids, {nullptr, &mask}); };
+  for (const cli::HeadLoss& head : made.heads) {
+    auto flag = mask.off[static_cast<std::size_t>(head.layer)][static_cast<std::size_t>(head.head)];
+    flag = true;
+    EXPECT_EQ(head.nll, nll());
+    EXPECT_EQ(head.change, head.nll - made.nll);
+    flag = false;
+  }
+  EXPECT_TRUE(std::is_sorted(
+      made.heads.begin(), made.heads.end(),
+      [](const cli::HeadLoss& a, const cli::HeadLoss& b) { return a.change < b.change; }));
+  ASSERT_EQ(made.curve.size(), 4u);
+  EXPECT_EQ(made.curve.front().nll, made.nll);
+  for (const cli::CurvePoint& point : made.curve) {
+    for (std::size_t i = 0; i < made.heads.size(); ++i) {
+      mask.off[static_cast<std::size_t>(made.heads[i].layer)]
+              [static_cast<std::size_t>(made.heads[i].head)] = i < point.off;
+    }
+    EXPECT_EQ(point.nll, nll());
+  }
+  EXPECT_EQ(made.curve.back().off, made.heads.size());
+}
+
+TEST(Prune, RefusesEncoders) {
+  if (!fetched("minilm")) GTEST_SKIP() << "scripts/get-model minilm was not run";
+  EXPECT_NE(run({"prune", "minilm", "--text", "a b"}).err.find("the model is an encoder"),
+            std::string::npos);
+}
+
+TEST(CurveSvg, DrawsEveryPointWithinItsAxes) {
+  const cli::Curve curve{"a <b> & c", "x", "y", {{0, 3.5}, {135, 3.75}, {270, 11.2}}};
+  const std::string svg = cli::curve_svg(curve);
+  EXPECT_NE(svg.find("a &lt;b&gt; &amp; c"), std::string::npos);
+  std::size_t circles = 0;
+  for (std::size_t at = 0; (at = svg.find("<circle", at)) != std::string::npos; ++at) ++circles;
+  EXPECT_EQ(circles, curve.points.size());
+  for (std::size_t at = 0; (at = svg.find("cx=\"", at)) != std::string::npos; ++at) {
+    const double x = std::stod(svg.substr(at + 4));
+    EXPECT_GE(x, 72);
+    EXPECT_LE(x, 696);
+  }
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(cli::curve_svg({"t", "x", "y", {}}).find("nan"), std::string::npos);
+  EXPECT_EQ(cli::curve_svg({"t", "x", "y", {{1, 2}}}).find("inf"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace polyhead
