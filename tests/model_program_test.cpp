@@ -68,12 +68,11 @@ TEST(Generate, ContinuesAsTheLogitsSay) {
 }
 
 TEST(Generate, ChatsUntilTheEndOfTheTurn) {
-  SKIP_WITHOUT("gemma3");
-  const json made =
-      run_json({"generate", "gemma3", "--chat", "--chat-template", "gemma", "--max-tokens", "60",
-                "--prompt", "Answer with one word: what is the capital of France?"});
+  SKIP_WITHOUT("smollm2");
+  const json made = run_json({"generate", "smollm2", "--chat", "--max-tokens", "60", "--prompt",
+                              "What is the capital of France? Answer in one sentence."});
   EXPECT_EQ(made["stop"], "end");
-  EXPECT_NE(made["text"].get<std::string>().find("Paris"), std::string::npos);
+  EXPECT_EQ(made["text"], "The capital of France is Paris.");
 }
 
 TEST(Generate, AModelWithoutATemplateWantsOneNamed) {
