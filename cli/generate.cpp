@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "cli/command.hpp"
+#include "cli/generate_many.hpp"
 #include "cli/json_text.hpp"
 #include "cli/model_options.hpp"
 #include "cli/stream_text.hpp"
@@ -26,6 +27,7 @@ constexpr const char* kExample =
     "Examples:\n"
     "  polyhead generate smollm2 --prompt 'The capital of France is' --max-tokens 20\n"
     "  polyhead generate smollm2 --chat --prompt 'What is attention?'\n"
+    "  polyhead generate smollm2 --prompts questions.txt --batch 16 --chat\n"
     "  polyhead generate smollm2 --prompt - --temperature 0.8 --top-p 0.95 --seed 7 < story.txt";
 
 class Stopwatch {
@@ -61,11 +63,14 @@ class Generate : public Command {
              Outcome& outcome) const;
   void report(const Console& console, const Outcome& outcome) const;
 
-  std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer) const;
+  std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& text) const;
+  void answer_all(const Console& console, Progress& progress) const;
 
   ModelOptions model_;
   std::string prompt_, chat_template_, system_;
   bool chat_ = false;
+  std::string prompts_;
+  ManyOptions many_;
   std::int64_t max_tokens_ = 128;
   models::Sampling sampling_;
   bool json_ = false;
@@ -73,9 +78,29 @@ class Generate : public Command {
 
 void Generate::add_options(CLI::App& app) {
   model_.add_options(app);
-  app.add_option("--prompt", prompt_, "The text to continue; - reads standard input")
-      ->type_name("TEXT")
-      ->required();
+  auto* one = app.add_option("--prompt", prompt_, "The text to continue; - reads standard input")
+                  ->type_name("TEXT");
+  auto* many = app.add_option("--prompts", prompts_,
+                              "Texts to continue, one a line, in one running batch; - reads "
+                              "standard input")
+                   ->type_name("FILE")
+                   ->excludes(one);
+  const auto positive = CLI::PositiveNumber.description("");
+  app.add_option("--batch", many_.batch, "Prompts that run at once, at most (default 8)")
+      ->type_name("N")
+      ->check(positive)
+      ->needs(many);
+  app.add_option("--page-tokens", many_.page_tokens,
+                 "Tokens of a page of the KV cache: a power of two from 8 to 256 (default 64)")
+      ->type_name("N")
+      ->check(positive)
+      ->needs(many);
+  app.add_option("--pool-tokens", many_.pool_tokens,
+                 "Tokens that the KV cache of the whole batch holds (default: the longest of "
+                 "--prompts with --max-tokens, --batch times)")
+      ->type_name("N")
+      ->check(positive)
+      ->needs(many);
   app.add_flag("--chat", chat_, "The prompt is what a person says to a chat model");
   app.add_option("--chat-template", chat_template_,
                  "chatml, gemma, llama2 or llama3 (default: as the model's own says); with --chat")
@@ -156,8 +181,8 @@ void Generate::report(const Console& console, const Outcome& outcome) const {
               << duration(outcome.decode) << " (" << fixed(written, 1) << " a second)\n";
 }
 
-std::vector<std::int32_t> Generate::prompt_ids(const Tokenizer& tokenizer) const {
-  const std::string text = prompt_ == "-" ? read_text(prompt_) : prompt_;
+std::vector<std::int32_t> Generate::prompt_ids(const Tokenizer& tokenizer,
+                                               const std::string& text) const {
   if (!chat_) return tokenizer.encode(text);
   std::vector<models::ChatMessage> messages;
   if (!system_.empty()) messages.push_back({"system", system_});
@@ -166,17 +191,36 @@ std::vector<std::int32_t> Generate::prompt_ids(const Tokenizer& tokenizer) const
   return tokenizer.encode(models::render_chat(format, messages), {true, true});
 }
 
+void Generate::answer_all(const Console& console, Progress& progress) const {
+  const std::vector<std::string> texts = prompt_lines(prompts_);
+  const ModelFile file = model_.open();
+  const Tokenizer tokenizer(file.tokenizer());
+  std::vector<Prompt> prompts;
+  for (const std::string& text : texts) prompts.push_back({text, prompt_ids(tokenizer, text)});
+  const Model model = model_.load(file);
+  progress.clear();
+  ManyOptions options = many_;
+  options.max_tokens = max_tokens_;
+  options.sampling = sampling_;
+  options.json = json_;
+  generate_many(console, model, tokenizer, prompts, options);
+}
+
 void Generate::run(const Console& console) {
+  if (prompt_.empty() == prompts_.empty()) {
+    throw UsageError("expected --prompt or --prompts");
+  }
   if (!chat_ && !(chat_template_.empty() && system_.empty())) {
     throw UsageError("--chat-template and --system need --chat");
   }
   Progress progress(console);
   progress.show("loading ...");
+  if (!prompts_.empty()) return answer_all(console, progress);
   Stopwatch watch;
   const ModelFile file = model_.open();
   const Tokenizer tokenizer(file.tokenizer());
   Outcome outcome;
-  outcome.prompt = prompt_ids(tokenizer);
+  outcome.prompt = prompt_ids(tokenizer, prompt_ == "-" ? read_text(prompt_) : prompt_);
   if (outcome.prompt.empty()) throw UsageError("--prompt: the text has no token");
   const Model model = model_.load(file);
   outcome.load = watch.lap();

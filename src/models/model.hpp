@@ -9,6 +9,7 @@
 
 #include "models/model_file.hpp"
 #include "polyhead/attention.h"
+#include "polyhead/paged_cache.h"
 
 namespace polyhead::inline v0::models {
 
@@ -76,6 +77,33 @@ class Session {
   std::unique_ptr<State> state_;
 };
 
+/// Many sequences under way: one pool of pages for all of them, and the scratch of a step. Used by
+/// one call at a time.
+class SequencePool {
+ public:
+  SequencePool(SequencePool&&) noexcept;
+  SequencePool& operator=(SequencePool&&) noexcept;
+  ~SequencePool();
+
+  /// Creates, forks, truncates and releases sequences, and lets them begin with pages of equal
+  /// prefixes.
+  PagedCache& cache();
+  const PagedCache& cache() const;
+
+ private:
+  friend class Model;
+  struct State;
+  explicit SequencePool(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// What one sequence of a pool adds to a step: its next tokens, of a prompt or a single one.
+struct SequencePart {
+  std::int64_t sequence = 0;
+  std::span<const std::int32_t> ids;
+  bool logits = true;  ///< of the last of them
+};
+
 /// Weights packed once; immutable, shared by any number of sessions.
 class Model {
  public:
@@ -95,6 +123,17 @@ class Model {
   /// any number of threads. Throws InvalidArgument; the session is as before then.
   void forward(Session& session, std::span<const std::int32_t> ids, Wanted wanted, float* logits,
                const RunOptions& options = {}, std::int64_t chunk = 0) const;
+
+  /// A pool of `pages` pages of `page_tokens` tokens each. Throws InvalidArgument where layers
+  /// differ in their heads' sizes, which pages cannot.
+  SequencePool make_pool(std::int64_t pages, std::int64_t page_tokens = 64) const;
+
+  /// One step of a batch: the parts of different sequences run as one ragged batch, prompts beside
+  /// single tokens. Logits float32 [parts that ask for them][vocab_size], in their order. A token
+  /// gets the bits it has in a session of its own. Where the pool is exhausted nothing changes.
+  /// Throws InvalidArgument; the pool is as before then.
+  PagedCache::Status forward(SequencePool& pool, std::span<const SequencePart> parts,
+                             float* logits) const;
 
   /// Runs `ids` as forward() does and gives -ln p(targets[i] | everything up to ids[i]) in nats for
   /// each, without keeping logits: nats[targets.size()]. There may be one target fewer than ids.

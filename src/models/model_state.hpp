@@ -37,4 +37,11 @@ struct Session::State {
   void truncate(std::int64_t to);
 };
 
+struct SequencePool::State {
+  explicit State(const PagedCacheConfig& config) : cache(config) {}
+  PagedCache cache;
+  PagedBatch batch;
+  PassMemory memory;
+};
+
 }  // namespace polyhead::inline v0::models

@@ -23,6 +23,7 @@ std::vector<std::int64_t> positions_of(const Tokens& tokens) {
     }
     while (at >= tokens.offsets[sequence + 1]) ++sequence;
     positions[i] = at - tokens.offsets[sequence];
+    if (tokens.pooled.cache != nullptr) positions[i] += tokens.pooled.starts[sequence];
   }
   return positions;
 }
@@ -63,6 +64,14 @@ void Pass::normalise_result(const NormWeights& weights) {
 
 void Pass::add_result() { add(engine_, residual_, result_); }
 
+void Pass::keep_rows(std::span<const std::int64_t> rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto to = static_cast<std::int64_t>(i);
+    if (rows[i] == to) continue;
+    std::copy_n(residual_.floats(rows[i]), residual_.columns, residual_.floats(to));
+  }
+}
+
 Matrix Pass::normalised_rows(const NormWeights& weights, std::int64_t first, std::int64_t count) {
   const Matrix to = input_.from_row(first, count);
   models::normalise(engine_, norm_, weights, residual_.from_row(first, count), to);
@@ -85,7 +94,8 @@ AttentionArguments Pass::prepare(const Block& block, std::int64_t index) {
       layers::project(layer, input_.as_rows(), layers::Columns::packed, positions_.data(), scratch);
   layers::Input input{kCall, input_.as_rows(), false, {}, 1};
   const auto sequences = static_cast<std::int64_t>(tokens_.offsets.size()) - 1;
-  const bool ragged = tokens_.caches == nullptr && sequences > 1;
+  const bool pooled = tokens_.pooled.cache != nullptr;
+  const bool ragged = tokens_.caches == nullptr && (sequences > 1 || pooled);
   if (ragged) {
     const ConstView offsets(tokens_.offsets.data(), {sequences + 1});
     arguments.q_offsets = arguments.kv_offsets = offsets;
@@ -95,6 +105,7 @@ AttentionArguments Pass::prepare(const Block& block, std::int64_t index) {
   }
   layers::place_q(layer, slab, input, arguments);
   layers::place_kv(layer, slab, input.rows, ragged, arguments);
+  if (pooled) read_pool(block, index, arguments);
   if (tokens_.caches != nullptr) {
     KvCache& cache = (*tokens_.caches)[static_cast<std::size_t>(index)];
     cache.append(arguments.k, arguments.v);
@@ -104,6 +115,30 @@ AttentionArguments Pass::prepare(const Block& block, std::int64_t index) {
     arguments.q_start = ConstView(&tokens_.first, {1});
   }
   return arguments;
+}
+
+/// Writes the rows of each sequence into its pages, and reads all of them from there.
+void Pass::read_pool(const Block& block, std::int64_t index, AttentionArguments& arguments) const {
+  const PooledSequences& pool = tokens_.pooled;
+  const LayerConfig& c = block.attention.config;
+  const auto rows_of = [](const ConstView& all, std::int64_t first, std::int64_t count) {
+    ConstView rows = all;
+    rows.data = static_cast<const std::byte*>(all.data) +
+                first * all.layout.strides[0] * element_bytes(all.type);
+    rows.layout.extents[0] = count;
+    return rows;
+  };
+  for (std::size_t s = 0; s < pool.sequences.size(); ++s) {
+    const std::int64_t first = tokens_.offsets[s], count = tokens_.offsets[s + 1] - first;
+    pool.cache->write(pool.sequences[s], index, pool.starts[s], rows_of(arguments.k, first, count),
+                      rows_of(arguments.v, first, count));
+  }
+  arguments.k = arguments.v = arguments.kv_offsets = {};
+  arguments.kv = pool.cache->view(index, *pool.batch);
+  arguments.mask = c.mask;
+  arguments.mask.align = Align::unstated;  // positions are the cache's
+  arguments.q_start =
+      ConstView(pool.starts.data(), {static_cast<std::int64_t>(pool.starts.size())});
 }
 
 void Pass::attend(const Block& block, std::int64_t index) {

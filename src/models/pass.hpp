@@ -14,12 +14,22 @@ struct PassMemory {
   layers::Scratch attention;
 };
 
-/// The tokens of one chunk: rows of one sequence that continues a cache, or of several whole ones.
+/// The sequences of a pool that a step continues.
+struct PooledSequences {
+  PagedCache* cache = nullptr;
+  const PagedBatch* batch = nullptr;    ///< with the step's tokens
+  std::vector<std::int64_t> sequences;  ///< their numbers
+  std::vector<std::int64_t> starts;     ///< position of each one's first row
+};
+
+/// The tokens of one chunk: rows of one sequence that continues a cache, of several that continue
+/// a pool's, or of several whole ones.
 struct Tokens {
   std::span<const std::int32_t> ids;
   std::int64_t first = 0;                  ///< position of the first, with a cache
   std::vector<KvCache>* caches = nullptr;  ///< one a layer; none: the rows see each other only
   std::vector<std::int64_t> offsets;  ///< without caches: where each sequence begins, and the end
+  PooledSequences pooled{};           ///< with `offsets`; without a cache: none
 };
 
 /// The residual stream of a chunk and the steps that change it. Architectures are sequences of
@@ -40,6 +50,9 @@ class Pass {
   void feed_forward(const FeedForward& network);        ///< result = network(input)
   void add_result();                                    ///< residual += result
 
+  /// Moves these rows, ascending, to the front of the residual stream; the others are lost.
+  void keep_rows(std::span<const std::int64_t> rows);
+
   /// Norm of rows [first, first + count) of the residual stream, as the output product reads it.
   Matrix normalised_rows(const NormWeights& weights, std::int64_t first, std::int64_t count);
 
@@ -48,6 +61,7 @@ class Pass {
 
  private:
   AttentionArguments prepare(const Block& block, std::int64_t layer);
+  void read_pool(const Block& block, std::int64_t layer, AttentionArguments& arguments) const;
   void switch_off(std::int64_t layer, const Matrix& heads, std::int64_t value_dim) const;
 
   const ModelConfig& config_;

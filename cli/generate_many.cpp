@@ -1,0 +1,205 @@
+#include "cli/generate_many.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/command.hpp"
+#include "cli/json_text.hpp"
+#include "cli/model_options.hpp"
+#include "cli/stream_text.hpp"
+#include "cli/table.hpp"
+#include "models/formats/file_error.hpp"
+
+namespace polyhead::cli {
+namespace {
+
+using models::Batcher;
+
+const char* stop_name(models::Stop stop) {
+  switch (stop) {
+    case models::Stop::end:
+      return "end";
+    case models::Stop::context:
+      return "context";
+    default:
+      return "max_tokens";
+  }
+}
+
+/// When each request spoke first, counted from the start.
+class FirstWords {
+ public:
+  explicit FirstWords(std::size_t requests) : seconds_(requests, -1.0) {}
+  double now() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+  void hear(std::int64_t request) {
+    double& first = seconds_[static_cast<std::size_t>(request)];
+    if (first < 0.0) first = now();
+  }
+  double of(std::size_t request) const { return seconds_[request]; }
+
+  /// The median and the largest of those who spoke.
+  std::pair<double, double> median_and_most() const {
+    std::vector<double> spoke;
+    for (const double s : seconds_) {
+      if (s >= 0.0) spoke.push_back(s);
+    }
+    if (spoke.empty()) return {0.0, 0.0};
+    std::sort(spoke.begin(), spoke.end());
+    return {spoke[spoke.size() / 2], spoke.back()};
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::vector<double> seconds_;
+};
+
+std::string text_of(const models::Tokenizer& tokenizer, const std::vector<std::int32_t>& ids,
+                    std::ostream& out, bool terminal) {
+  TextStream stream(out, terminal);
+  for (const std::int32_t id : ids) {
+    if (!tokenizer.is_control(id)) stream.write(tokenizer.bytes(id));
+  }
+  stream.finish();
+  return stream.text();
+}
+
+models::BatcherOptions batcher_options(const std::vector<Prompt>& prompts,
+                                       const ManyOptions& options, std::int64_t context) {
+  models::BatcherOptions to;
+  to.sequences = options.batch;
+  to.page_tokens = options.page_tokens;
+  std::int64_t tokens = options.pool_tokens;
+  if (tokens == 0) {
+    std::int64_t longest = 1;
+    for (const Prompt& prompt : prompts) {
+      longest = std::max(longest, std::min(context, std::ssize(prompt.ids) + options.max_tokens));
+    }
+    const std::int64_t pages = (longest + to.page_tokens - 1) / to.page_tokens;
+    to.pages = pages * std::min<std::int64_t>(options.batch, std::ssize(prompts));
+  } else {
+    to.pages = std::max<std::int64_t>(tokens / to.page_tokens, 1);
+  }
+  return to;
+}
+
+/// What came of the whole run.
+struct Outcome {
+  std::size_t written = 0, read = 0;
+  std::int64_t shared = 0;
+  double seconds = 0.0;
+};
+
+void report(const Console& console, const Batcher& batcher, const Outcome& outcome,
+            const FirstWords& first) {
+  const models::BatcherFigures figures = batcher.figures();
+  const PagedCacheConfig& pool = batcher.cache().config();
+  const auto [median, most] = first.median_and_most();
+  const double share = static_cast<double>(figures.most_pages) / static_cast<double>(pool.pages);
+  console.err << "polyhead: " << grouped(static_cast<long long>(outcome.read)) << " tokens read, "
+              << grouped(static_cast<long long>(outcome.written)) << " written in "
+              << duration(outcome.seconds) << " ("
+              << fixed(static_cast<double>(outcome.written) / outcome.seconds, 1)
+              << " a second); first token after " << duration(median) << " (median), "
+              << duration(most) << " (last)\n"
+              << "polyhead: " << grouped(figures.steps) << " steps; at most " << figures.most_pages
+              << " of " << pool.pages << " pages of " << pool.page_tokens << " tokens ("
+              << fixed(100.0 * share, 0) << " % of "
+              << fixed(static_cast<double>(batcher.cache().bytes()) / (1 << 20), 1) << " MiB); "
+              << grouped(outcome.shared) << " prompt tokens shared; " << figures.interrupted
+              << " interrupted\n";
+}
+
+nlohmann::ordered_json json_of(const Batcher& batcher, const Outcome& outcome,
+                               const FirstWords& first) {
+  const models::BatcherFigures figures = batcher.figures();
+  nlohmann::ordered_json all;
+  all["seconds"] = outcome.seconds;
+  all["tokens_read"] = outcome.read;
+  all["tokens_written"] = outcome.written;
+  all["tokens_per_second"] = static_cast<double>(outcome.written) / outcome.seconds;
+  all["first_token_seconds"] = {{"median", first.median_and_most().first},
+                                {"most", first.median_and_most().second}};
+  all["steps"] = figures.steps;
+  all["cache"] = {{"pages", batcher.cache().config().pages},
+                  {"page_tokens", batcher.cache().config().page_tokens},
+                  {"bytes", batcher.cache().bytes()},
+                  {"most_pages", figures.most_pages},
+                  {"shared_tokens", outcome.shared},
+                  {"interrupted", figures.interrupted}};
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> prompt_lines(const std::string& place) {
+  std::vector<std::string> lines;
+  std::istringstream text(read_text(place));
+  for (std::string line; std::getline(text, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (!line.empty()) lines.push_back(line);
+  }
+  if (lines.empty())
+    throw UsageError("--prompts: " + place + " has no prompt, expected one a line");
+  return lines;
+}
+
+void generate_many(const Console& console, const models::Model& model,
+                   const models::Tokenizer& tokenizer, const std::vector<Prompt>& prompts,
+                   const ManyOptions& options) {
+  Progress progress(console);
+  FirstWords first(prompts.size());
+  Outcome outcome;
+  Batcher batcher(
+      model, batcher_options(prompts, options, model.config().context_length),
+      [&](std::int32_t id) { return tokenizer.ends_answer(id); },
+      [&](std::int64_t request, std::int32_t) { first.hear(request), ++outcome.written; });
+  for (const Prompt& prompt : prompts) {
+    batcher.submit({prompt.ids, options.max_tokens, options.sampling});
+    outcome.read += prompt.ids.size();
+  }
+  nlohmann::ordered_json answers = nlohmann::ordered_json::array();
+  std::size_t next = 0;  // answers come out in the order of the file
+  const auto print_ready = [&] {
+    for (; next < prompts.size(); ++next) {
+      const models::Answer& answer = batcher.answer(static_cast<std::int64_t>(next));
+      if (answer.stop == models::Stop::running) return;
+      outcome.shared += answer.shared;
+      progress.clear();
+      if (options.json) {
+        std::ostringstream unseen;
+        answers.push_back({{"prompt", prompts[next].text},
+                           {"ids", answer.ids},
+                           {"text", text_of(tokenizer, answer.ids, unseen, false)},
+                           {"stop", stop_name(answer.stop)},
+                           {"first_token_seconds", first.of(next)}});
+        continue;
+      }
+      console.out << console.styled(Style::heading, "[" + std::to_string(next + 1) + "] ")
+                  << console.styled(Style::faint, formats::escape_controls(prompts[next].text))
+                  << '\n';
+      text_of(tokenizer, answer.ids, console.out, console.out_terminal);
+      console.out << "\n\n" << std::flush;
+    }
+  };
+  bool more = true;
+  while (more) {
+    more = batcher.step();
+    print_ready();
+    if (more) {
+      progress.show(grouped(static_cast<long long>(outcome.written)) + " tokens, " +
+                    std::to_string(next) + " of " + std::to_string(prompts.size()) + " answered");
+    }
+  }
+  outcome.seconds = first.now();
+  progress.clear();
+  if (!options.json) return report(console, batcher, outcome, first);
+  nlohmann::ordered_json all = json_of(batcher, outcome, first);
+  all["answers"] = std::move(answers);
+  console.out << json_text(all);
+}
+
+}  // namespace polyhead::cli

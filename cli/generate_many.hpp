@@ -1,0 +1,38 @@
+// Many prompts through one running batch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/console.hpp"
+#include "models/batcher.hpp"
+#include "models/tokenizers/tokenizer.hpp"
+
+namespace polyhead::cli {
+
+/// A prompt as the file has it, and what the model is given for it.
+struct Prompt {
+  std::string text;
+  std::vector<std::int32_t> ids;
+};
+
+/// How the batch runs and what is printed of it.
+struct ManyOptions {
+  std::int64_t batch = 8;
+  std::int64_t page_tokens = 64;
+  std::int64_t pool_tokens = 0;  ///< 0: as much as the longest request needs, for each of the batch
+  std::int64_t max_tokens = 128;
+  models::Sampling sampling{};
+  bool json = false;
+};
+
+/// The lines of a file that are not empty. Throws FileError; UsageError where there are none.
+std::vector<std::string> prompt_lines(const std::string& place);
+
+/// Answers every prompt, in the order of the file; figures go to the error stream, or with the
+/// answers into JSON.
+void generate_many(const Console& console, const models::Model& model,
+                   const models::Tokenizer& tokenizer, const std::vector<Prompt>& prompts,
+                   const ManyOptions& options);
+
+}  // namespace polyhead::cli

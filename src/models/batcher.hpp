@@ -1,0 +1,98 @@
+// Continuous batching: requests join and leave a running batch.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "models/model.hpp"
+#include "models/sampler.hpp"
+
+namespace polyhead::inline v0::models {
+
+struct BatcherOptions {
+  std::int64_t sequences = 8;      ///< that run at once, at most
+  std::int64_t pages = 256;        ///< of the pool
+  std::int64_t page_tokens = 64;   ///< a power of two from 8 to 256
+  std::int64_t step_tokens = 256;  ///< of one step: chunks of prompts beside decoding
+};
+
+/// A text to continue.
+struct Request {
+  std::vector<std::int32_t> prompt;
+  std::int64_t max_tokens = 128;
+  Sampling sampling{};
+};
+
+enum class Stop : std::uint8_t { running, end, max_tokens, context };
+
+struct Answer {
+  std::vector<std::int32_t> ids;
+  Stop stop = Stop::running;
+  std::int64_t shared = 0;  ///< tokens of the prompt whose pages another request had computed
+};
+
+struct BatcherFigures {
+  std::int64_t steps = 0, tokens = 0;  ///< joint runs, and tokens that went through them
+  std::int64_t most_pages = 0;         ///< held at once
+  std::int64_t interrupted = 0;  ///< requests put back because the pool was full, to begin again
+};
+
+/// Runs many requests over one pool of pages. Each step takes one token of every request that is
+/// past its prompt, and chunks of prompts up to step_tokens. Where prompts begin alike the pages
+/// are shared. Where the pool is full, the request that joined last gives its pages back and begins
+/// again later.
+///
+/// Every request gets the tokens, and the logits' bits, that it gets alone: neither the batch nor
+/// the chunks nor sharing nor an interruption changes them. Used by one caller at a time.
+class Batcher {
+ public:
+  /// Says for each request which tokens end an answer, and hears of each token as it comes.
+  using Ends = std::function<bool(std::int32_t token)>;
+  using Hear = std::function<void(std::int64_t request, std::int32_t token)>;
+
+  /// `model` outlives the batcher. Throws InvalidArgument for impossible options.
+  Batcher(const Model& model, const BatcherOptions& options, Ends ends = {}, Hear hear = {});
+
+  /// Queues a request and gives its number, 0, 1, 2, ... Throws InvalidArgument where it has no
+  /// token, or could not run in the whole pool by itself.
+  std::int64_t submit(const Request& request);
+
+  /// One joint run. False when nothing is left to do.
+  bool step();
+
+  const Answer& answer(std::int64_t request) const;
+  BatcherFigures figures() const { return figures_; }
+  const PagedCache& cache() const { return pool_.cache(); }
+
+ private:
+  struct Running {
+    std::int64_t request = 0, sequence = 0;
+    std::vector<std::int32_t> tokens;  ///< prompt and answer so far
+    std::int64_t held = 0;             ///< of them, in the cache
+    std::int64_t max_tokens = 0;
+    Sampler sampler;
+    std::int64_t pending() const { return static_cast<std::int64_t>(tokens.size()) - held; }
+  };
+
+  void admit();
+  void plan(std::vector<SequencePart>& parts, std::vector<std::size_t>& who) const;
+  void interrupt_last();
+  void take(Running& running, std::span<const float> logits);
+  bool finished(const Running& running) const;
+
+  const Model& model_;
+  BatcherOptions options_;
+  Ends ends_;
+  Hear hear_;
+  SequencePool pool_;
+  std::deque<Running> waiting_;
+  std::vector<Running> running_;  ///< in the order in which they joined
+  std::vector<Answer> answers_;
+  BatcherFigures figures_;
+  std::vector<float> logits_;
+};
+
+}  // namespace polyhead::inline v0::models

@@ -1,0 +1,194 @@
+// Sequences in a batch get the bits they get alone, however they join, share, wait and leave.
+#include "models/batcher.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "polyhead/error.h"
+#include "support/golden_model.hpp"
+
+namespace polyhead {
+namespace {
+
+using models::Batcher;
+using models::BatcherOptions;
+using models::Model;
+using models::ModelFile;
+using models::SequencePart;
+using models::Wanted;
+using models::WeightForm;
+
+std::vector<std::int32_t> some_ids(std::size_t count, unsigned seed) {
+  std::vector<std::int32_t> ids;
+  std::uint64_t state = seed;
+  for (std::size_t i = 0; i < count; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    ids.push_back(static_cast<std::int32_t>((state >> 33) % 40000));
+  }
+  return ids;
+}
+
+std::vector<float> alone(const Model& model, std::span<const std::int32_t> ids) {
+  std::vector<float> logits(static_cast<std::size_t>(model.config().vocab_size), NAN);
+  auto session = model.make_session();
+  model.forward(session, ids, Wanted::last, logits.data());
+  return logits;
+}
+
+void expect_row(const std::vector<float>& expected, const std::vector<float>& rows, std::size_t row,
+                const char* what) {
+  EXPECT_EQ(std::memcmp(expected.data(), rows.data() + row * expected.size(),
+                        expected.size() * sizeof(float)),
+            0)
+      << what;
+}
+
+class PoolOf : public testing::TestWithParam<WeightForm> {};
+
+TEST_P(PoolOf, MixedStepsGiveTheBitsOfSessions) {
+  const std::string path = test::fetched_model("smollm2");
+  if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
+  const Model model(ModelFile(path), {GetParam(), {}});
+  const auto vocabulary = static_cast<std::size_t>(model.config().vocab_size);
+  const auto first = some_ids(70, 1), second = some_ids(21, 2);
+  auto third = std::vector<std::int32_t>(first.begin(), first.begin() + 40);  // begins as `first`
+  third.push_back(17);
+  for (const std::int64_t page_tokens : {8, 64}) {
+    auto pool = model.make_pool(40, page_tokens);
+    PagedCache& cache = pool.cache();
+    const std::int64_t a = cache.create(), b = cache.create();
+    std::vector<float> rows(3 * vocabulary, NAN);
+    const auto part = [](std::int64_t sequence, const std::vector<std::int32_t>& ids,
+                         std::size_t from, std::size_t to) {
+      return SequencePart{sequence, std::span(ids).subspan(from, to - from), true};
+    };
+    // A chunk of a prompt beside another; then the rest beside one token; then one beside a third
+    // sequence that finds the first's pages.
+    SequencePart step1[] = {part(a, first, 0, 33), part(b, second, 0, 20)};
+    step1[0].logits = false;
+    ASSERT_EQ(model.forward(pool, step1, rows.data()), PagedCache::Status::ok);
+    expect_row(alone(model, std::span(second).first(20)), rows, 0, "second's prompt");
+    const SequencePart step2[] = {part(a, first, 33, 69), part(b, second, 20, 21)};
+    ASSERT_EQ(model.forward(pool, step2, rows.data()), PagedCache::Status::ok);
+    expect_row(alone(model, std::span(first).first(69)), rows, 0, "first's prompt");
+    expect_row(alone(model, second), rows, 1, "second's token");
+    const std::int64_t c = cache.create();
+    const auto found = static_cast<std::size_t>(cache.adopt_prefix(c, third));
+    EXPECT_EQ(found,
+              40u / static_cast<std::size_t>(page_tokens) * static_cast<std::size_t>(page_tokens));
+    const SequencePart step3[] = {part(c, third, found, third.size()), part(a, first, 69, 70)};
+    ASSERT_EQ(model.forward(pool, step3, rows.data()), PagedCache::Status::ok);
+    expect_row(alone(model, third), rows, 0, "third, on shared pages");
+    expect_row(alone(model, first), rows, 1, "first's token");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, PoolOf,
+                         testing::Values(WeightForm::float32, WeightForm::bfloat16),
+                         [](const auto& form) {
+                           return form.param == WeightForm::float32 ? "float32" : "bfloat16";
+                         });
+
+TEST(Pool, AFullOneAndWrongPartsChangeNothing) {
+  const std::string path = test::fetched_model("smollm2");
+  if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
+  const Model model{ModelFile(path)};
+  auto pool = model.make_pool(3, 8);
+  const std::int64_t a = pool.cache().create(), b = pool.cache().create();
+  const auto ids = some_ids(20, 3);
+  const SequencePart both[] = {{a, ids, false}, {b, std::span(ids).first(9), false}};
+  EXPECT_EQ(model.forward(pool, both, nullptr), PagedCache::Status::exhausted);
+  EXPECT_EQ(pool.cache().length(a), 0);
+  EXPECT_EQ(pool.cache().free_pages(), 3);
+  const SequencePart twice[] = {{a, std::span(ids).first(2), false}, {a, ids, false}};
+  EXPECT_THROW(model.forward(pool, twice, nullptr), InvalidArgument);
+  const std::int32_t bad[] = {-1};
+  const SequencePart wrong[] = {{a, bad, false}};
+  EXPECT_THROW(model.forward(pool, wrong, nullptr), InvalidArgument);
+  const SequencePart empty[] = {{a, {}, false}};
+  EXPECT_THROW(model.forward(pool, empty, nullptr), InvalidArgument);
+  EXPECT_EQ(pool.cache().length(a), 0);
+  const SequencePart one[] = {{a, ids, false}};
+  EXPECT_EQ(model.forward(pool, one, nullptr), PagedCache::Status::ok);
+}
+
+/// The tokens a request gets in a session of its own.
+std::vector<std::int32_t> answer_alone(const Model& model, const models::Request& request) {
+  models::Sampler sampler(request.sampling);
+  auto session = model.make_session();
+  std::vector<float> logits(static_cast<std::size_t>(model.config().vocab_size));
+  model.forward(session, request.prompt, Wanted::last, logits.data());
+  std::vector<std::int32_t> ids;
+  while (std::ssize(ids) < request.max_tokens) {
+    ids.push_back(sampler.next(logits));
+    model.forward(session, std::span(ids).last(1), Wanted::last, logits.data());
+  }
+  return ids;
+}
+
+TEST(Batcher, AnswersAreThoseOfEachRequestAlone) {
+  const std::string path = test::fetched_model("smollm2");
+  if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
+  const Model model{ModelFile(path)};
+  std::vector<models::Request> requests;
+  for (const unsigned seed : {1u, 2u, 3u, 1u, 5u}) {
+    models::Request request;
+    request.prompt = some_ids(12 + 9 * seed, seed);
+    request.max_tokens = 4 + seed;
+    request.sampling.temperature = seed == 2 ? 0.8f : 0.0f;
+    request.sampling.seed = seed;
+    requests.push_back(request);
+  }
+  // A small pool: somebody must wait and somebody must begin again.
+  for (const std::int64_t pages : {9, 40}) {
+    BatcherOptions options;
+    options.sequences = 3;
+    options.pages = pages;
+    options.page_tokens = 8;
+    options.step_tokens = 16;
+    std::int64_t heard = 0;
+    Batcher batcher(model, options, {}, [&](std::int64_t, std::int32_t) { ++heard; });
+    for (const auto& request : requests) batcher.submit(request);
+    while (batcher.step()) {
+    }
+    std::int64_t expected_tokens = 0;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const models::Answer& answer = batcher.answer(static_cast<std::int64_t>(i));
+      EXPECT_EQ(answer.ids, answer_alone(model, requests[i])) << i << " with " << pages << " pages";
+      EXPECT_EQ(answer.stop, models::Stop::max_tokens);
+      expected_tokens += requests[i].max_tokens;
+    }
+    EXPECT_EQ(heard, expected_tokens);
+    EXPECT_GT(batcher.answer(3).shared, 0) << "it begins as the first did";
+    EXPECT_EQ(batcher.figures().interrupted > 0, pages == 9);
+    EXPECT_EQ(batcher.cache().sequences(), 0);
+    EXPECT_EQ(batcher.cache().free_pages(), pages);
+  }
+}
+
+TEST(Batcher, EndsAndRefuses) {
+  const std::string path = test::fetched_model("smollm2");
+  if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
+  const Model model{ModelFile(path)};
+  BatcherOptions options;
+  options.pages = 2;
+  options.page_tokens = 8;
+  Batcher batcher(model, options, [](std::int32_t) { return true; });
+  EXPECT_THROW(batcher.submit({{}, 4, {}}), InvalidArgument);
+  EXPECT_THROW(batcher.submit({some_ids(12, 1), 6, {}}), InvalidArgument);  // 17 tokens, 16 places
+  EXPECT_THROW(batcher.submit({some_ids(2, 1), -1, {}}), InvalidArgument);
+  const std::int64_t nothing = batcher.submit({some_ids(3, 1), 0, {}});
+  const std::int64_t ended = batcher.submit({some_ids(12, 1), 5, {}});
+  EXPECT_EQ(batcher.answer(nothing).stop, models::Stop::max_tokens);
+  EXPECT_FALSE(batcher.step());
+  EXPECT_EQ(batcher.answer(ended).stop, models::Stop::end);
+  EXPECT_TRUE(batcher.answer(ended).ids.empty());
+  EXPECT_THROW(batcher.answer(2), InvalidArgument);
+  options.step_tokens = 0;
+  EXPECT_THROW(Batcher(model, options), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace polyhead
