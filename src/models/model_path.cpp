@@ -23,7 +23,7 @@ const std::vector<KnownModel>& known_models() {
 }
 
 std::string model_folder() {
-  if (const std::string folder = environment("POLYHEAD_MODELS"); !folder.empty()) return folder;
+  if (std::string folder = environment("POLYHEAD_MODELS"); !folder.empty()) return folder;
   const std::string cache = environment("XDG_CACHE_HOME");
   return (cache.empty() ? environment("HOME") + "/.cache" : cache) + "/polyhead/models";
 }
@@ -34,7 +34,7 @@ std::string model_path(const std::string& place) {
   if (fs::exists(place, ignored)) return place;
   for (const KnownModel& model : known_models()) {
     if (place != model.name) continue;
-    const std::string path = model_folder() + "/" + model.file;
+    std::string path = model_folder() + "/" + model.file;
     if (fs::exists(path, ignored)) return path;
     throw formats::FileError(
         path, std::string("does not exist; scripts/get-model ") + model.name + " fetches it");
