@@ -100,11 +100,12 @@ void Explain::add_options(CLI::App& app) {
   option("--tokens", tokens_text_, "LIST", "Names of the tokens, separated by commas")
       ->group(arrays);
   const char* model = "A head of a real model";
-  option("--layer", layer_, "N", "The layer, counted from 0")
-      ->check(CLI::NonNegativeNumber.description(""))
-      ->group(model);
+  auto* layer = option("--layer", layer_, "N", "The layer, counted from 0")
+                    ->check(CLI::NonNegativeNumber.description(""))
+                    ->group(model);
   option("--head", head_, "N", "Its query head (default 0)")
       ->check(CLI::NonNegativeNumber.description(""))
+      ->needs(layer)
       ->group(model);
   option("--text", text_, "TEXT", "What the model reads")->group(model);
   option("--file", text_file_, "FILE", "The same from a file")->group(model);

@@ -96,7 +96,7 @@ double largest_of(const Tensor& tensor) {
   return most;
 }
 
-constexpr int kDecidingSeeds = 20;  // the yardstick is the worst of so many (docs/numerics.md)
+constexpr int kDecidingSeeds = 20;  // the yardstick is the worst of so many
 
 /// Runs one case with one instruction set; the worst errors over seeds are compared, since a single
 /// small tensor may come out exact by luck. Where a few seeds agree that is enough; else all of
