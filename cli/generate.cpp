@@ -196,6 +196,7 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   const ModelFile file = model_.open();
   const Tokenizer tokenizer(file.tokenizer());
   std::vector<Prompt> prompts;
+  prompts.reserve(texts.size());
   for (const std::string& text : texts) prompts.push_back({text, prompt_ids(tokenizer, text)});
   const Model model = model_.load(file);
   progress.clear();
