@@ -34,7 +34,7 @@ if(POLYHEAD_SANITIZE)
   target_link_options(polyhead_flags INTERFACE -fsanitize=${POLYHEAD_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # False between the sanitizers' own checks (GCC's manual says so).
-    target_compile_options(polyhead_flags INTERFACE -Wno-maybe-uninitialized)
+    target_compile_options(polyhead_flags INTERFACE -Wno-maybe-uninitialized -Wno-uninitialized)
   endif()
 endif()
 if(POLYHEAD_BUILD_FUZZERS)

@@ -84,7 +84,8 @@ const HeadStatistics* HeadObserver::layer(std::int64_t index) const {
   if (index < 0 || i >= layers_.size()) {
     base::refuse(kCall, "layer (", index, ") is not within 0 .. ", layers_.size(), " - 1");
   }
-  return layers_[i] ? &*layers_[i] : nullptr;
+  const auto& statistics = layers_[i];
+  return statistics ? &*statistics : nullptr;
 }
 
 }  // namespace polyhead::inline v0::models

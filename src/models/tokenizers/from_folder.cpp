@@ -107,7 +107,9 @@ void read_merges(TokenizerSpec& spec, const json& merges) {
 
 void expect_absent(const TokenizerSpec& spec, const json& model, const char* name) {
   const json value = member(model, name);
-  if (!value.is_null() && value != "" && value != false && value != 0.0)
+  const bool nothing = value.is_null() || value == false || value == 0.0 ||
+                       (value.is_string() && value.get_ref<const std::string&>().empty());
+  if (!nothing)
     refuse(spec, "model." + std::string(name) + " is " + formats::quote(value.dump()) +
                      ", which is not supported");
 }

@@ -136,11 +136,10 @@ void recognise_bpe(TokenizerSpec& spec, const json& normalizer, const json& pre_
   const bool replaced = prepared == json::array({step(kReplaceSpaces)});
   if (prepared == json::array({step(kPrependSpace), step(kReplaceSpaces)}) && cut == none) {
     spec.space_prefix = SpacePrefix::every;
-  } else if (replaced && (cut == none || cut == json::array({step(kSplitAfterSpaces)}))) {
-    spec.space_prefix = SpacePrefix::none;
   } else if (prepared == none && cut == json::array({metaspace("first")})) {
     spec.space_prefix = SpacePrefix::first;
-  } else if (prepared == none && cut == json::array({metaspace("never")})) {
+  } else if ((replaced && (cut == none || cut == json::array({step(kSplitAfterSpaces)}))) ||
+             (prepared == none && cut == json::array({metaspace("never")}))) {
     spec.space_prefix = SpacePrefix::none;
   } else {
     refuse(spec, normalizer, pre_tokenizer);

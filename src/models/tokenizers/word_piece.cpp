@@ -38,11 +38,9 @@ std::vector<std::int32_t> clean(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const Character c = first_character(text.substr(at));
     at += c.length;
-    if (c.code == '\t' || c.code == '\n' || c.code == '\r') {
-      codes.push_back(' ');
-    } else if (c.code <= 0 || c.code == 0xfffd || is_control(c.code)) {
-      continue;
-    } else if (is_space(c.code)) {
+    const bool white = c.code == '\t' || c.code == '\n' || c.code == '\r';
+    if (!white && (c.code <= 0 || c.code == 0xfffd || is_control(c.code))) continue;
+    if (white || is_space(c.code)) {
       codes.push_back(' ');
     } else if (is_chinese(c.code)) {
       codes.insert(codes.end(), {' ', c.code, ' '});
