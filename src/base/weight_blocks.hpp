@@ -34,7 +34,7 @@ BlockForm common_form(const BlockForm& a, const BlockForm& b);
 /// A block of any type, its weights in order.
 struct BlockParts {
   std::int8_t codes[256];             ///< with `lowest` in them
-  std::uint16_t d, dmin;              ///< bits of float16
+  std::uint16_t d = 0, dmin = 0;      ///< bits of float16
   std::int8_t scales[16], lifts[16];  ///< a group each
 };
 

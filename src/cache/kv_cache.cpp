@@ -263,17 +263,17 @@ bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
     wrong = reason;
     return false;
   };
-  const char* const kShort = "it is cut short";
+  const char* const cut_short = "it is cut short";
   const State& s = *state_;
   std::span<const std::byte> rest = from;
   SavedSizes sizes{};
-  if (!take(rest, &sizes, sizeof sizes)) return fail(kShort);
+  if (!take(rest, &sizes, sizeof sizes)) return fail(cut_short);
   if (sizes != sizes_of(s.config))
     return fail("its type, sizes or kind of scales are not this cache's");
   std::vector<std::int64_t> lengths(s.lengths.size());
   std::vector<float> scales(s.key_scales.size());
-  if (!take(rest, lengths.data(), lengths.size() * 8)) return fail(kShort);
-  if (!take(rest, scales.data(), scales.size() * 4)) return fail(kShort);
+  if (!take(rest, lengths.data(), lengths.size() * 8)) return fail(cut_short);
+  if (!take(rest, scales.data(), scales.size() * 4)) return fail(cut_short);
   // Before anything is allocated: the rows that the lengths promise are there.
   const std::int64_t row = s.config.kv_heads * (s.keys.row_bytes() + s.values.row_bytes() +
                                                 4 * (s.keys.blocks() + s.values.blocks()));
@@ -281,7 +281,7 @@ bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
   for (const std::int64_t length : lengths) {
     if (length < 0 || length > kMostTokens) return fail("a length is impossible");
     if (!s.config.growing && length > s.capacity) return fail("a length exceeds the capacity");
-    if (row > 0 && length > left / row) return fail(kShort);
+    if (row > 0 && length > left / row) return fail(cut_short);
     left -= length * row;
     longest = std::max(longest, length);
   }
