@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,13 @@
 #include "polyhead/cost.h"
 
 namespace polyhead::cli {
+
+/// What is there by the rules below: a case has times where its request has a machine, and so on.
+template <class T>
+const T& known(const std::optional<T>& value) {
+  if (!value) throw std::logic_error("plan: a figure is missing");
+  return *value;
+}
 
 struct PlanRequest {
   std::vector<cost::ModelDescription> models;  ///< variants, in the order asked for

@@ -106,7 +106,7 @@ void print_models(const Console& console, const PlanRequest& r) {
     console.out << '\n';
   }
   if (r.machine) {
-    const cost::Machine& m = *r.machine;
+    const cost::Machine& m = known(r.machine);
     if (r.devices.count > 1) {
       console.out << r.devices.count << " devices, "
                   << (r.devices.split == cost::Split::tensor ? "heads" : "tokens")
@@ -159,7 +159,7 @@ void print_memory(const Console& console, const PlanResult& plan) {
     if (paged) cells.insert(cells.begin() + 2, gigabytes(c.kv_waste));
     if (r.machine) {
       const double share =
-          c.memory.value.to_double() / static_cast<double>(r.machine->memory_bytes);
+          c.memory.value.to_double() / static_cast<double>(known(r.machine).memory_bytes);
       cells.push_back(console.styled(c.fits ? Style::good : Style::bad, percent(share)));
       cells.push_back(tokens_text(c.largest_context));
       cells.push_back(tokens_text(c.largest_batch));
@@ -222,7 +222,7 @@ void print_prefill(const Console& console, const PlanResult& plan) {
                                    flops_text(all), percent(share),
                                    console.styled(Style::key, bar(share))};
     if (r.machine) {
-      const Likely& time = *c.prefill_time;
+      const Likely& time = known(c.prefill_time);
       cells.push_back(seconds_text(time.peak.attention_seconds));
       cells.push_back(range(time.fast.seconds, time.slow.seconds));
       cells.push_back(bound_text(time.slow.bound));
@@ -257,7 +257,7 @@ void print_decode(const Console& console, const PlanResult& plan) {
     std::vector<std::string> cells{gigabytes(traffic.value), gigabytes(traffic.at("kv_read")),
                                    flops_text(c.decode.value)};
     if (r.machine) {
-      const Likely& time = *c.decode_time;
+      const Likely& time = known(c.decode_time);
       cells.push_back(rate_text(c, time.peak.seconds));
       cells.push_back(rate_text(c, time.slow.seconds) + " - " + rate_text(c, time.fast.seconds));
       cells.push_back(bound_text(time.slow.bound));
@@ -277,8 +277,9 @@ void print_generation(const Console& console, const PlanResult& plan) {
   for (const PlanCase& c : plan.cases) {
     std::vector<std::string> cells{flops_text(c.generation.value)};
     if (r.machine) {
-      cells.push_back(seconds_text(c.generation_time->peak.seconds));
-      cells.push_back(range(c.generation_time->fast.seconds, c.generation_time->slow.seconds));
+      cells.push_back(seconds_text(known(c.generation_time).peak.seconds));
+      cells.push_back(
+          range(known(c.generation_time).fast.seconds, known(c.generation_time).slow.seconds));
     }
     table.row(columns.row(c, cells));
   }
@@ -293,24 +294,24 @@ void print_others(const Console& console, const PlanResult& plan) {
     Table table(columns.aligned({Align::right, Align::right}));
     table.header(columns.header({"FLOPs", r.machine ? "at peak" : ""}));
     for (const PlanCase& c : plan.cases) {
-      table.row(
-          columns.row(c, {flops_text(c.training->value),
-                          r.machine ? seconds_text(c.training_time->peak.peak_seconds) : ""}));
+      table.row(columns.row(
+          c, {flops_text(known(c.training).value),
+              r.machine ? seconds_text(known(c.training_time).peak.peak_seconds) : ""}));
     }
     table.print(console);
   }
   if (r.devices.count == 1) return;
   heading(console, "Sent by each device");
-  const bool timed = r.machine && r.machine->link_bandwidth > 0;
+  const bool timed = r.machine && known(r.machine).link_bandwidth > 0;
   Table table(columns.aligned({Align::right, Align::right, Align::right, Align::right}));
   table.header(columns.header(
       {"prefill", timed ? "at link speed" : "", "a decode step", timed ? "at link speed" : ""}));
   for (const PlanCase& c : plan.cases) {
     const auto time = [&](const Term& sent) {
-      return timed ? seconds_text(sent.value.to_double() / r.machine->link_bandwidth) : "";
+      return timed ? seconds_text(sent.value.to_double() / known(r.machine).link_bandwidth) : "";
     };
-    table.row(columns.row(c, {gigabytes(c.sent_prefill->value), time(*c.sent_prefill),
-                              gigabytes(c.sent_decode->value), time(*c.sent_decode)}));
+    table.row(columns.row(c, {gigabytes(known(c.sent_prefill).value), time(known(c.sent_prefill)),
+                              gigabytes(known(c.sent_decode).value), time(known(c.sent_decode))}));
   }
   table.print(console);
 }
@@ -333,8 +334,8 @@ void print_measured(const Console& console, const PlanResult& plan) {
     table.row({name, gigabytes(Count(measured)), gigabytes(predicted),
                fixed(predicted.to_double() / static_cast<double>(measured), 2)});
   };
-  time("prefill", run.prefill_seconds, *c.prefill_time);
-  time("a decode step", run.decode_seconds, *c.decode_time);
+  time("prefill", run.prefill_seconds, known(c.prefill_time));
+  time("a decode step", run.decode_seconds, known(c.decode_time));
   bytes("weights", run.weight_bytes, c.weights.value);
   bytes("KV cache", run.cache_bytes, c.kv_cache.value);
   bytes("memory", run.resident_bytes, c.memory.value);
@@ -437,9 +438,9 @@ void explain_case(const Console& console, const PlanResult& plan, const PlanCase
   show("Bytes read and written by one decode step",
        cost::traffic_bytes(*c.model, c.work, Phase::decode_step));
   show("Scores of one layer, were they written", c.scores);
-  if (c.training) show("FLOPs of training", *c.training);
-  if (c.sent_prefill) show("Sent by a device in prefill", *c.sent_prefill);
-  if (c.sent_decode) show("Sent by a device in one decode step", *c.sent_decode);
+  if (c.training) show("FLOPs of training", known(c.training));
+  if (c.sent_prefill) show("Sent by a device in prefill", known(c.sent_prefill));
+  if (c.sent_decode) show("Sent by a device in one decode step", known(c.sent_decode));
 }
 
 }  // namespace

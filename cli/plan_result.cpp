@@ -29,7 +29,7 @@ Likely likely(const PlanRequest& r, const PlanCase& c, Phase phase) {
   const auto at = [&](const cost::Utilisation& share, cost::Counting counting) {
     cost::Workload work = c.work;
     work.counting = counting;
-    return cost::phase_time(*c.model, work, phase, *r.machine, r.compute, share, r.devices);
+    return cost::phase_time(*c.model, work, phase, known(r.machine), r.compute, share, r.devices);
   };
   // Fused kernels leave out what a mask hides, so that is what a run is likely to take.
   constexpr cost::Counting kRun = cost::Counting::triangle;
@@ -41,7 +41,7 @@ void add_times(const PlanRequest& r, PlanCase& c) {
   c.decode_time = likely(r, c, Phase::decode_step);
   if (c.work.generated > 1) c.generation_time = likely(r, c, Phase::generation);
   if (r.training) c.training_time = likely(r, c, Phase::training_recompute);
-  const std::int64_t memory = r.machine->memory_bytes;
+  const std::int64_t memory = known(r.machine).memory_bytes;
   c.fits = c.memory.value.fits(memory);
   c.kv_alone_fits = c.kv_cache.value.fits(memory);
   c.largest_context = cost::largest_context(*c.model, c.work, memory, r.devices);
@@ -146,10 +146,10 @@ std::string verdict_of(const PlanCase& c, const PlanRequest& r) {
                           gigabytes(c.scratch.value) + ")";
   const std::string each = r.devices.count > 1 ? " on each device" : "";
   if (!r.machine) return "needs " + sum + each;
-  const std::string memory = gigabytes(Count(r.machine->memory_bytes));
+  const std::string memory = gigabytes(Count(known(r.machine).memory_bytes));
   if (!c.kv_alone_fits)
     return "does not fit: " + gigabytes(c.kv_cache.value) + " of KV against " + memory + each;
-  if (!c.weights.value.fits(r.machine->memory_bytes))
+  if (!c.weights.value.fits(known(r.machine).memory_bytes))
     return "does not fit: " + gigabytes(c.weights.value) + " of weights against " + memory + each;
   if (!c.fits) return "does not fit: " + sum + " against " + memory + each;
   return "fits: " + sum + " of " + memory + each;
