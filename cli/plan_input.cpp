@@ -23,6 +23,10 @@ constexpr Unit kUnits[] = {{"Ki", 0x1p10}, {"Mi", 0x1p20}, {"Gi", 0x1p30}, {"Ti"
                            {"k", 1e3},     {"K", 1e3},     {"M", 1e6},     {"G", 1e9},
                            {"B", 1e9},     {"T", 1e12},    {"P", 1e15},    {"", 1}};
 
+[[noreturn]] void beyond(const std::string& option, const std::string& text) {
+  throw UsageError(option + ": '" + text + "' is beyond 2^40");
+}
+
 [[noreturn]] void bad_number(const std::string& option, const std::string& text,
                              const char* expected) {
   throw UsageError(option + ": '" + text + "' is not " + expected);
@@ -174,8 +178,7 @@ std::int64_t parse_count(const std::string& option, const std::string& text) {
     if (unit != known.name) continue;
     const double whole = value * known.factor;
     if (whole != std::floor(whole)) bad_number(option, text, kExpected);
-    if (whole > static_cast<double>(cost::kUnlimited))
-      throw UsageError(option + ": '" + text + "' is beyond 2^40");
+    if (whole > static_cast<double>(cost::kUnlimited)) beyond(option, text);
     return static_cast<std::int64_t>(whole);
   }
   bad_number(option, text, kExpected);

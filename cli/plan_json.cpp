@@ -149,7 +149,7 @@ ordered_json case_json(const PlanCase& c, const PlanRequest& r) {
     made["kv_cache_alone_fits"] = c.kv_alone_fits;
     made["largest_context"] = c.largest_context;
     made["largest_batch"] = c.largest_batch;
-    made["seconds_at_peak"] = c.prefill_time->peak.attention_seconds;
+    made["seconds_at_peak"] = known(c.prefill_time).peak.attention_seconds;
   }
   made["memory_terms"] = term_json(c.memory);
   const bool triangle = r.workload.counting == cost::Counting::triangle;
@@ -158,16 +158,16 @@ ordered_json case_json(const PlanCase& c, const PlanRequest& r) {
   made["prefill"]["attention_flops_triangle"] = number(cost::attention_only(c.prefill_triangle));
   made["decode_step"] = phase_json(c, c.decode, Phase::decode_step);
   if (c.work.generated > 1) made["generation"] = phase_json(c, c.generation, Phase::generation);
-  if (c.training) made["training"] = phase_json(c, *c.training, Phase::training_recompute);
+  if (c.training) made["training"] = phase_json(c, known(c.training), Phase::training_recompute);
   if (r.machine) {
-    made["prefill"]["time"] = time_json(*c.prefill_time);
-    made["decode_step"]["time"] = time_json(*c.decode_time);
-    if (c.generation_time) made["generation"]["time"] = time_json(*c.generation_time);
-    if (c.training_time) made["training"]["time"] = time_json(*c.training_time);
+    made["prefill"]["time"] = time_json(known(c.prefill_time));
+    made["decode_step"]["time"] = time_json(known(c.decode_time));
+    if (c.generation_time) made["generation"]["time"] = time_json(known(c.generation_time));
+    if (c.training_time) made["training"]["time"] = time_json(known(c.training_time));
   }
   if (c.sent_prefill) {
-    made["sent_bytes"] = {{"prefill", number(c.sent_prefill->value)},
-                          {"decode_step", number(c.sent_decode->value)}};
+    made["sent_bytes"] = {{"prefill", number(known(c.sent_prefill).value)},
+                          {"decode_step", number(known(c.sent_decode).value)}};
   }
   return made;
 }
