@@ -1,6 +1,5 @@
 // polyhead explain: every number of a call of attention, as a textbook prints them.
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -11,6 +10,7 @@
 #include "cli/explain_print.hpp"
 #include "cli/five_tokens.hpp"
 #include "cli/json_text.hpp"
+#include "cli/model_options.hpp"
 #include "models/formats/file_error.hpp"
 #include "polyhead/error.h"
 
@@ -139,13 +139,6 @@ json parse_json(const std::string& text, const std::string& path) {
   } catch (const json::exception& error) {
     throw FileError(path, std::string("is not JSON: ") + error.what());
   }
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) throw FileError(path, "cannot be read");
-  return text.str();
 }
 
 void Explain::read_example(const std::string& text, const std::string& path) {

@@ -104,11 +104,7 @@ void make_core(layers::Layer& core, const LatentConfig& c, const Options& option
   core.config.weight_type = c.weight_type;
   core.activation =
       c.weight_type == ElementType::bfloat16 ? ElementType::bfloat16 : ElementType::float32;
-  core.engine.isa = resolve_isa(options.isa);
-  core.engine.gemm = &kernels::cpu::gemm(core.engine.isa);
-  core.engine.rows = &kernels::cpu::rowwise(core.engine.isa);
-  core.engine.backend = &kernels::cpu::backend(core.engine.isa);
-  core.engine.crew = crew_of(options);
+  core.engine = layers::engine_of("LatentAttention", options);
   if (c.rope) core.rotation.emplace(*c.rope, c.rope_dim, true);
 }
 
@@ -119,9 +115,6 @@ LatentAttention::LatentAttention(const LatentConfig& config, const LatentWeights
     : state_(std::make_unique<State>()) {
   State& layer = *state_;
   layer.config = layers::check_latent(config, w);
-  if (options.threads < 0) {
-    base::refuse("LatentAttention", "threads (", options.threads, ") is negative");
-  }
   const LatentConfig& c = layer.config;
   make_core(layer.core, c, options);
   const kernels::cpu::GemmTable& table = *layer.core.engine.gemm;
