@@ -3,8 +3,6 @@
 // sanitizer sees any step over an edge.
 #pragma once
 
-#include <fuzzer/FuzzedDataProvider.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "polyhead/attention.h"
+#include "tests/fuzz/bytes.hpp"
 
 namespace polyhead::fuzz {
 
@@ -26,8 +25,8 @@ struct Buffer {
 class Case {
  public:
   Case(const std::uint8_t* data, std::size_t size) : from_(data, size) {
-    random_.seed(from_.ConsumeIntegral<std::uint32_t>());
-    corrupted_view_ = chance(8) ? from_.ConsumeIntegralInRange(0, 12) : -1;
+    random_.seed(from_.any<std::uint32_t>());
+    corrupted_view_ = chance(8) ? from_.between(0, 12) : -1;
     take_sizes();
     take_tensors();
     take_mask();
@@ -51,24 +50,19 @@ class Case {
   enum class Fill { normal, spiked, small_bias, slopes, bits };
 
   /// False when the bytes are used up.
-  bool chance(int one_in) { return from_.ConsumeIntegralInRange(1, one_in) == one_in; }
-  std::int64_t size(std::int64_t most) {
-    return from_.ConsumeIntegralInRange<std::int64_t>(0, most);
-  }
+  bool chance(int one_in) { return from_.between(1, one_in) == one_in; }
+  std::int64_t size(std::int64_t most) { return from_.between<std::int64_t>(0, most); }
   ElementType float_type() {
-    return from_.PickValueInArray(
-        {ElementType::float32, ElementType::float16, ElementType::bfloat16});
+    return from_.pick({ElementType::float32, ElementType::float16, ElementType::bfloat16});
   }
-  ElementType integer_type() {
-    return from_.PickValueInArray({ElementType::int32, ElementType::int64});
-  }
+  ElementType integer_type() { return from_.pick({ElementType::int32, ElementType::int64}); }
 
   void take_sizes() {
     batch_ = size(3);
     q_len_ = size(chance(4) ? 70 : 5);
     kv_len_ = size(chance(4) ? 200 : 20);
     kv_heads_ = size(3);
-    q_heads_ = kv_heads_ * from_.ConsumeIntegralInRange<std::int64_t>(1, 4);
+    q_heads_ = kv_heads_ * from_.between<std::int64_t>(1, 4);
     head_dim_ = size(chance(6) ? 130 : 20);
     value_dim_ = size(chance(6) ? 130 : 20);
     ragged_ = chance(3);
@@ -110,7 +104,7 @@ class Case {
         continue;
       }
       std::int64_t next = std::max<std::int64_t>(extents[axis], 1) * span;
-      if (chance(4)) next += span * from_.ConsumeIntegralInRange(1, 3);
+      if (chance(4)) next += span * from_.between(1, 3);
       if (packed_bits) next = (next + 7) / 8 * 8;  // rows of bits begin at whole bytes
       if (!packed_bits && chance(10)) {
         first += span * std::max<std::int64_t>(extents[axis] - 1, 0);
@@ -161,25 +155,25 @@ class Case {
   /// overflow or, for outputs, 0: nothing in between, which would be legal and point outside the
   /// array.
   void corrupt(View& view, bool output) {
-    const int axis = from_.ConsumeIntegralInRange(0, std::max(0, view.layout.axes - 1));
+    const int axis = from_.between(0, std::max(0, view.layout.axes - 1));
     std::int64_t& extent = view.layout.extents[axis];
     std::int64_t& stride = view.layout.strides[axis];
-    switch (from_.ConsumeIntegralInRange(0, 5)) {
+    switch (from_.between(0, 5)) {
       case 0:
         --extent;
         break;
       case 1:
-        extent = from_.PickValueInArray<std::int64_t>({INT64_MIN, -1, INT64_MAX});
+        extent = from_.pick<std::int64_t>({INT64_MIN, -1, INT64_MAX});
         break;
       case 2:
         if (element_bytes(view.type) > 1)
-          stride = from_.PickValueInArray<std::int64_t>({INT64_MAX, INT64_MIN, INT64_MIN + 1});
+          stride = from_.pick<std::int64_t>({INT64_MAX, INT64_MIN, INT64_MIN + 1});
         break;
       case 3:
         if (output) stride = 0;
         break;
       case 4:
-        view.layout.axes = from_.ConsumeIntegralInRange(0, view.layout.axes);
+        view.layout.axes = from_.between(0, view.layout.axes);
         break;
       default:
         view.layout.too_many_axes = true;
@@ -196,7 +190,7 @@ class Case {
     const std::int64_t stride = view.layout.strides[0];
     if (count > 1 && (stride > 100 || stride < -100)) return view;
     for (std::int64_t i = 0; i < count; ++i) {
-      std::int64_t number = from_.ConsumeIntegralInRange<std::int64_t>(0, most(i)) - corrupted;
+      std::int64_t number = from_.between<std::int64_t>(0, most(i)) - corrupted;
       std::byte* at = static_cast<std::byte*>(view.data) + i * stride * element_bytes(type);
       if (type == ElementType::int32) {
         const auto narrow = static_cast<std::int32_t>(number);
@@ -212,13 +206,12 @@ class Case {
   View offsets(std::int64_t tokens, std::vector<std::int64_t>& values) {
     values.assign(1, 0);
     for (std::int64_t b = 0; b < batch_; ++b) {
-      values.push_back(from_.ConsumeIntegralInRange<std::int64_t>(values.back(), tokens));
+      values.push_back(from_.between<std::int64_t>(values.back(), tokens));
     }
     buffers_.push_back({std::make_unique<std::byte[]>(values.size() * 8), values.size() * 8});
     std::memcpy(buffers_.back().bytes.get(), values.data(), values.size() * 8);
     auto* data = reinterpret_cast<std::int64_t*>(buffers_.back().bytes.get());
-    if (batch_ > 0 && chance(30))
-      data[batch_] = from_.PickValueInArray<std::int64_t>({-1, tokens + 1});
+    if (batch_ > 0 && chance(30)) data[batch_] = from_.pick<std::int64_t>({-1, tokens + 1});
     return {data, {batch_ + 1}};
   }
 
@@ -255,12 +248,12 @@ class Case {
 
   void take_mask() {
     Mask& mask = arguments_.mask;
-    mask.align = from_.PickValueInArray({Align::end, Align::start, Align::unstated});
+    mask.align = from_.pick({Align::end, Align::start, Align::unstated});
     mask.causal = chance(2);
     mask.windowed = chance(3);
     if (mask.windowed) {
-      mask.left = from_.ConsumeIntegralInRange<std::int64_t>(-1, 40);
-      mask.right = chance(8) ? INT64_MAX : from_.ConsumeIntegralInRange<std::int64_t>(-1, 40);
+      mask.left = from_.between<std::int64_t>(-1, 40);
+      mask.right = chance(8) ? INT64_MAX : from_.between<std::int64_t>(-1, 40);
     }
     if (chance(6)) mask.prefix_length = size(30);
     if (chance(8)) mask.prefix_lengths = integers(batch_, [](std::int64_t) { return 30; });
@@ -274,7 +267,7 @@ class Case {
       mask.kv_documents = make_documents(rows, kv_len_);
     }
     if (chance(4)) {
-      const ElementType type = from_.PickValueInArray({ElementType::boolean, ElementType::bit});
+      const ElementType type = from_.pick({ElementType::boolean, ElementType::bit});
       mask.visible = make(pairs(false), type, false, Fill::bits);
     }
     if (chance(6)) {
@@ -295,18 +288,18 @@ class Case {
   void take_modifiers() {
     Modifiers& modifiers = arguments_.modifiers;
     if (chance(3)) {
-      modifiers.scale = chance(10) ? std::numeric_limits<float>::quiet_NaN()
-                                   : from_.ConsumeFloatingPointInRange(-0.5f, 0.5f);
+      modifiers.scale =
+          chance(10) ? std::numeric_limits<float>::quiet_NaN() : from_.between(-0.5f, 0.5f);
     }
-    if (chance(4)) modifiers.soft_cap = from_.ConsumeFloatingPointInRange(-0.2f, 20.0f);
+    if (chance(4)) modifiers.soft_cap = from_.between(-0.2f, 20.0f);
     if (chance(4)) modifiers.bias = make(pairs(true), float_type(), false, Fill::small_bias);
     modifiers.alibi.use_default_slopes = chance(6);
     if (chance(8))
       modifiers.alibi.slopes = make({q_heads_}, ElementType::float32, false, Fill::slopes);
     if (chance(5)) modifiers.sink = make({q_heads_}, ElementType::float32, false, Fill::normal);
     if (chance(5)) {
-      modifiers.dropout.probability = from_.ConsumeFloatingPointInRange(-0.05f, 0.9f);
-      modifiers.dropout.seed = from_.ConsumeIntegral<std::uint64_t>();
+      modifiers.dropout.probability = from_.between(-0.05f, 0.9f);
+      modifiers.dropout.seed = from_.any<std::uint64_t>();
       if (chance(2))
         modifiers.dropout.sequence_ids = integers(batch_, [](std::int64_t) { return 1000; });
     }
@@ -324,7 +317,7 @@ class Case {
     }
   }
 
-  FuzzedDataProvider from_;
+  Bytes from_;
   std::mt19937 random_;
   AttentionArguments arguments_;
   std::vector<Buffer> buffers_;

@@ -15,6 +15,7 @@
 #include "models/tokenizers/read_tokenizer.hpp"
 #include "models/tokenizers/tokenizer.hpp"
 #include "models/tokenizers/unicode.hpp"
+#include "tests/fuzz/bytes.hpp"
 
 namespace {
 
@@ -22,30 +23,11 @@ namespace models = polyhead::models;
 using models::TokenizerKind;
 using models::TokenizerSpec;
 using models::TokenKind;
+using polyhead::fuzz::Bytes;
 
 void expect(bool holds) {
   if (!holds) std::abort();
 }
-
-/// The bytes of one input, used up from the front; zeros behind them.
-class Bytes {
- public:
-  explicit Bytes(std::string_view from) : left_(from) {}
-  unsigned next() {
-    if (left_.empty()) return 0;
-    const auto byte = static_cast<unsigned char>(left_.front());
-    left_.remove_prefix(1);
-    return byte;
-  }
-  std::string take(std::size_t count) {
-    const std::string taken(left_.substr(0, count));
-    left_.remove_prefix(taken.size());
-    return taken;
-  }
-
- private:
-  std::string_view left_;
-};
 
 /// GPT-2's spelling of one byte.
 std::string spelled(int wanted) {
