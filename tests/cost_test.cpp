@@ -45,7 +45,8 @@ std::uint64_t number(const Count& count) {
 }
 
 TEST(CostGolden, LayerParameters) {
-  for (const auto& [name, shape] : golden()["mha_layer_parameters"].items()) {
+  const nlohmann::json shapes = golden()["mha_layer_parameters"];
+  for (const auto& [name, shape] : shapes.items()) {
     const Term made = attention_parameters(mha(shape["d_model"], shape["heads"]));
     EXPECT_EQ(number(made.value), shape["parameters"].get<std::uint64_t>()) << name;
   }

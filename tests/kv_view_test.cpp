@@ -201,10 +201,10 @@ TEST(Codes, EveryEightBitFloatComesBackAndTheNearestIsTaken) {
 
 /// A cache filled with a problem's keys and values, and the problem's call over it.
 struct Cached {
+  std::vector<float> scales;  // before the cache, whose making fills them
   PagedCache cache;
   std::vector<std::int64_t> sequences;
   PagedBatch batch;
-  std::vector<float> scales;
 
   Cached(Problem& p, ElementType type, std::int64_t page_tokens, bool by_channel)
       : cache(config(p, type, page_tokens, by_channel, scales)) {

@@ -201,7 +201,7 @@ class Twin {
 };
 
 TEST(PagedCache, RandomOperationsAgreeWithAModel) {
-  const int steps = effort() == Effort::smoke ? 400 : 3000;
+  const int steps = effort() == Effort::smoke ? 1500 : 3000;
   for (const auto& [pages, page_tokens] :
        {std::pair<std::int64_t, std::int64_t>{24, 8}, {9, 16}, {200, 8}, {3, 32}}) {
     Twin twin(pages, page_tokens, static_cast<std::uint64_t>(pages));

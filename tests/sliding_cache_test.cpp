@@ -86,7 +86,7 @@ TEST(SlidingCache, GivesTheBitsOfTheMaskOverEverything) {
     for (Isa isa : isas()) {
       Pair pair(shape);
       Random random(static_cast<std::uint64_t>(shape.window));
-      for (int i = 0; i < steps; ++i) {
+      for (int i = 0; i < steps || pair.sliding.length(0) <= shape.window; ++i) {
         const std::int64_t tokens = 1 + random.below(shape.chunk);
         const std::int32_t counts[2] = {static_cast<std::int32_t>(tokens),
                                         static_cast<std::int32_t>(random.below(tokens + 1))};
@@ -95,7 +95,6 @@ TEST(SlidingCache, GivesTheBitsOfTheMaskOverEverything) {
             << "window " << shape.window << " first " << shape.first_tokens << " step " << i << " "
             << isa_name(isa);
       }
-      EXPECT_GT(pair.sliding.length(0), shape.window);
     }
   }
 }
