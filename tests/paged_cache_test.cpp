@@ -306,6 +306,17 @@ TEST(PagedCache, ExhaustionLosesNothing) {
   EXPECT_EQ(put(cache, fork, counting(1)), Status::ok);
 }
 
+TEST(PagedCache, NoTokensCanBeAppendedWhereTheLastPageIsShared) {
+  PagedCache cache(one_layer(4));
+  const std::int64_t a = cache.create();
+  ASSERT_EQ(put(cache, a, counting(6)), Status::ok);
+  const std::int64_t fork = cache.fork(a);
+  const std::int64_t free = cache.free_pages();
+  EXPECT_EQ(put(cache, fork, {}), Status::ok);
+  EXPECT_EQ(cache.length(fork), 6);
+  EXPECT_EQ(cache.free_pages(), free);  // no page was copied for it
+}
+
 std::string refusal(const std::function<void()>& call) {
   try {
     call();

@@ -290,6 +290,7 @@ void PagedCache::write(std::int64_t sequence, std::int64_t layer, std::int64_t f
   }
   check_rows("k", k, tokens, s.config.kv_heads, s.config.head_dim);
   check_rows("v", v, tokens, s.config.kv_heads, s.config.value_dim);
+  if (tokens == 0) return;  // touches no page, not even the one that `first` lies on
   const std::int64_t size = s.config.page_tokens;
   for (std::int64_t page = first / size; page * size < first + tokens; ++page) {
     const std::int32_t at = held.pages[static_cast<std::size_t>(page)];
