@@ -41,7 +41,7 @@ class PageReport::Layer : public HeadRowVisitor {
  public:
   Layer(const models::LayerGeometry& geometry, std::int64_t tokens, bool causal,
         const std::vector<bool>& chosen, bool full, bool steps)
-      : geometry_(geometry), tokens_(tokens), chosen_(chosen), full_(full), steps_(steps) {
+      : geometry_(geometry), chosen_(chosen), full_(full), steps_(steps) {
     sparse = !full;
     if (tokens > kFewFloorTokens) least = 1;
     const auto heads = static_cast<std::size_t>(geometry.q_heads);
@@ -110,7 +110,6 @@ class PageReport::Layer : public HeadRowVisitor {
   }
 
   models::LayerGeometry geometry_;
-  std::int64_t tokens_;
   std::vector<bool> chosen_;
   bool full_, steps_;
 };
