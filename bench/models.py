@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Times whole models: Polyhead beside llama.cpp on the same GGUF file and transformers in float32, same ids and threads.
 
-Prefill of 2,048 tokens and a token after 1,024 of SmolLM2; 64 texts of 128 tokens through MiniLM. All contestants take
-turns in every round (one process each at a time; Polyhead through `polyhead bench --model`, which measures this
-machine's ceilings beside it); medians of the rounds. A ratio is peer time / Polyhead's float32 time: above 1 Polyhead
-is faster. Measures and never asserts. See bench/README.md.
+Prefill of 2,048 tokens, the same with the entropy of every row of every head ("look"; Polyhead gathers its other
+statistics too) and a token after 1,024 of SmolLM2; 64 texts of 128 tokens through MiniLM; the whole command `polyhead
+look` beside `polyhead generate` of one token. All contestants take turns in every round (one process each at a time;
+Polyhead through `polyhead bench --model`, which measures this machine's ceilings beside it); medians of the rounds. A
+ratio is peer time / Polyhead's float32 time: above 1 Polyhead is faster. Measures and never asserts. See
+bench/README.md.
 """
 import argparse
 import json
@@ -18,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PREFILL, CONTEXT, STEPS = 2048, 1024, 16
+PARTS = ("prefill", "look", "decode", "embed", "whole")
 TEXTS, TEXT_TOKENS = 64, 128
 
 
@@ -59,12 +62,30 @@ class Polyhead:
         done = subprocess.run(self.command, capture_output=True, text=True, check=True)
         result = json.loads(done.stdout)
         figures = {"load": result["load_seconds"]}
-        for part in ("prefill", "decode", "embed"):
+        for part in PARTS:
             if part in result:
                 figures[part] = result[part]["seconds"]
-                figures.update({f"{part} {key}": result[part][key] for key in ("share", "weights_share")
+                figures.update({f"{part} {key}": result[part][key] for key in ("share", "weights_share", "of_plain")
                                 if key in result[part]})
         return figures
+
+
+class Program:
+    """A whole command on a text of PREFILL tokens, from its start to its end."""
+
+    def __init__(self, options, model, name, *arguments):
+        self.name = f"polyhead {name}"
+        program = options.build / "polyhead"
+        source = "".join((ROOT / f"docs/{name}.md").read_text() for name in ("numerics", "caches", "cost"))
+        told = subprocess.run([program, "tokenize", model, "--file", "-", "--json"], capture_output=True, text=True, check=True,
+                              input=source.encode("ascii", "ignore").decode())
+        pieces = "".join(json.loads(told.stdout)["pieces"][:PREFILL])
+        self.text = pieces.translate({ord("Ġ"): " ", ord("Ċ"): "\n", ord("ĉ"): "\t"})
+        self.command = [program, name, model, "--threads", str(options.threads), *arguments]
+
+    def round(self):
+        return {"whole": seconds_of(lambda: subprocess.run(self.command, input=self.text, capture_output=True, text=True,
+                                                           check=True))}
 
 
 class LlamaCpp:
@@ -95,7 +116,7 @@ class Transformers:
         import torch
         from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
         torch.set_num_threads(options.threads)
-        self.name, self.torch = f"transformers, {attention}", torch
+        self.name, self.torch, self.eager = f"transformers, {attention}", torch, attention == "eager"
         try:
             import gguf  # noqa: F401
             self.model = AutoModelForCausalLM.from_pretrained(model.parent, gguf_file=model.name, dtype=torch.float32,
@@ -111,11 +132,20 @@ class Transformers:
         with self.torch.inference_mode():
             return self.model(self.torch.tensor([tokens]), past_key_values=cache, use_cache=True, logits_to_keep=1)
 
+    def look(self):
+        """Every row's entropy in every head, from the weights that eager attention returns."""
+        with self.torch.inference_mode():
+            result = self.model(self.torch.tensor([ids(PREFILL)]), use_cache=True, logits_to_keep=1,
+                                output_attentions=True)
+            return [self.torch.special.entr(weights).sum(-1) for weights in result.attentions]
+
     def round(self):
-        prefill = seconds_of(lambda: self.run(ids(PREFILL)))
+        figures = {"prefill": seconds_of(lambda: self.run(ids(PREFILL)))}
+        if self.eager:
+            figures["look"] = seconds_of(self.look)
         cache = self.run(ids(CONTEXT)).past_key_values
         steps = [seconds_of(lambda one=one: self.run([one], cache)) for one in ids(STEPS)]
-        return {"prefill": prefill, "decode": statistics.median(steps)}
+        return {**figures, "decode": statistics.median(steps)}
 
 
 class Encoder:
@@ -145,6 +175,9 @@ def contestants(options):
         ("SmolLM2", "llama.cpp", lambda: LlamaCpp(options, smollm, False)),
         ("SmolLM2", "transformers sdpa", lambda: Transformers(options, smollm, "sdpa")),
         ("SmolLM2", "transformers eager", lambda: Transformers(options, smollm, "eager")),
+        ("whole command", "polyhead generate", lambda: Program(options, smollm, "generate", "--prompt", "-",
+                                                                "--max-tokens", "1")),
+        ("whole command", "polyhead look", lambda: Program(options, smollm, "look", "-", "--json")),
         ("MiniLM", "Polyhead f32", lambda: Polyhead(options, minilm, "f32")),
         ("MiniLM", "Polyhead bf16", lambda: Polyhead(options, minilm, "bf16")),
         ("MiniLM", "transformers sdpa", lambda: Encoder(options, minilm, "sdpa")),
@@ -160,22 +193,25 @@ def medians(rounds):
 
 
 def print_table(model, rows):
-    ours = next((figures for name, figures in rows if name == "Polyhead, f32"), None)
-    parts = [part for part in ("prefill", "decode", "embed") if part in rows[0][1]]
+    ours = next((figures for name, figures in rows if name == "Polyhead, f32"), rows[0][1])
+    parts = [part for part in PARTS if any(part in figures for _, figures in rows)]
     print(f"\n{model:<36}" + "".join(f"{part + ' ms':>14}{'ratio':>8}" for part in parts))
     for name, figures in rows:
         line = f"{name:<36}"
         for part in parts:
-            ratio = f"{figures[part] / ours[part]:.2f}" if ours else "-"
-            line += f"{1e3 * figures[part]:>14.2f}{ratio:>8}"
-        shares = [f"{part} {100 * figures[f'{part} share']:.0f} % of the ceiling" for part in parts
-                  if f"{part} share" in figures]
-        print(line + ("   " + ", ".join(shares) if shares else ""))
+            known = part in figures
+            line += f"{1e3 * figures[part]:>14.2f}" if known else f"{'-':>14}"
+            line += f"{figures[part] / ours[part]:>8.2f}" if known and part in ours else f"{'-':>8}"
+        notes = [f"{part} {100 * figures[f'{part} share']:.0f} % of the ceiling, counting products of weights alone "
+                 f"{100 * figures[f'{part} weights_share']:.0f} %" for part in parts if f"{part} share" in figures]
+        notes += [f"look {figures['look of_plain']:.2f} times the plain run"] if "look of_plain" in figures else []
+        print(line + ("   " + "; ".join(notes) if notes else ""))
 
 
 def main():
     options = parse_arguments()
     os.environ.setdefault("OMP_NUM_THREADS", str(options.threads))
+    os.environ.update(TQDM_DISABLE="1", HF_HUB_DISABLE_PROGRESS_BARS="1", TRANSFORMERS_VERBOSITY="error")
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:options.threads]))
     entrants = contestants(options)
     results = [(model, entrant.name, []) for model, entrant in entrants]

@@ -6,7 +6,7 @@
 
 #include "bench/ceilings/ceilings.hpp"
 #include "cli/table.hpp"
-#include "models/model.hpp"
+#include "models/head_observer.hpp"
 #include "models/model_path.hpp"
 
 namespace polyhead::cli {
@@ -142,6 +142,42 @@ ordered_json prefill(const ModelBench& bench, const Model& model, Trial& trial) 
   return result;
 }
 
+/// The plain run and the same run with every head's statistics, in turns.
+ordered_json look(const ModelBench& bench, const Model& model) {
+  const std::int64_t tokens = std::min(bench.tokens, model.config().context_length);
+  const auto ids = some_ids(tokens, model.config().vocab_size);
+  const std::vector<std::uint8_t> delimiters(ids.size(), 0);
+  std::vector<float> logits(static_cast<std::size_t>(model.config().vocab_size));
+  auto session = model.make_session(tokens);
+  models::HeadObserverOptions watching;
+  watching.run.isa = bench.isa;
+  watching.run.threads = bench.threads;
+  std::int64_t heads = 0;
+  for (const models::LayerGeometry& layer : model.config().layers) heads += layer.q_heads;
+  const auto seconds_of = [&](bool with_statistics) {
+    session.truncate(0);
+    const auto start = Clock::now();
+    std::optional<models::HeadObserver> observer;
+    if (with_statistics) observer.emplace(model.config(), ids, delimiters, watching);
+    model.forward(session, ids, models::Wanted::last, logits.data(),
+                  {observer ? &*observer : nullptr, nullptr});
+    return since(start);
+  };
+  std::vector<double> times, ratios;
+  const auto begin = Clock::now();
+  seconds_of(true);  // memory
+  do {
+    const double plain = seconds_of(false);
+    times.push_back(seconds_of(true));
+    ratios.push_back(times.back() / plain);
+  } while (since(begin) < bench.seconds);
+  return {{"tokens", tokens},
+          {"heads", heads},
+          {"seconds", median(times)},
+          {"of_plain", median(ratios)},
+          {"runs", times.size()}};
+}
+
 ordered_json embed(const ModelBench& bench, const Model& model, Trial& trial) {
   const std::int64_t tokens = std::min(bench.text_tokens, model.config().context_length);
   const std::vector<std::vector<std::int32_t>> texts(static_cast<std::size_t>(bench.texts),
@@ -182,6 +218,7 @@ ordered_json bench_model(const ModelBench& bench, const Console& console) {
     return result;
   }
   result["prefill"] = prefill(bench, model, trial);
+  result["look"] = look(bench, model);
   result["decode"] = decode(bench, model);
   return result;
 }
@@ -202,9 +239,14 @@ void print_model_bench(const ordered_json& result, const Console& console) {
                      : "prefill of " + grouped(run["tokens"]) + " tokens",
                milliseconds(run["seconds"]),
                fixed(number(run["share"]) * 100, 1) + " % of " +
-                   fixed(number(run["ceiling_gflops"]), 0) +
-                   " GFLOP/s (products of weights alone " +
-                   fixed(number(run["weights_share"]) * 100, 1) + " %)"});
+                   fixed(number(run["ceiling_gflops"]), 0) + " GFLOP/s counting all products (" +
+                   fixed(number(run["weights_share"]) * 100, 1) +
+                   " % counting those of weights alone, not attention's)"});
+  }
+  if (result.contains("look")) {
+    const ordered_json& run = result["look"];
+    table.row({"with " + grouped(run["heads"]) + " heads' statistics", milliseconds(run["seconds"]),
+               fixed(number(run["of_plain"]), 2) + " times the plain run"});
   }
   if (result.contains("decode")) {
     const ordered_json& run = result["decode"];

@@ -21,9 +21,10 @@ struct ModelBench {
   int threads = 0;
 };
 
-/// Loading, prefill and decoding (or embedding) of random tokens: medians, each prefill between two
-/// measurements of its ceiling. Operations are those of the products: 2 for each weight and token,
-/// and attention's two products over visible pairs.
+/// Loading, prefill, prefill with every head's statistics and decoding (or embedding) of random
+/// tokens: medians, each prefill between two measurements of its ceiling. Operations are those of
+/// the products: `share` counts 2 for each weight and token and attention's two products over
+/// visible pairs, `weights_share` the former alone, over the same time.
 nlohmann::ordered_json bench_model(const ModelBench& bench, const Console& console);
 
 /// The same as a table.

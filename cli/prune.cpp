@@ -55,7 +55,7 @@ void Prune::add_options(CLI::App& app) {
   file->type_name("FILE");
   app.add_option("--text", text_, "The text itself")->type_name("TEXT")->excludes(file);
   app.add_option("--tokens", most_tokens_,
-                 "Only the first N tokens (default 256): the model reads them once a head")
+                 "Only the first N tokens (default 256): the model reads them about once a head")
       ->type_name("N")
       ->check(CLI::PositiveNumber.description(""));
   app.add_option("--points", points_, "Points of the curve between no and all heads (default 20)")

@@ -46,8 +46,9 @@ Pruning prune_heads(const models::Model& model, std::span<const std::int32_t> id
   const std::size_t steps =
       std::min(static_cast<std::size_t>(std::max<std::int64_t>(points, 1)), result.heads.size());
   Countdown countdown(1 + result.heads.size() + steps, console);
+  models::LayerInputs inputs;
   const auto loss = [&] {
-    const double nll = model.negative_log_likelihood(ids, {nullptr, &mask});
+    const double nll = model.negative_log_likelihood(ids, {nullptr, &mask}, &inputs);
     countdown.step();
     return nll;
   };

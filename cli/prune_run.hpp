@@ -30,8 +30,9 @@ struct Pruning {
 
 /// Mean negative log-likelihood of ids[1..] with each head's output replaced by zeros, alone and
 /// then the heads in the order of their changes, at `points` counts evenly spaced (at most one a
-/// head). Runs the ids 1 + heads + points times. Sources: Michel et al. 2019, section 4; Voita et
-/// al. 2019. Throws InvalidArgument.
+/// head). Runs the ids 1 + heads + points times, each from the first layer that differs from the
+/// run with all heads on; what that one's layers were given is kept (LayerInputs). Sources: Michel
+/// et al. 2019, section 4; Voita et al. 2019. Throws InvalidArgument.
 Pruning prune_heads(const models::Model& model, std::span<const std::int32_t> ids,
                     std::int64_t points, const Console& console);
 

@@ -14,6 +14,7 @@
 #include "cli/look_data.hpp"
 #include "cli/probe.hpp"
 #include "cli/prune_run.hpp"
+#include "polyhead/error.h"
 #include "support/effort.h"
 #include "support/golden_model.hpp"
 #include "support/scratch_directory.hpp"
@@ -184,6 +185,33 @@ TEST(Prune, ChangesAreOfEachHeadAlone) {
     EXPECT_EQ(point.nll, nll());
   }
   EXPECT_EQ(made.curve.back().off, made.heads.size());
+}
+
+TEST(Prune, LayersBeforeTheFirstHeadOffAreNotRunAgain) {
+  const models::ModelFile file(POLYHEAD_TEST_DATA "/tiny/llama3");
+  const models::Model model(file);
+  std::vector<std::int32_t> ids(1100);  // several chunks
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * i % 61);
+  ids.resize(std::min(ids.size(), static_cast<std::size_t>(model.config().context_length)));
+  struct : models::Observer {
+    std::vector<std::int64_t> layers;
+    void attended(const models::AttentionSeen& seen) override { layers.push_back(seen.layer); }
+  } seen;
+  models::HeadMask mask;
+  for (const auto& layer : model.config().layers)
+    mask.off.emplace_back(static_cast<std::size_t>(layer.q_heads), false);
+  const std::size_t last = mask.off.size() - 1;
+  ASSERT_GT(last, 0u);
+  mask.off[last][1] = true;
+  models::LayerInputs inputs;
+  EXPECT_THROW(model.negative_log_likelihood(ids, {nullptr, &mask}, &inputs), InvalidArgument);
+  EXPECT_EQ(model.negative_log_likelihood(ids, {}, &inputs), model.negative_log_likelihood(ids));
+  EXPECT_EQ(model.negative_log_likelihood(ids, {&seen, &mask}, &inputs),
+            model.negative_log_likelihood(ids, {nullptr, &mask}));
+  ASSERT_FALSE(seen.layers.empty());
+  for (const std::int64_t layer : seen.layers) EXPECT_EQ(layer, static_cast<std::int64_t>(last));
+  const std::span<const std::int32_t> shorter = std::span(ids).first(ids.size() - 1);
+  EXPECT_THROW(model.negative_log_likelihood(shorter, {nullptr, &mask}, &inputs), InvalidArgument);
 }
 
 TEST(Prune, RefusesEncoders) {

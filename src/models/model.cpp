@@ -40,7 +40,7 @@ class Appended {
 template <class Model, class Session, class Body>
 void run_chunks(const Model& model, Session& session, const char* call,
                 std::span<const std::int32_t> ids, const RunOptions& options, std::int64_t chunk,
-                const Body& after_chunk) {
+                const Body& after_chunk, LayerInputs* inputs = nullptr) {
   const auto count = static_cast<std::int64_t>(ids.size());
   if (chunk < 0) base::refuse(call, "chunk (", chunk, ") is negative");
   if (!model.config.causal) base::refuse(call, "the model is an encoder; embed() runs it");
@@ -50,6 +50,7 @@ void run_chunks(const Model& model, Session& session, const char* call,
   }
   model.check_ids(call, ids);
   model.check_heads(call, options);
+  if (inputs != nullptr) model.prepare_inputs(call, *inputs, count, options);
   const std::int64_t step = chunk > 0 ? chunk : kChunk;
   Appended appended(session);
   for (std::int64_t first = 0; first < count; first += step) {
@@ -60,8 +61,12 @@ void run_chunks(const Model& model, Session& session, const char* call,
         &session.caches,
         {}};
     Pass pass(model.config, model.engine, model.activations, tokens, session.memory, options);
-    model.embed(pass);
-    model.run_blocks(pass);
+    if (inputs != nullptr) {
+      model.run_from(*inputs, first, options, pass);
+    } else {
+      model.embed(pass);
+      model.run_blocks(pass);
+    }
     after_chunk(pass, part);
     session.length += part.count;
   }
@@ -136,11 +141,13 @@ void Model::State::embed(Pass& pass) const {
   if (edges.embedding_norm.given()) pass.normalise_residual(edges.embedding_norm);
 }
 
+void Model::State::run_block(std::int64_t layer, Pass& pass) const {
+  rules_of(config.architecture).run(blocks[static_cast<std::size_t>(layer)], layer, pass);
+}
+
 void Model::State::run_blocks(Pass& pass) const {
-  const Rules& rules = rules_of(config.architecture);
-  for (std::size_t layer = 0; layer < blocks.size(); ++layer) {
-    rules.run(blocks[layer], static_cast<std::int64_t>(layer), pass);
-  }
+  const auto layers = static_cast<std::int64_t>(blocks.size());
+  for (std::int64_t layer = 0; layer < layers; ++layer) run_block(layer, pass);
 }
 
 void Model::State::logits(Pass& pass, std::int64_t first, std::int64_t count,
@@ -193,11 +200,14 @@ void Model::forward(Session& session, std::span<const std::int32_t> ids, Wanted 
              });
 }
 
-void Model::losses(Session& session, std::span<const std::int32_t> ids,
-                   std::span<const std::int32_t> targets, double* nats, const RunOptions& options,
-                   std::int64_t chunk) const {
+namespace {
+
+/// Model::losses(), with layer inputs where they are kept.
+template <class State, class Session>
+void losses_of(const State& model, Session& session, std::span<const std::int32_t> ids,
+               std::span<const std::int32_t> targets, double* nats, const RunOptions& options,
+               std::int64_t chunk, LayerInputs* inputs) {
   constexpr const char* kCall = "Model::losses";
-  const State& model = *state_;
   // Rows of logits in memory at once: enough that the output's weights are read from L2 mostly.
   constexpr std::int64_t kLogitBytes = std::int64_t{64} << 20;
   const std::int64_t rows_at_once =
@@ -211,8 +221,8 @@ void Model::losses(Session& session, std::span<const std::int32_t> ids,
     const std::int64_t end = std::min(part.count, wanted - part.first);
     for (std::int64_t first = 0; first < end; first += rows_at_once) {
       const std::int64_t count = std::min(rows_at_once, end - first);
-      const Matrix rows = matrix_in(session.state_->memory.logits, ElementType::float32, count,
-                                    model.config.vocab_size);
+      const Matrix rows =
+          matrix_in(session.memory.logits, ElementType::float32, count, model.config.vocab_size);
       model.logits(pass, first, count, rows);
       layers::share_out(model.engine.crew, count, [&](std::int64_t row, int) {
         const std::int64_t at = part.first + first + row;
@@ -222,16 +232,25 @@ void Model::losses(Session& session, std::span<const std::int32_t> ids,
       });
     }
   };
-  run_chunks(model, *session.state_, kCall, ids, options, chunk, after_chunk);
+  run_chunks(model, session, kCall, ids, options, chunk, after_chunk, inputs);
 }
 
-double Model::negative_log_likelihood(std::span<const std::int32_t> ids,
-                                      const RunOptions& options) const {
+}  // namespace
+
+void Model::losses(Session& session, std::span<const std::int32_t> ids,
+                   std::span<const std::int32_t> targets, double* nats, const RunOptions& options,
+                   std::int64_t chunk) const {
+  losses_of(*state_, *session.state_, ids, targets, nats, options, chunk, nullptr);
+}
+
+double Model::negative_log_likelihood(std::span<const std::int32_t> ids, const RunOptions& options,
+                                      LayerInputs* inputs) const {
   if (ids.size() < 2) return std::numeric_limits<double>::quiet_NaN();
   const std::size_t count = ids.size() - 1;
   Session session = make_session(static_cast<std::int64_t>(count));
   std::vector<double> nats(count);
-  losses(session, ids.first(count), ids.subspan(1), nats.data(), options);
+  losses_of(*state_, *session.state_, ids.first(count), ids.subspan(1), nats.data(), options, 0,
+            inputs);
   double sum = 0.0;
   for (const double loss : nats) sum += loss;
   return sum / static_cast<double>(count);

@@ -56,6 +56,11 @@ struct RunOptions {
   const HeadMask* heads = nullptr;
 };
 
+/// What each layer of a run with all heads on was given: the residual stream of every token.
+struct LayerInputs {
+  std::vector<std::vector<float>> of_layer;  ///< [layer][tokens * model_dim]; none: not yet known
+};
+
 enum class Wanted : std::uint8_t { nothing, last, every };  ///< logits of which tokens
 
 class Model;
@@ -143,8 +148,13 @@ class Model {
               std::int64_t chunk = 0) const;
 
   /// Mean of the losses of ids[1..], each given all ids before it. NaN for fewer than two.
-  double negative_log_likelihood(std::span<const std::int32_t> ids,
-                                 const RunOptions& options = {}) const;
+  ///
+  /// Runs of one text with different heads off may share `inputs`. Empty, it is filled by a run
+  /// with all heads on: layers * (ids.size() - 1) * model_dim floats. Filled, layers before the
+  /// first with a head off are taken from it and not run (nor observed). Same bits either way.
+  /// Throws InvalidArgument where heads are off and inputs is empty, or of another text's size.
+  double negative_log_likelihood(std::span<const std::int32_t> ids, const RunOptions& options = {},
+                                 LayerInputs* inputs = nullptr) const;
 
   /// Encoders: one pooled vector of model_dim a text, L2-normalised; texts run as a ragged batch.
   void embed(std::span<const std::vector<std::int32_t>> texts, float* vectors,

@@ -20,7 +20,18 @@ struct Model::State {
 
   /// The residual stream of `pass` from its tokens.
   void embed(Pass& pass) const;
+  void run_block(std::int64_t layer, Pass& pass) const;
   void run_blocks(Pass& pass) const;
+
+  /// Both, where what goes into each layer is kept (layer_inputs.cpp): with all heads on this
+  /// writes it, for tokens from `first`; else it starts from it, at the first layer with a head
+  /// off.
+  void run_from(LayerInputs& inputs, std::int64_t first, const RunOptions& options,
+                Pass& pass) const;
+
+  /// Refuses inputs that run_from() cannot start from, and makes room in those that it writes.
+  void prepare_inputs(const char* call, LayerInputs& inputs, std::int64_t tokens,
+                      const RunOptions& options) const;
 
   /// Logits of rows [first, first + count) of the residual stream: [count][vocab_size].
   void logits(Pass& pass, std::int64_t first, std::int64_t count, const Matrix& to) const;
