@@ -6,6 +6,7 @@
 
 template <class Path>
 struct Decode {
+  static constexpr int kTogether = 8;   // rows whose queries lie beside each other
   static constexpr int kRowsMost = 16;  // above that prefill's lanes are full
   static constexpr std::int64_t kPhase =
       256;  // keys scored before their values are read: long runs for prefetching
@@ -20,8 +21,9 @@ struct Decode {
   };
 
   struct Memory {
-    float *q, *scores, *added,
-        *running;  // q [row][steps], scores [row][kPhase], accumulators [row][value_dim]
+    // q [row / kTogether][step][row % kTogether], one row of it, scores [row][kPhase], accumulators
+    // [row][value_dim]
+    float *q, *q_row, *scores, *added, *running;
     RowState *split, *whole;
   };
 
@@ -37,6 +39,7 @@ struct Decode {
     Memory unused;
     Memory& m = memory ? *memory : unused;
     take(m.q, kRowsMost * pad(Path::steps(call.head_dim)) * 4);
+    take(m.q_row, pad(Path::steps(call.head_dim)) * 4);
     take(m.scores, kRowsMost * kPhase * 4);
     take(m.added, kRowsMost * pad(call.value_dim) * 4);
     take(m.running, kRowsMost * pad(call.value_dim) * 4);
@@ -67,8 +70,8 @@ struct Decode {
   const int row_count;
   std::int64_t query[kRowsMost], head[kRowsMost], begin[kRowsMost], end[kRowsMost];
   float slope[kRowsMost];
-  std::uint64_t words[kBlocks][kRowsMost];  // what each row sees of each block of a phase
-  float factor[kBlocks][kRowsMost];         // what each block does to the sums before it
+  std::uint64_t words[kBlocks][kRowsMost];       // what each row sees of each block of a phase
+  alignas(64) float factor[kBlocks][kRowsMost];  // what each block does to the sums before it
   bool rescaled[kBlocks], seen[kBlocks], full[kBlocks];
 
   Decode(const AttendCall& c, const WorkItem& i, std::byte* base)
@@ -105,11 +108,19 @@ struct Decode {
   }
 
   void pack_q() {
-    const std::int64_t row_floats = pad(Path::steps(call.head_dim));
+    const std::int64_t steps = Path::steps(call.head_dim);
     for (int r = 0; r < row_count; ++r) {
       const std::byte* from = sequence.q + query[r] * call.q.token + head[r] * call.q.head;
-      Path::q_row(memory.q + r * row_floats, from, call.q, call.head_dim, rules.q_factor);
+      Path::q_row(memory.q_row, from, call.q, call.head_dim, rules.q_factor);
+      float* to = q_of(r, 0);
+      for (std::int64_t s = 0; s < steps; ++s) to[s * kTogether] = memory.q_row[s];
     }
+  }
+
+  /// Step s of row r's query; the next rows' follow, the next step's is kTogether on.
+  float* q_of(int r, std::int64_t s) const {
+    return memory.q + (r / kTogether * pad(Path::steps(call.head_dim)) + s) * kTogether +
+           r % kTogether;
   }
 
   template <class Elements>
@@ -177,13 +188,14 @@ struct Decode {
   template <class Elements>
   void score_block(std::int64_t block, int b) {
     const int keys = keys_of(block);
-    for (int group = 0; group < keys; group += kLanes) {
-      const int count = std::min(kLanes, keys - group);
-      float* scores = memory.scores + b * kKeyBlock + group;
-      if constexpr (Elements::kCodes)
-        score_codes<Elements>(block + group, count, scores);
-      else
-        score_group<Elements>(block + group, count, scores);
+    float* scores = memory.scores + b * kKeyBlock;
+    if constexpr (Elements::kCodes) {
+      for (int group = 0; group < keys; group += kLanes)
+        score_codes<Elements>(block + group, std::min(kLanes, keys - group), scores + group);
+    } else {
+      for (int group = 0; group < keys; group += kPair * kLanes)
+        score_groups<Elements>(block + group, std::min(kPair * kLanes, keys - group),
+                               scores + group);
     }
   }
 
@@ -202,7 +214,7 @@ struct Decode {
     Group group;
     group.low = group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first);
     const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(x, call.head_dim));
-    const std::int64_t tokens = std::max<std::int64_t>(kLanes, kAhead / bytes);
+    const std::int64_t tokens = std::max<std::int64_t>(kPair * kLanes, kAhead / bytes);
     group.ahead = tokens * x.token;
     if (!sequence.pages) return group;
     group.ahead = distance_ahead(x, sequence.k, group.low.data, first, tokens);
@@ -221,43 +233,95 @@ struct Decode {
     return key_rows(call, sequence, x, first, item.kv_head, key + tokens).data - row;
   }
 
-  /// scores[row][0 .. kLanes) for `keys` keys from `first`; one chain over dims a score.
+  static constexpr int kPair = 2;  // groups scored beside each other: their chains overlap
+
+  /// scores[row][0 .. keys) for up to kPair * kLanes keys from `first`; one chain over dims a
+  /// score.
   template <class Elements>
-  void score_group(std::int64_t first, int keys, float* scores) {
-    const std::int64_t steps = Path::steps(call.head_dim), row_floats = pad(steps);
-    const Group rows = group_at(first, keys);
-    for (int r = 0; r < row_count; ++r) Simd::store(scores + r * kPhase, Simd::zero());
+  void score_groups(std::int64_t first, int keys, float* scores) {
+    const std::int64_t steps = Path::steps(call.head_dim);
+    const int groups = (keys + kLanes - 1) / kLanes;
+    Group rows[kPair];
+    for (int g = 0; g < groups; ++g)
+      rows[g] = group_at(first + g * kLanes, std::min(kLanes, keys - g * kLanes));
+    for (int r = 0; r < row_count; ++r) {
+      for (int g = 0; g < groups; ++g) Simd::store(scores + r * kPhase + g * kLanes, Simd::zero());
+    }
     for (std::int64_t s = 0; s < steps; s += kLanes) {
       const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
-      Simd::V lane[kLanes];
-      if (keys == kLanes && n == kLanes && Path::whole(call.head_dim, s)) {
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) {
-          const std::byte* row = rows.row(i, call.k.token);
-          lane[i] = Elements::load(row, s, kLanes);
-          __builtin_prefetch(row + rows.ahead + Elements::byte_of(s), 0, 3);
-        }
-      } else {
-        for (int i = 0; i < kLanes; ++i) {
-          lane[i] = i < keys ? Path::template load_steps<Elements>(rows.row(i, call.k.token), s, n,
-                                                                   call.head_dim)
-                             : Simd::zero();
-        }
-      }
-      Simd::transpose(lane);
-      for (int r = 0; r < row_count; ++r) {
-        const float* q = memory.q + r * row_floats + s;
-        Simd::V sum = Simd::load(scores + r * kPhase);
-        if (n == kLanes) {
-#pragma GCC unroll 16
-          for (int i = 0; i < kLanes; ++i)
-            sum = Path::Dot::dot(lane[i], Simd::broadcast(q[i]), sum);
-        } else {
-          for (int i = 0; i < n; ++i) sum = Path::Dot::dot(lane[i], Simd::broadcast(q[i]), sum);
-        }
-        Simd::store(scores + r * kPhase, sum);
+      for (int g = 0; g < groups; ++g) {
+        score_tile<Elements>(rows[g], std::min(kLanes, keys - g * kLanes), s, n,
+                             scores + g * kLanes);
       }
     }
+  }
+
+  template <class Elements>
+  POLYHEAD_INLINE void score_tile(const Group& rows, int keys, std::int64_t s, int n,
+                                  float* scores) {
+    Simd::V lane[kLanes];
+    if (keys == kLanes && n == kLanes && Path::whole(call.head_dim, s)) {
+      const std::byte *low = rows.low.data + Elements::byte_of(s),
+                      *high = rows.high.data + Elements::byte_of(s);
+      const std::int64_t token = call.k.token, ahead = rows.ahead;
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        const std::byte* row = (i < kLanes / 2 ? low : high) + i * token;
+        lane[i] = Elements::load(row, 0, kLanes);
+        __builtin_prefetch(row + ahead, 0, 3);
+      }
+      Simd::transpose(lane);
+      score_all_rows(lane, s, scores);
+      return;
+    }
+    score_part<Elements>(rows, keys, s, n, scores);
+  }
+
+  template <class Elements>
+  __attribute__((noinline)) void score_part(const Group& rows, int keys, std::int64_t s, int n,
+                                            float* scores) {
+    Simd::V lane[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      lane[i] = i < keys ? Path::template load_steps<Elements>(rows.row(i, call.k.token), s, n,
+                                                               call.head_dim)
+                         : Simd::zero();
+    }
+    Simd::transpose(lane);
+    for (int r = 0; r < row_count; ++r) {
+      const float* q = q_of(r, s);
+      Simd::V sum = Simd::load(scores + r * kPhase);
+      for (int i = 0; i < n; ++i)
+        sum = Path::Dot::dot(lane[i], Simd::broadcast(q[i * kTogether]), sum);
+      Simd::store(scores + r * kPhase, sum);
+    }
+  }
+
+  POLYHEAD_INLINE void score_all_rows(const Simd::V (&lane)[kLanes], std::int64_t s,
+                                      float* scores) {
+    int r = 0;
+    if constexpr (kLanes == 16) {
+      for (; r + 8 <= row_count; r += 8) score_rows<8>(lane, q_of(r, s), scores + r * kPhase);
+    }
+    for (; r + 4 <= row_count; r += 4) score_rows<4>(lane, q_of(r, s), scores + r * kPhase);
+    for (; r + 2 <= row_count; r += 2) score_rows<2>(lane, q_of(r, s), scores + r * kPhase);
+    for (; r < row_count; ++r) score_rows<1>(lane, q_of(r, s), scores + r * kPhase);
+  }
+
+  /// Adds kLanes steps of kLanes keys to the scores of kR rows.
+  template <int kR>
+  POLYHEAD_INLINE static void score_rows(const Simd::V (&lane)[kLanes], const float* q,
+                                         float* scores) {
+    Simd::V sum[kR];
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) sum[r] = Simd::load(scores + r * kPhase);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r)
+        sum[r] = Path::Dot::dot(lane[i], Simd::broadcast(q[i * kTogether + r]), sum[r]);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) Simd::store(scores + r * kPhase, sum[r]);
   }
 
   /// The same from codes: a row's kLanes words of four bytes are transposed at once, so that a lane
@@ -267,7 +331,7 @@ struct Decode {
   void score_codes(std::int64_t first, int keys, float* scores) {
     constexpr int kStep = kLanes < 16 ? kLanes : 16;        // dims scored at a time
     constexpr int kBytesADim = Elements::kNibbles ? 2 : 1;  // halves of bytes
-    const std::int64_t dims = call.head_dim, row_floats = pad(dims);
+    const std::int64_t dims = call.head_dim;
     const std::int64_t bytes = Elements::byte_of((dims + 31) / 32 * 32);
     const Group rows = group_at(first, keys);
     for (int r = 0; r < row_count; ++r) Simd::store(scores + r * kPhase, Simd::zero());
@@ -294,7 +358,7 @@ struct Decode {
         const std::int64_t in = d - d0;
         const bool high = Elements::kNibbles && in % 32 >= 16;
         const std::int64_t w = Elements::kNibbles ? in / 32 * 4 + in % 16 / 4 : in / 4;
-        score_dims<Elements, kStep>(word + w * kLanes, high, rows, keys, d, scores, row_floats);
+        score_dims<Elements, kStep>(word + w * kLanes, high, rows, keys, d, scores);
       }
     }
   }
@@ -302,7 +366,7 @@ struct Decode {
   /// Adds dims [d, d + kDims) of a group, whose codes stand in kDims / 4 words, to its scores.
   template <class Elements, int kDims>
   POLYHEAD_INLINE void score_dims(const float* word, bool high, const Group& rows, int keys,
-                                  std::int64_t d, float* scores, std::int64_t row_floats) {
+                                  std::int64_t d, float* scores) {
     const bool by_channel = call.k.scales.shift == 0;
     Simd::V by_key = Simd::zero();
     if (Elements::kScaled && !by_channel) by_key = group_scales(rows, keys, d / 32);
@@ -326,13 +390,15 @@ struct Decode {
       }
     }
     for (int r = 0; r < row_count; ++r) {
-      const float* q = memory.q + r * row_floats + d;
+      const float* q = q_of(r, d);
       Simd::V sum = Simd::load(scores + r * kPhase);
       if (n == kDims) {
 #pragma GCC unroll 16
-        for (int i = 0; i < kDims; ++i) sum = Simd::fma(value[i], Simd::broadcast(q[i]), sum);
+        for (int i = 0; i < kDims; ++i)
+          sum = Simd::fma(value[i], Simd::broadcast(q[i * kTogether]), sum);
       } else {
-        for (int i = 0; i < n; ++i) sum = Simd::fma(value[i], Simd::broadcast(q[i]), sum);
+        for (int i = 0; i < n; ++i)
+          sum = Simd::fma(value[i], Simd::broadcast(q[i * kTogether]), sum);
       }
       Simd::store(scores + r * kPhase, sum);
     }
@@ -356,50 +422,75 @@ struct Decode {
     return Simd::test(Simd::load_int(bit), Simd::broadcast_int(1));
   }
 
-  /// Modifiers, the row's new reference, and the weights in place of the scores.
+  /// Modifiers, the rows' new references, and the weights in place of the scores.
   void weigh_scores(std::int64_t block, int b) {
     const int keys = keys_of(block);
-    rescaled[b] = false;
+    const std::uint64_t whole = ~std::uint64_t{0} >> (kKeyBlock - keys);
+    const auto all = [&](int r) { return words[b][r] == whole && keys % kLanes == 0; };
+    alignas(64) float most[kRowsMost][kLanes];
     for (int r = 0; r < row_count; ++r) {
       float* s = memory.scores + r * kPhase + b * kKeyBlock;
       if (rules.modified) modify(s, r, b, block, keys);
-      const bool all =
-          words[b][r] == (~std::uint64_t{0} >> (kKeyBlock - keys)) && keys % kLanes == 0;
-      Simd::V most = Simd::broadcast(-kInfinity);
+      Simd::V row_most = Simd::broadcast(-kInfinity);
       for (int key = 0; key < keys; key += kLanes) {
         Simd::V x = Simd::load(s + key);
-        if (!all) x = Simd::select(visible(words[b][r], key), x, Simd::broadcast(-kInfinity));
-        most = Simd::max(most, x);
+        if (!all(r)) x = Simd::select(visible(words[b][r], key), x, Simd::broadcast(-kInfinity));
+        row_most = Simd::max(row_most, x);
       }
-      alignas(64) float lanes[kLanes];
-      Simd::store(lanes, most);
-      float block_max = -kInfinity;
-      for (float x : lanes) block_max = x > block_max ? x : block_max;
-      RowState& state = *memory.split;
-      const Rescale step =
-          rescale(Simd::broadcast(state.max[r]), Simd::broadcast(block_max), rules);
-      factor[b][r] = 1.0f;
-      if (step.needed) {
-        Simd::store(lanes, step.factor);
-        factor[b][r] = lanes[0];
-        Simd::store(lanes, step.max);
-        state.max[r] = lanes[0];
-        state.total[r] *= factor[b][r];
-        state.exact_total[r] *= factor[b][r];
-        rescaled[b] = true;
-      }
+      Simd::store(most[r], row_most);
+    }
+    move_references(most, b);
+    for (int r = 0; r < row_count; ++r) {
+      float* s = memory.scores + r * kPhase + b * kKeyBlock;
       switch (rules.exponent) {
         case Exponent::folded:
-          exponentiate<Exponent::folded>(s, r, b, keys, all);
+          exponentiate<Exponent::folded>(s, r, b, keys, all(r));
           break;
         case Exponent::fused:
-          exponentiate<Exponent::fused>(s, r, b, keys, all);
+          exponentiate<Exponent::fused>(s, r, b, keys, all(r));
           break;
         case Exponent::natural:
-          exponentiate<Exponent::natural>(s, r, b, keys, all);
+          exponentiate<Exponent::natural>(s, r, b, keys, all(r));
           break;
       }
     }
+    sum_weights(b, keys);
+  }
+
+  /// Moves the references of rows that a block exceeds by far. Lanes are rows; `most` holds each
+  /// row's largest scores, a lane each.
+  void move_references(float (&most)[kRowsMost][kLanes], int b) {
+    RowState& state = *memory.split;
+    rescaled[b] = false;
+    for (int first = 0; first < row_count; first += kLanes) {
+      Simd::V lane[kLanes];
+      for (int i = 0; i < kLanes; ++i) {
+        lane[i] = first + i < row_count ? Simd::load(most[first + i]) : Simd::broadcast(-kInfinity);
+      }
+      Simd::transpose(lane);
+      Simd::V block_max = lane[0];
+      for (int i = 1; i < kLanes; ++i) block_max = Simd::max(block_max, lane[i]);
+      const Rescale step = rescale(Simd::load(state.max + first), block_max, rules);
+      Simd::store(factor[b] + first, step.factor);
+      if (!step.needed) continue;
+      rescaled[b] = true;
+      Simd::store(state.max + first, step.max);
+      for (float* total : {state.total, state.exact_total})
+        Simd::store(total + first, Simd::mul(Simd::load(total + first), step.factor));
+    }
+  }
+
+  void sum_weights(int b, int keys) {
+    RowState& state = *memory.split;
+    const bool exact = call.lse.data != nullptr;
+    const auto sum = [&](auto together, int r) {
+      Path::template sum_weights<together>(memory.scores + r * kPhase + b * kKeyBlock, kPhase, keys,
+                                           state.total + r, state.exact_total + r, exact);
+    };
+    int r = 0;
+    for (; r + 8 <= row_count; r += 8) sum(std::integral_constant<int, 8>{}, r);
+    for (; r + 4 <= row_count; r += 4) sum(std::integral_constant<int, 4>{}, r);
+    for (; r < row_count; ++r) sum(std::integral_constant<int, 1>{}, r);
   }
 
   void modify(float* s, int r, int b, std::int64_t block, int keys) {
@@ -441,8 +532,6 @@ struct Decode {
       if (!all) p = Simd::select(visible(words[b][r], key), p, Simd::zero());
       Simd::store(s + key, p);
     }
-    Path::sum_weights(s, keys, memory.split->total[r], memory.split->exact_total[r],
-                      call.lse.data != nullptr);
   }
 
   // --- weighted sum: lanes are dims ---

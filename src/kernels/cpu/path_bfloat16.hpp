@@ -218,22 +218,32 @@ struct Bfloat16Path {
         Simd::and_int(Simd::bits(value), Simd::broadcast_int(static_cast<std::int32_t>(halves))));
   }
 
-  /// Adds a block's weights in key order and rounds them to pairs in place.
-  static void sum_weights(float* p, int keys, float& total, float& exact, bool exact_wanted) {
-    if (exact_wanted) {
-      for (int key = 0; key < keys; ++key) exact += p[key];
-    }
-    for (int key = keys; key < ((keys + 31) & ~31); ++key) p[key] = 0.0f;
-    for (int key = 0; key < keys; key += 32) {
-      const __m512bh pairs = _mm512_cvtne2ps_pbh(Simd::load(p + key + kLanes), Simd::load(p + key));
-      Simd::store(p + key / 2,
-                  reinterpret_cast<Simd::V>(pairs));  // at or before the weights just read
+  /// Adds a block's weights in key order and rounds them to pairs in place, kR rows `stride` apart
+  /// beside each other.
+  template <int kR>
+  static void sum_weights(float* p, std::int64_t stride, int keys, float* total, float* exact,
+                          bool exact_wanted) {
+    if (exact_wanted) add_chains<kR>(p, stride, keys, exact);
+    for (int r = 0; r < kR; ++r) {
+      float* row = p + r * stride;
+      for (int key = keys; key < ((keys + 31) & ~31); ++key) row[key] = 0.0f;
+      for (int key = 0; key < keys; key += 32) {
+        const __m512bh pairs =
+            _mm512_cvtne2ps_pbh(Simd::load(row + key + kLanes), Simd::load(row + key));
+        Simd::store(row + key / 2,
+                    reinterpret_cast<Simd::V>(pairs));  // at or before the weights just read
+      }
     }
     const Simd::V ones = Simd::from_bits(Simd::broadcast_int(0x3f803f80));
-    Simd::V sum = Simd::broadcast(total);
+    Simd::V sum[kR];
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) sum[r] = Simd::broadcast(total[r]);
     for (int step = 0; step < static_cast<int>(steps(keys)); ++step) {
-      sum = DotBf16::dot(ones, Simd::broadcast(p[step]), sum);
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r)
+        sum[r] = DotBf16::dot(ones, Simd::broadcast(p[r * stride + step]), sum[r]);
     }
-    total = _mm512_cvtss_f32(sum);
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) total[r] = _mm512_cvtss_f32(sum[r]);
   }
 };

@@ -176,10 +176,11 @@ struct Float32Path {
   static bool step_visible(std::uint64_t word, int key) { return word >> key & 1; }
   POLYHEAD_INLINE static Simd::V visible_part(Simd::V value, std::uint64_t, int) { return value; }
 
-  /// Adds a block's weights in key order.
-  static void sum_weights(float* p, int keys, float& total, float& exact, bool) {
-    float sum = total;
-    for (int key = 0; key < keys; ++key) sum += p[key];
-    total = exact = sum;
+  /// Adds a block's weights in key order, kR rows `stride` apart beside each other.
+  template <int kR>
+  static void sum_weights(float* p, std::int64_t stride, int keys, float* total, float* exact,
+                          bool) {
+    add_chains<kR>(p, stride, keys, total);
+    std::memcpy(exact, total, kR * sizeof(float));
   }
 };

@@ -189,3 +189,17 @@ inline std::uint64_t visibility_word(const PairTable& table, std::int64_t b, std
     word |= std::uint64_t{at[i * table.key] != std::byte{0}} << i;
   return word;
 }
+
+/// total[r] += p[r][0 .. n), a chain each in order, kR rows `stride` apart beside each other.
+template <int kR>
+inline void add_chains(const float* p, std::int64_t stride, int n, float* total) {
+  float sum[kR];
+#pragma GCC unroll 8
+  for (int r = 0; r < kR; ++r) sum[r] = total[r];
+  for (int i = 0; i < n; ++i) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) sum[r] += p[r * stride + i];
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kR; ++r) total[r] = sum[r];
+}
