@@ -11,7 +11,7 @@ struct Decode {
   static constexpr std::int64_t kPhase =
       256;  // keys scored before their values are read: long runs for prefetching
   static constexpr int kBlocks = kPhase / kKeyBlock;
-  static constexpr std::int64_t kAhead = 8192;  // bytes fetched ahead
+  static constexpr std::int64_t kAhead = 16384;  // bytes fetched ahead
 
   struct RowState {
     float max[kRowsMost], total[kRowsMost], exact_total[kRowsMost];
@@ -564,19 +564,23 @@ struct Decode {
       for (int r = 0; r < row_count; ++r) sum_row_masked<Elements>(rows, at, keys, r, b);
       return;
     }
-    const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(call.v, call.value_dim));
-    const std::int64_t tokens = std::max<std::int64_t>(kLanes, kAhead / bytes);
-    const Piece piece{rows, at, keys, b,
-                      sequence.pages ? distance_ahead(call.v, sequence.v, rows.data, first, tokens)
-                                     : tokens * call.v.token};
-    constexpr int kC = kLanes == 16 ? 4 : 2;  // accumulators of four rows stay in registers
-    std::int64_t d = 0;
-    for (; d + kC * kLanes <= call.value_dim; d += kC * kLanes)
-      sum_dims<Elements, kC>(piece, d, kLanes);
-    for (; d < call.value_dim; d += kLanes) {
-      sum_dims<Elements, 1>(piece, d,
-                            static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d)));
+    const Piece piece{rows, at, keys, b, fetch_distance(rows.data, first)};
+    int r = 0;
+    if constexpr (kLanes == 16) {
+      for (; r + 8 <= row_count; r += 8) sum_rows<Elements, 8, 2>(piece, r);
     }
+    for (; r + 4 <= row_count; r += 4) sum_rows<Elements, 4, kLanes / 4>(piece, r);
+    for (; r + 2 <= row_count; r += 2) sum_rows<Elements, 2, 4>(piece, r);
+    for (; r < row_count; ++r) sum_rows<Elements, 1, 4>(piece, r);
+  }
+
+  /// Bytes from a row of values to the one fetched while it is read: the same row of the next
+  /// block, since each pass over a block reads some of its columns only.
+  std::int64_t fetch_distance(const std::byte* row, std::int64_t key) const {
+    const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(call.v, call.value_dim));
+    const std::int64_t tokens = std::max<std::int64_t>(kKeyBlock, kAhead / bytes);
+    return sequence.pages ? distance_ahead(call.v, sequence.v, row, key, tokens)
+                          : tokens * call.v.token;
   }
 
   /// A run of a block's values: `keys` of them from key `at` of block `b` on.
@@ -586,44 +590,44 @@ struct Decode {
     std::int64_t ahead;  // bytes from a row to the one to fetch while it is read
   };
 
-  template <class Elements, int kC>
-  void sum_dims(const Piece& piece, std::int64_t d, int n) {
-    int r = 0;
-    for (; r + 4 <= row_count; r += 4) sum_rows<Elements, 4, kC>(piece, d, n, r, r == 0);
-    for (; r + 2 <= row_count; r += 2) sum_rows<Elements, 2, kC>(piece, d, n, r, r == 0);
-    for (; r < row_count; ++r) sum_rows<Elements, 1, kC>(piece, d, n, r, r == 0);
+  /// Rows [first_row, first_row + kR), kC vectors of dims at a time: their accumulators stay in
+  /// registers for all keys of the piece.
+  template <class Elements, int kR, int kC>
+  void sum_rows(const Piece& piece, int first_row) {
+    std::int64_t d = 0;
+    for (; d + kC * kLanes <= call.value_dim; d += kC * kLanes)
+      sum_dims<Elements, kR, kC>(piece, d, kLanes, first_row);
+    for (; d < call.value_dim; d += kLanes) {
+      const auto n = static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d));
+      sum_dims<Elements, kR, 1>(piece, d, n, first_row);
+    }
   }
 
   template <class Elements, int kR, int kC>
-  void sum_rows(const Piece& piece, std::int64_t d, int n, int first_row, bool fetch) {
+  void sum_dims(const Piece& piece, std::int64_t d, int n, int first_row) {
     const std::int64_t row_floats = pad(call.value_dim);
     float* o = memory.added + first_row * row_floats + d;
     Simd::V acc[kR][kC];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) {
 #pragma GCC unroll 4
       for (int c = 0; c < kC; ++c) acc[r][c] = Simd::load(o + r * row_floats + c * kLanes);
     }
-    const KeyRows rows = piece.rows;
-    const std::int64_t ahead = fetch ? piece.ahead : 0;
+    const std::int64_t ahead = first_row == 0 ? piece.ahead : 0;
     const float* p =
         memory.scores + first_row * kPhase + piece.b * kKeyBlock + Path::steps(piece.at);
-    const int keys = piece.keys, steps = static_cast<int>(Path::steps(keys));
+    const int steps = static_cast<int>(Path::steps(piece.keys));
     for (int s = 0; s < steps; ++s) {
       Simd::V value[kC];
-#pragma GCC unroll 4
-      for (int c = 0; c < kC; ++c) {
-        value[c] =
-            Path::template value_lanes<Elements>(rows, call.v, s, keys, d + c * kLanes, n, ahead);
-      }
-#pragma GCC unroll 4
+      Path::template values<Elements>(value, piece.rows, call.v, s, piece.keys, d, n, ahead);
+#pragma GCC unroll 8
       for (int r = 0; r < kR; ++r) {
         const Simd::V x = Simd::broadcast(p[r * kPhase + s]);
 #pragma GCC unroll 4
         for (int c = 0; c < kC; ++c) acc[r][c] = Path::Dot::dot(value[c], x, acc[r][c]);
       }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) {
 #pragma GCC unroll 4
       for (int c = 0; c < kC; ++c) Simd::store(o + r * row_floats + c * kLanes, acc[r][c]);
@@ -641,8 +645,9 @@ struct Decode {
       Simd::V sum = Simd::load(o + d);
       for (int s = 0; s < static_cast<int>(Path::steps(keys)); ++s) {
         if (!Path::step_visible(word, s)) continue;
-        const Simd::V value = Path::template value_lanes<Elements>(rows, call.v, s, keys, d, n, 0);
-        sum = Path::Dot::dot(Path::visible_part(value, word, s), Simd::broadcast(p[s]), sum);
+        Simd::V value[1];
+        Path::template values<Elements>(value, rows, call.v, s, keys, d, n, 0);
+        sum = Path::Dot::dot(Path::visible_part(value[0], word, s), Simd::broadcast(p[s]), sum);
       }
       Simd::store(o + d, sum);
     }

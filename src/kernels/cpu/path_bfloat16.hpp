@@ -34,14 +34,21 @@ struct Bfloat16Path {
     pair_row(to, from, q.dim, dim);
   }
 
+  /// Which of two rows' elements make pairs 0 .. 15, and 16 .. 31.
+  POLYHEAD_INLINE static __m512i low_pairs() {
+    return _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38,
+                            6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  }
+  POLYHEAD_INLINE static __m512i high_pairs() {
+    return _mm512_add_epi16(low_pairs(), _mm512_set1_epi16(16));
+  }
+
   /// Two keys' rows interleaved: pair d of `to` is (even[d], odd[d]). Whether all of them are
   /// finite.
   static bool interleave(float* to, const std::uint16_t* even, const std::uint16_t* odd,
                          std::int64_t dim) {
     const __m512i exponent = _mm512_set1_epi16(0x7f80);
-    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
-                                         8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    const __m512i low = low_pairs(), high = high_pairs();
     __mmask32 odd_ones = 0;
     for (std::int64_t d = 0; d < dim; d += 32) {
       const std::int64_t left = dim - d;
@@ -191,23 +198,36 @@ struct Bfloat16Path {
         _mm512_maskz_loadu_epi16(lanes, reinterpret_cast<const std::uint16_t*>(row) + 2 * at));
   }
 
-  /// Pairs of keys 2 * step and 2 * step + 1, dims [d, d + n).
-  template <class>
-  POLYHEAD_INLINE static Simd::V value_lanes(const KeyRows& rows, const Operand& x, int step,
-                                             int keys, std::int64_t d, int n, std::int64_t ahead) {
+  /// Pairs of keys 2 * step and 2 * step + 1, dims [d, d + n), in kC vectors: n is kLanes where kC
+  /// > 1. `ahead` bytes on is what to fetch meanwhile, 0: nothing.
+  template <class, int kC>
+  POLYHEAD_INLINE static void values(Simd::V (&to)[kC], const KeyRows& rows, const Operand& x,
+                                     int step, int keys, std::int64_t d, int n,
+                                     std::int64_t ahead) {
     const std::byte* even = rows.data + 2 * step * x.token + d * 2;
     const std::byte* odd = even + x.token;
     if (ahead != 0) {
-      __builtin_prefetch(even + ahead, 0, 3);
-      __builtin_prefetch(odd + ahead, 0, 3);
+      fetch_lines(even + ahead, kC * kLanes * 2);
+      fetch_lines(odd + ahead, kC * kLanes * 2);
     }
-    const __mmask16 lanes =
-        n >= kLanes ? static_cast<__mmask16>(~0u) : static_cast<__mmask16>((1u << n) - 1u);
-    const __m256i low = _mm256_maskz_loadu_epi16(lanes, even);
-    const __m256i high =
-        2 * step + 1 < keys ? _mm256_maskz_loadu_epi16(lanes, odd) : _mm256_setzero_si256();
-    return Simd::from_bits(_mm512_or_si512(_mm512_cvtepu16_epi32(low),
-                                           _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16)));
+    if constexpr (kC % 2 == 0) {
+#pragma GCC unroll 2
+      for (int c = 0; c < kC; c += 2) {
+        const __m512i a = _mm512_loadu_si512(even + c * kLanes * 2);
+        const __m512i b =
+            2 * step + 1 < keys ? _mm512_loadu_si512(odd + c * kLanes * 2) : _mm512_setzero_si512();
+        to[c] = Simd::from_bits(_mm512_permutex2var_epi16(a, low_pairs(), b));
+        to[c + 1] = Simd::from_bits(_mm512_permutex2var_epi16(a, high_pairs(), b));
+      }
+    } else {
+      const __mmask16 lanes =
+          n >= kLanes ? static_cast<__mmask16>(~0u) : static_cast<__mmask16>((1u << n) - 1u);
+      const __m256i low = _mm256_maskz_loadu_epi16(lanes, even);
+      const __m256i high =
+          2 * step + 1 < keys ? _mm256_maskz_loadu_epi16(lanes, odd) : _mm256_setzero_si256();
+      to[0] = Simd::from_bits(_mm512_or_si512(_mm512_cvtepu16_epi32(low),
+                                              _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16)));
+    }
   }
 
   static bool step_visible(std::uint64_t word, int step) { return word >> (2 * step) & 3; }

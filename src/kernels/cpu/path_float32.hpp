@@ -162,15 +162,21 @@ struct Float32Path {
     return Elements::load(row, at, n);
   }
 
-  template <class Elements>
-  POLYHEAD_INLINE static Simd::V value_lanes(const KeyRows& rows, const Operand& x, int key, int,
-                                             std::int64_t d, int n, std::int64_t ahead) {
+  /// Dims [d, d + n) of a key's row, in kC vectors: n is kLanes where kC > 1. `ahead` bytes on is
+  /// what to fetch meanwhile, 0: nothing.
+  template <class Elements, int kC>
+  POLYHEAD_INLINE static void values(Simd::V (&to)[kC], const KeyRows& rows, const Operand& x,
+                                     int key, int, std::int64_t d, int n, std::int64_t ahead) {
     const std::byte* row = rows.data + key * x.token;
-    if (ahead != 0) __builtin_prefetch(row + ahead + Elements::byte_of(d), 0, 3);
-    if constexpr (Elements::kCodes)
-      return Elements::load_scaled(row, d, rows.scales + key * x.scales.token, x.scales);
-    else
-      return Elements::load(row, d, n);
+    if (ahead != 0) fetch_lines(row + ahead + Elements::byte_of(d), Elements::byte_of(kC * kLanes));
+#pragma GCC unroll 4
+    for (int c = 0; c < kC; ++c) {
+      const std::int64_t at = d + c * kLanes;
+      if constexpr (Elements::kCodes)
+        to[c] = Elements::load_scaled(row, at, rows.scales + key * x.scales.token, x.scales);
+      else
+        to[c] = Elements::load(row, at, n);
+    }
   }
 
   static bool step_visible(std::uint64_t word, int key) { return word >> key & 1; }
