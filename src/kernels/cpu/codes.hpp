@@ -51,12 +51,43 @@ struct Codes {
     return Simd::shift_right<28>(Simd::shift_left < kHigh ? 24 : 28 > (lanes));
   }
 
-  /// Byte j of each lane, or its half, as codes.
-  template <int kByte>
-  POLYHEAD_INLINE static Simd::I code(Simd::I lanes, bool high) {
-    if constexpr (!kNibbles) return Simd::shift_right<24>(Simd::shift_left<24 - 8 * kByte>(lanes));
-    return high ? Simd::shift_right<28>(Simd::shift_left<24 - 8 * kByte>(lanes))
-                : Simd::shift_right<28>(Simd::shift_left<28 - 8 * kByte>(lanes));
+  /// The code that begins at bit kShift of each lane, as float32. Without kSpecial, codes of 8-bit
+  /// floats are finite.
+  template <int kShift, bool kSpecial>
+  POLYHEAD_INLINE static Simd::V lane(Simd::I lanes) {
+    if constexpr (kNibbles) return Simd::template signed_nibble<kShift>(lanes);
+    if constexpr (kScaled || kSpecial)
+      return value(Simd::shift_right<24>(Simd::shift_left<24 - kShift>(lanes)));
+    return finite<24 - kShift>(lanes);
+  }
+
+  // A finite 8-bit float is a float32 of a few bits in their place, times a power of two.
+  static constexpr bool kE4m3 = kType == ElementType::float8_e4m3;
+  static constexpr int kPlace = kE4m3 ? 20 : 21;
+  static constexpr std::int32_t kBits = static_cast<std::int32_t>(kE4m3 ? 0x87f00000 : 0x8fe00000);
+  static constexpr float kRebase = kE4m3 ? 0x1p120f : 0x1p112f;
+
+  /// The byte that a shift to the left by kLeft brings to the top of its lane.
+  template <int kLeft>
+  POLYHEAD_INLINE static Simd::V finite(Simd::I lanes) {
+    const Simd::I placed = Simd::shift_right<24 - kPlace>(Simd::shift_left<kLeft>(lanes));
+    return Simd::mul(Simd::from_bits(Simd::and_int(placed, Simd::broadcast_int(kBits))),
+                     Simd::broadcast(kRebase));
+  }
+
+  /// Whether any of these bytes is no finite number.
+  template <int kN>
+  POLYHEAD_INLINE static bool special(const Simd::V (&bytes)[kN]) {
+    if constexpr (kScaled) return false;
+    const Simd::I magnitude = Simd::broadcast_int(0x7f7f7f7f);
+    const Simd::I most = Simd::broadcast_int(kE4m3 ? 0x01010101 : 0x04040404);
+    Simd::I carries = Simd::broadcast_int(0);
+#pragma GCC unroll 16
+    for (int i = 0; i < kN; ++i)  // no sum of two bytes leaves its byte
+      carries = carries | Simd::add_int(Simd::and_int(Simd::bits(bytes[i]), magnitude), most);
+    const Simd::I tops =
+        Simd::and_int(carries, Simd::broadcast_int(static_cast<std::int32_t>(0x80808080)));
+    return Simd::any(Simd::not_zero(tops));
   }
 
   /// Dims [at, at + kLanes) of a row whose scales stand at `scales`.

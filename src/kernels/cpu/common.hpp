@@ -16,6 +16,7 @@
 #include "kernels/dropout.hpp"
 
 #define POLYHEAD_INLINE inline __attribute__((always_inline))
+#define POLYHEAD_LAMBDA __attribute__((always_inline))  // the same of a lambda
 
 namespace polyhead::inline v0::kernels::cpu {
 

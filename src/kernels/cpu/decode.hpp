@@ -189,13 +189,12 @@ struct Decode {
   void score_block(std::int64_t block, int b) {
     const int keys = keys_of(block);
     float* scores = memory.scores + b * kKeyBlock;
-    if constexpr (Elements::kCodes) {
-      for (int group = 0; group < keys; group += kLanes)
-        score_codes<Elements>(block + group, std::min(kLanes, keys - group), scores + group);
-    } else {
-      for (int group = 0; group < keys; group += kPair * kLanes)
-        score_groups<Elements>(block + group, std::min(kPair * kLanes, keys - group),
-                               scores + group);
+    for (int group = 0; group < keys; group += kPair * kLanes) {
+      const int count = std::min(kPair * kLanes, keys - group);
+      if constexpr (Elements::kCodes)
+        score_codes<Elements>(block + group, count, scores + group);
+      else
+        score_groups<Elements>(block + group, count, scores + group);
     }
   }
 
@@ -329,78 +328,140 @@ struct Decode {
   /// time.
   template <class Elements>
   void score_codes(std::int64_t first, int keys, float* scores) {
-    constexpr int kStep = kLanes < 16 ? kLanes : 16;        // dims scored at a time
-    constexpr int kBytesADim = Elements::kNibbles ? 2 : 1;  // halves of bytes
+    constexpr int kDimsAByte = Elements::kNibbles ? 2 : 1;
     const std::int64_t dims = call.head_dim;
     const std::int64_t bytes = Elements::byte_of((dims + 31) / 32 * 32);
-    const Group rows = group_at(first, keys);
-    for (int r = 0; r < row_count; ++r) Simd::store(scores + r * kPhase, Simd::zero());
+    CodeTile tile;
+    for (int g = 0; g < kPair; ++g) {
+      tile.keys[g] = std::clamp(keys - g * kLanes, 0, kLanes);
+      if (tile.keys[g] > 0) tile.rows[g] = group_at(first + g * kLanes, tile.keys[g]);
+    }
     for (std::int64_t at = 0; at < bytes; at += 4 * kLanes) {
-      const int count = static_cast<int>(std::min<std::int64_t>(kLanes, (bytes - at) / 4));
-      Simd::V lane[kLanes];
-#pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        if (i >= keys) {
-          lane[i] = Simd::zero();
-          continue;
-        }
-        const std::byte* row = rows.row(i, call.k.token) + at;
-        const float* from = reinterpret_cast<const float*>(row);
-        lane[i] = count == kLanes ? Simd::load(from) : Simd::load_first(from, count);
-        __builtin_prefetch(row + rows.ahead, 0, 3);
-      }
-      Simd::transpose(lane);
-      alignas(64) float word[kLanes * kLanes];
-#pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) Simd::store(word + i * kLanes, lane[i]);
-      const std::int64_t d0 = at * kBytesADim, d1 = std::min(dims, (at + 4 * count) * kBytesADim);
-      for (std::int64_t d = d0; d < d1; d += kStep) {
-        const std::int64_t in = d - d0;
-        const bool high = Elements::kNibbles && in % 32 >= 16;
-        const std::int64_t w = Elements::kNibbles ? in / 32 * 4 + in % 16 / 4 : in / 4;
-        score_dims<Elements, kStep>(word + w * kLanes, high, rows, keys, d, scores);
-      }
+      const int words = static_cast<int>(std::min<std::int64_t>(kLanes, (bytes - at) / 4));
+      for (int g = 0; g < kPair; ++g) stage_codes<Elements>(tile, g, at, words);
+      tile.begin = at * kDimsAByte;
+      tile.end = std::min(dims, (at + 4 * words) * kDimsAByte);
+      if (Elements::kScaled && call.k.scales.shift == 0)
+        score_code_rows<Elements, true>(tile, scores);
+      else
+        score_code_rows<Elements, false>(tile, scores);
     }
   }
 
-  /// Adds dims [d, d + kDims) of a group, whose codes stand in kDims / 4 words, to its scores.
-  template <class Elements, int kDims>
-  POLYHEAD_INLINE void score_dims(const float* word, bool high, const Group& rows, int keys,
-                                  std::int64_t d, float* scores) {
-    const bool by_channel = call.k.scales.shift == 0;
-    Simd::V by_key = Simd::zero();
-    if (Elements::kScaled && !by_channel) by_key = group_scales(rows, keys, d / 32);
-    Simd::V value[kDims];
-    const int n = static_cast<int>(std::min<std::int64_t>(kDims, call.head_dim - d));
-#pragma GCC unroll 4
-    for (int w = 0; w < kDims / 4; ++w) {
-      const Simd::I codes = Simd::load_int(word + w * kLanes);
-      value[4 * w] = Elements::value(Elements::template code<0>(codes, high));
-      value[4 * w + 1] = Elements::value(Elements::template code<1>(codes, high));
-      value[4 * w + 2] = Elements::value(Elements::template code<2>(codes, high));
-      value[4 * w + 3] = Elements::value(Elements::template code<3>(codes, high));
-    }
-    if constexpr (Elements::kScaled) {
+  /// Some dims of kPair groups of keys: [word][group][lane].
+  struct CodeTile {
+    Group rows[kPair];
+    int keys[kPair];
+    std::int64_t begin, end;  // dims
+    bool special[kPair];      // whether there are codes that are no finite number
+    alignas(64) float words[kLanes * kPair * kLanes];
+  };
+
+  template <class Elements>
+  POLYHEAD_INLINE void stage_codes(CodeTile& tile, int g, std::int64_t at, int words) const {
+    const Group& rows = tile.rows[g];
+    const int keys = tile.keys[g];
+    Simd::V lane[kLanes];
+    if (keys == kLanes && words == kLanes) {
+      const std::byte *low = rows.low.data + at, *high = rows.high.data + at;
+      const std::int64_t token = call.k.token;
 #pragma GCC unroll 16
-      for (int i = 0; i < kDims; ++i) {
-        const Simd::V scale =
-            by_channel ? Simd::broadcast(i < n ? rows.low.scales[(d + i) * call.k.scales.block] : 0)
-                       : by_key;
-        value[i] = Simd::mul(value[i], scale);
+      for (int i = 0; i < kLanes; ++i) {
+        const std::byte* row = (i < kLanes / 2 ? low : high) + i * token;
+        lane[i] = Simd::load(reinterpret_cast<const float*>(row));
+        __builtin_prefetch(row + rows.ahead, 0, 3);
+      }
+    } else {
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        lane[i] = Simd::zero();
+        if (i < keys)
+          lane[i] = Simd::load_first(reinterpret_cast<const float*>(rows.row(i, call.k.token) + at),
+                                     words);
       }
     }
-    for (int r = 0; r < row_count; ++r) {
-      const float* q = q_of(r, d);
-      Simd::V sum = Simd::load(scores + r * kPhase);
-      if (n == kDims) {
+    tile.special[g] = Elements::special(lane);
+    Simd::transpose(lane);
 #pragma GCC unroll 16
-        for (int i = 0; i < kDims; ++i)
-          sum = Simd::fma(value[i], Simd::broadcast(q[i * kTogether]), sum);
-      } else {
-        for (int i = 0; i < n; ++i)
-          sum = Simd::fma(value[i], Simd::broadcast(q[i * kTogether]), sum);
+    for (int i = 0; i < kLanes; ++i) Simd::store(tile.words + (i * kPair + g) * kLanes, lane[i]);
+  }
+
+  template <class Elements, bool kByChannel>
+  void score_code_rows(const CodeTile& tile, float* scores) {
+    bool special = false;
+    for (int g = 0; g < kPair; ++g) special = special || tile.special[g];
+    const auto score = [&](auto together, int r) {
+      if (special)
+        score_dims<Elements, kByChannel, true, together>(tile, r, scores + r * kPhase);
+      else
+        score_dims<Elements, kByChannel, false, together>(tile, r, scores + r * kPhase);
+    };
+    int r = 0;
+    if constexpr (kLanes == 16) {
+      for (; r + 8 <= row_count; r += 8) score(std::integral_constant<int, 8>{}, r);
+    }
+    for (; r + 4 <= row_count; r += 4) score(std::integral_constant<int, 4>{}, r);
+    for (; r + 2 <= row_count; r += 2) score(std::integral_constant<int, 2>{}, r);
+    for (; r < row_count; ++r) score(std::integral_constant<int, 1>{}, r);
+  }
+
+  /// Adds the tile's dims to the scores of kR rows from first_row on; dim 0 begins them.
+  template <class Elements, bool kByChannel, bool kSpecial, int kR>
+  POLYHEAD_INLINE void score_dims(const CodeTile& tile, int first_row, float* scores) const {
+    Simd::V sum[kR][kPair], scale[kPair];
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 2
+      for (int g = 0; g < kPair; ++g) {
+        sum[r][g] = tile.begin == 0 ? Simd::zero() : Simd::load(scores + r * kPhase + g * kLanes);
       }
-      Simd::store(scores + r * kPhase, sum);
+    }
+    const float* q = q_of(first_row, tile.begin);
+    const float* channel = kByChannel ? tile.rows[0].low.scales : nullptr;
+    const auto add_dim = [&](std::int64_t d, auto shift, const float* word) POLYHEAD_LAMBDA {
+      Simd::V value[kPair];
+#pragma GCC unroll 2
+      for (int g = 0; g < kPair; ++g) {
+        value[g] = Elements::template lane<shift, kSpecial>(Simd::load_int(word + g * kLanes));
+        if constexpr (kByChannel)
+          value[g] = Simd::mul(value[g], Simd::broadcast(channel[d * call.k.scales.block]));
+        else if constexpr (Elements::kScaled)
+          value[g] = Simd::mul(value[g], scale[g]);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) {
+        const Simd::V x = Simd::broadcast(q[(d - tile.begin) * kTogether + r]);
+#pragma GCC unroll 2
+        for (int g = 0; g < kPair; ++g) sum[r][g] = Simd::fma(value[g], x, sum[r][g]);
+      }
+    };
+    // Four dims of a word, in order; kShift is where the first one's code begins, kApart from the
+    // next.
+    const auto add_word = [&](std::int64_t d, auto shift, const float* word) POLYHEAD_LAMBDA {
+      constexpr int kFirst = shift;
+      if (d < tile.end) add_dim(d, std::integral_constant<int, kFirst>{}, word);
+      if (d + 1 < tile.end) add_dim(d + 1, std::integral_constant<int, kFirst + 8>{}, word);
+      if (d + 2 < tile.end) add_dim(d + 2, std::integral_constant<int, kFirst + 16>{}, word);
+      if (d + 3 < tile.end) add_dim(d + 3, std::integral_constant<int, kFirst + 24>{}, word);
+    };
+    constexpr int kWords = Elements::kNibbles ? 4 : 8;  // of a block of 32 dims
+    const float* word = tile.words;
+    for (std::int64_t d = tile.begin; d < tile.end; d += 32, word += kWords * kPair * kLanes) {
+      if constexpr (Elements::kScaled && !kByChannel) {
+#pragma GCC unroll 2
+        for (int g = 0; g < kPair; ++g) scale[g] = group_scales(tile.rows[g], tile.keys[g], d / 32);
+      }
+      for (int w = 0; w < kWords; ++w)
+        add_word(d + 4 * w, std::integral_constant<int, 0>{}, word + w * kPair * kLanes);
+      if constexpr (Elements::kNibbles) {
+        for (int w = 0; w < kWords; ++w)
+          add_word(d + 16 + 4 * w, std::integral_constant<int, 4>{}, word + w * kPair * kLanes);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 2
+      for (int g = 0; g < kPair; ++g) Simd::store(scores + r * kPhase + g * kLanes, sum[r][g]);
     }
   }
 

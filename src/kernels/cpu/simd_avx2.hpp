@@ -143,6 +143,16 @@ struct Simd {
     return _mm256_cvtepi32_ps(
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
+  POLYHEAD_INLINE static I add_int(I a, I b) { return _mm256_add_epi32(a, b); }
+  POLYHEAD_INLINE static M not_zero(I a) {
+    return _mm256_castsi256_ps(
+        _mm256_xor_si256(_mm256_cmpeq_epi32(a, _mm256_setzero_si256()), _mm256_set1_epi32(-1)));
+  }
+  /// Bits [kShift, kShift + 4) of each lane as a number from -8 to 7.
+  template <int kShift>
+  POLYHEAD_INLINE static V signed_nibble(I words) {
+    return to_float(shift_right<28>(shift_left<28 - kShift>(words)));
+  }
   /// What four-bit codes stand for: lowest + code.
   using Nibbles = I;
   POLYHEAD_INLINE static Nibbles nibbles(int lowest) { return broadcast_int(lowest); }

@@ -125,6 +125,14 @@ struct Simd {
     return _mm512_cvtepi32_ps(
         _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
+  POLYHEAD_INLINE static I add_int(I a, I b) { return _mm512_add_epi32(a, b); }
+  POLYHEAD_INLINE static M not_zero(I a) { return _mm512_test_epi32_mask(a, a); }
+  /// Bits [kShift, kShift + 4) of each lane as a number from -8 to 7.
+  template <int kShift>
+  POLYHEAD_INLINE static V signed_nibble(I words) {
+    const V values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(words, kShift), values);
+  }
   /// What four-bit codes stand for: lowest + code.
   using Nibbles = V;
   POLYHEAD_INLINE static Nibbles nibbles(int lowest) {

@@ -164,6 +164,16 @@ struct Simd {
     __builtin_memcpy(b, p, 4);
     return __builtin_convertvector((I{b[0], b[1], b[2], b[3]}), V);
   }
+  /// Wraps around.
+  POLYHEAD_INLINE static I add_int(I a, I b) {
+    return reinterpret_cast<I>(reinterpret_cast<U>(a) + reinterpret_cast<U>(b));
+  }
+  POLYHEAD_INLINE static M not_zero(I a) { return a != 0; }
+  /// Bits [kShift, kShift + 4) of each lane as a number from -8 to 7.
+  template <int kShift>
+  POLYHEAD_INLINE static V signed_nibble(I words) {
+    return to_float(shift_right<28>(shift_left<28 - kShift>(words)));
+  }
   /// What four-bit codes stand for: lowest + code.
   using Nibbles = I;
   POLYHEAD_INLINE static Nibbles nibbles(int lowest) { return broadcast_int(lowest); }
