@@ -61,18 +61,27 @@ struct Codes {
     return finite<24 - kShift>(lanes);
   }
 
-  // A finite 8-bit float is a float32 of a few bits in their place, times a power of two.
+  // A finite 8-bit float x stands at kPlace of a float32 whose exponent is rebased. That is x where
+  // it is normal; where it is not, 2 x - 2^-7 (e4m3) is, and it is the smaller of the two. (Placing
+  // the bits as they are and multiplying would take a third of the time on paper, and several times
+  // as much where operands are subnormal.)
   static constexpr bool kE4m3 = kType == ElementType::float8_e4m3;
   static constexpr int kPlace = kE4m3 ? 20 : 21;
-  static constexpr std::int32_t kBits = static_cast<std::int32_t>(kE4m3 ? 0x87f00000 : 0x8fe00000);
-  static constexpr float kRebase = kE4m3 ? 0x1p120f : 0x1p112f;
+  static constexpr std::int32_t kMagnitude = 0x7f << kPlace;
+  static constexpr std::int32_t kBase = (kE4m3 ? 120 : 112) << 23;
+  static constexpr float kTwiceLeast = kE4m3 ? 0x1p-6f : 0x1p-14f;
 
   /// The byte that a shift to the left by kLeft brings to the top of its lane.
   template <int kLeft>
   POLYHEAD_INLINE static Simd::V finite(Simd::I lanes) {
-    const Simd::I placed = Simd::shift_right<24 - kPlace>(Simd::shift_left<kLeft>(lanes));
-    return Simd::mul(Simd::from_bits(Simd::and_int(placed, Simd::broadcast_int(kBits))),
-                     Simd::broadcast(kRebase));
+    const Simd::I top = Simd::template shift_left<kLeft>(lanes);
+    const Simd::I placed = Simd::and_int(Simd::template shift_right<24 - kPlace>(top),
+                                         Simd::broadcast_int(kMagnitude));
+    const Simd::V normal = Simd::from_bits(Simd::add_int(placed, Simd::broadcast_int(kBase)));
+    const Simd::V other = Simd::fma(normal, Simd::broadcast(2.0f), Simd::broadcast(-kTwiceLeast));
+    const Simd::I sign =
+        Simd::and_int(top, Simd::broadcast_int(std::numeric_limits<std::int32_t>::min()));
+    return Simd::from_bits(Simd::bits(Simd::min(normal, other)) | sign);
   }
 
   /// Whether any of these bytes is no finite number.
@@ -95,6 +104,35 @@ struct Codes {
                                              const float* scales, const Scales& step) {
     if constexpr (!kScaled) return load(row, at);
     return Simd::mul(load(row, at), Simd::broadcast(scales[at / 32 * step.block]));
+  }
+
+  /// Dims [at, at + kC * kLanes) of a row.
+  template <int kC>
+  POLYHEAD_INLINE static void load_values(Simd::V (&to)[kC], const std::byte* row, std::int64_t at,
+                                          const float* scales, const Scales& step) {
+    if constexpr (kNibbles && kLanes == 16 && kC % 2 == 0) {
+#pragma GCC unroll 2
+      for (int c = 0; c < kC; c += 2) {
+        const std::int64_t block = at / 32 + c / 2;
+        const Simd::I words = Simd::load_bytes(row + block * 16);
+        const Simd::V table = Simd::nibble_table(Simd::broadcast(scales[block * step.block]));
+        to[c] = Simd::template look_up<0>(words, table);
+        to[c + 1] = Simd::template look_up<4>(words, table);
+      }
+      return;
+    }
+    bool exact = kScaled;
+    if constexpr (!kScaled) {
+      const Simd::V bytes[1] = {
+          Simd::load_first(reinterpret_cast<const float*>(row + byte_of(at)), kC * kLanes / 4)};
+      exact = special(bytes);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < kC; ++c) {
+      const std::int64_t d = at + c * kLanes;
+      to[c] = exact ? load_scaled(row, d, scales, step)
+                    : finite<24>(Simd::load_bytes(row + byte_of(d)));
+    }
   }
 };
 

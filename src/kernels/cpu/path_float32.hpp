@@ -169,13 +169,11 @@ struct Float32Path {
                                      int key, int, std::int64_t d, int n, std::int64_t ahead) {
     const std::byte* row = rows.data + key * x.token;
     if (ahead != 0) fetch_lines(row + ahead + Elements::byte_of(d), Elements::byte_of(kC * kLanes));
+    if constexpr (Elements::kCodes) {
+      Elements::load_values(to, row, d, rows.scales + key * x.scales.token, x.scales);
+    } else {
 #pragma GCC unroll 4
-    for (int c = 0; c < kC; ++c) {
-      const std::int64_t at = d + c * kLanes;
-      if constexpr (Elements::kCodes)
-        to[c] = Elements::load_scaled(row, at, rows.scales + key * x.scales.token, x.scales);
-      else
-        to[c] = Elements::load(row, at, n);
+      for (int c = 0; c < kC; ++c) to[c] = Elements::load(row, d + c * kLanes, n);
     }
   }
 

@@ -153,6 +153,12 @@ struct Simd {
   POLYHEAD_INLINE static V signed_nibble(I words) {
     return to_float(shift_right<28>(shift_left<28 - kShift>(words)));
   }
+  /// The same times a scale, by a table made of it.
+  POLYHEAD_INLINE static V nibble_table(V scale) { return scale; }
+  template <int kShift>
+  POLYHEAD_INLINE static V look_up(I words, V table) {
+    return mul(signed_nibble<kShift>(words), table);
+  }
   /// What four-bit codes stand for: lowest + code.
   using Nibbles = I;
   POLYHEAD_INLINE static Nibbles nibbles(int lowest) { return broadcast_int(lowest); }

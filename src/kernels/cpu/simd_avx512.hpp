@@ -133,6 +133,14 @@ struct Simd {
     const V values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
     return _mm512_permutexvar_ps(_mm512_srli_epi32(words, kShift), values);
   }
+  /// The same times a scale, by a table made of it.
+  POLYHEAD_INLINE static V nibble_table(V scale) {
+    return mul(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1), scale);
+  }
+  template <int kShift>
+  POLYHEAD_INLINE static V look_up(I words, V table) {
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(words, kShift), table);
+  }
   /// What four-bit codes stand for: lowest + code.
   using Nibbles = V;
   POLYHEAD_INLINE static Nibbles nibbles(int lowest) {
