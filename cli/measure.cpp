@@ -101,7 +101,8 @@ Measured Measurer::measure(const Case& of, double seconds) {
       bench::make_workload(of, isa_of(of), executor(of.threads));
   std::unique_ptr<bench::Workload> base;
   if (of.against == Against::base) {
-    const Case& other = bench::case_named(of.base);
+    Case other = bench::case_named(of.base);
+    other.against = Against::base;  // the same kind of work: operations, not bytes
     base = bench::make_workload(other, isa_of(other), executor(other.threads));
   }
   std::vector<double> times, shares;

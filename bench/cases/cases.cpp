@@ -219,6 +219,64 @@ void add_decode(std::vector<Case>& list) {
   }
 }
 
+/// Decoding steps over caches, each a share of the tokens a second of the one before it in its row.
+void add_caches(std::vector<Case>& list) {
+  const auto add = [&](int group, ElementType cached, int threads, double goal,
+                       const std::string& base, std::int64_t page_tokens = 0) {
+    Case c;
+    c.work = Work::cache;
+    c.name = "cache " + std::to_string(8 * group) + "/8 heads " + element_name(cached);
+    if (page_tokens > 0) c.name += " pages of " + std::to_string(page_tokens);
+    c.name += " kv=16384";
+    if (threads == 1) c.name += " one thread";
+    c.kv_len = 16384;
+    c.q_heads = 8 * group;
+    c.kv_heads = 8;
+    c.head_dim = 128;
+    const bool codes = cached != ElementType::float32 && cached != ElementType::bfloat16;
+    c.type = codes ? ElementType::float32 : cached;
+    c.cached = cached;
+    c.page_tokens = page_tokens;
+    c.threads = threads;
+    c.against = Against::dram;
+    c.goal = goal;
+    list.push_back(base.empty() ? c : relative_to(c, base));
+    return c.name;
+  };
+  for (const int threads : {1, 0}) {
+    for (const int group : {4, 8}) {
+      const std::string plain =
+          add(group, ElementType::bfloat16, threads, group == 4 ? 0.85 : 0.80, "");
+      if (group == 4) {
+        add(group, ElementType::bfloat16, threads, 1 / 1.03, plain, 64);
+        add(group, ElementType::bfloat16, threads, 1 / 1.08, plain, 16);
+      }
+      const std::string int8 =
+          add(group, ElementType::int8, threads, group == 4 ? 1.4 : 1.1, plain);
+      add(group, ElementType::int4, threads, 1.0, int8);
+      add(group, ElementType::float8_e4m3, threads, 0.0, plain);
+    }
+  }
+  Case equal;
+  equal.work = Work::cache;
+  equal.name = "cache 32 sequences of 1024 bfloat16";
+  equal.batch = 32;
+  equal.kv_len = 1024;
+  equal.q_heads = 32;
+  equal.kv_heads = 8;
+  equal.head_dim = 128;
+  equal.type = equal.cached = ElementType::bfloat16;
+  equal.page_tokens = 64;
+  equal.threads = 0;
+  equal.against = Against::dram;
+  list.push_back(equal);
+  Case ragged = relative_to(equal, equal.name);
+  ragged.name = "cache 32 sequences of 32 to 2016 bfloat16";
+  ragged.ragged = true;
+  ragged.goal = 0.90;
+  list.push_back(ragged);
+}
+
 /// One decoding step of latent attention in absorbed form, DeepSeek-V3's latents.
 void add_latent(std::vector<Case>& list) {
   for (const int heads : {16, 128}) {
@@ -245,6 +303,7 @@ std::vector<Case> make_cases() {
   add_products(list);
   add_decode(list);
   add_latent(list);
+  add_caches(list);
   return list;
 }
 

@@ -21,6 +21,7 @@ enum class Work : std::uint8_t {
   projection,  ///< the output step of a layer: [q_len, kv_len] times [kv_len, kv_len], weights
                ///< packed
   layer,       ///< all five steps, model_dim = q_heads * head_dim
+  cache,       ///< one decoding step of `batch` sequences over a cache, kv_len tokens each
   product,     ///< q_len rows times the weights of a model's matrix, packed
 };
 
@@ -46,6 +47,9 @@ struct Case {
   WeightType weights = WeightType::float32;  ///< of a product: float32, bfloat16 or quantised
   std::int64_t latent_dim = 0;  ///< > 0: values are the first latent_dim elements of the keys
   ElementType type = ElementType::float32;
+  ElementType cached = ElementType::float32;  ///< what a cache holds
+  std::int64_t page_tokens = 0;               ///< of a cache, 0: in one piece
+  bool ragged = false;                        ///< lengths differ, kv_len on average
   Pattern pattern = Pattern::full;
   Extra extra = Extra::none;
   Order order = Order::heads_first;

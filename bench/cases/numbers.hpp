@@ -27,6 +27,7 @@ double attention_work(const Case& c);
 Options options_of(Isa isa, Executor& executor);
 
 std::unique_ptr<Workload> make_layer_workload(const Case& of, Isa isa, Executor& executor);
+std::unique_ptr<Workload> make_cache_workload(const Case& of, Isa isa, Executor& executor);
 std::unique_ptr<Workload> make_product_workload(const Case& of, Isa isa, Executor& executor);
 
 }  // namespace polyhead::bench

@@ -156,6 +156,9 @@ std::unique_ptr<Workload> make_workload(const Case& of, Isa isa, Executor& execu
     case Work::layer:
       workload = make_layer_workload(of, isa, executor);
       break;
+    case Work::cache:
+      workload = make_cache_workload(of, isa, executor);
+      break;
     case Work::product:
       workload = make_product_workload(of, isa, executor);
       break;

@@ -337,10 +337,10 @@ struct Decode {
       if (tile.keys[g] > 0) tile.rows[g] = group_at(first + g * kLanes, tile.keys[g]);
     }
     for (std::int64_t at = 0; at < bytes; at += 4 * kLanes) {
-      const int words = static_cast<int>(std::min<std::int64_t>(kLanes, (bytes - at) / 4));
-      for (int g = 0; g < kPair; ++g) stage_codes<Elements>(tile, g, at, words);
+      const int count = static_cast<int>(std::min<std::int64_t>(kLanes, (bytes - at) / 4));
+      for (int g = 0; g < kPair; ++g) stage_codes<Elements>(tile, g, at, count);
       tile.begin = at * kDimsAByte;
-      tile.end = std::min(dims, (at + 4 * words) * kDimsAByte);
+      tile.end = std::min(dims, (at + 4 * count) * kDimsAByte);
       if (Elements::kScaled && call.k.scales.shift == 0)
         score_code_rows<Elements, true>(tile, scores);
       else
@@ -358,11 +358,11 @@ struct Decode {
   };
 
   template <class Elements>
-  POLYHEAD_INLINE void stage_codes(CodeTile& tile, int g, std::int64_t at, int words) const {
+  POLYHEAD_INLINE void stage_codes(CodeTile& tile, int g, std::int64_t at, int count) const {
     const Group& rows = tile.rows[g];
     const int keys = tile.keys[g];
     Simd::V lane[kLanes];
-    if (keys == kLanes && words == kLanes) {
+    if (keys == kLanes && count == kLanes) {
       const std::byte *low = rows.low.data + at, *high = rows.high.data + at;
       const std::int64_t token = call.k.token;
 #pragma GCC unroll 16
@@ -377,7 +377,7 @@ struct Decode {
         lane[i] = Simd::zero();
         if (i < keys)
           lane[i] = Simd::load_first(reinterpret_cast<const float*>(rows.row(i, call.k.token) + at),
-                                     words);
+                                     count);
       }
     }
     tile.special[g] = Elements::special(lane);

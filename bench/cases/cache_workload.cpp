@@ -1,0 +1,150 @@
+// One decoding step over a cache made ready to run.
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <random>
+
+#include "cases/numbers.hpp"
+#include "polyhead/attention.h"
+#include "polyhead/kv_cache.h"
+#include "polyhead/paged_cache.h"
+
+namespace polyhead::bench {
+namespace {
+
+constexpr std::int64_t kChunk = 256;  // tokens that enter a cache at once
+
+/// Tokens of each sequence: kv_len each, or from next to none to twice as many, in no order and the
+/// same in sum.
+std::vector<std::int64_t> lengths_of(const Case& c) {
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(c.batch), c.kv_len);
+  if (!c.ragged) return lengths;
+  for (std::int64_t i = 0; i < c.batch; ++i)
+    lengths[static_cast<std::size_t>(i)] = c.kv_len * (2 * i + 1) / c.batch;
+  std::shuffle(lengths.begin(), lengths.end(), std::minstd_rand(1));
+  return lengths;
+}
+
+double bytes_a_value(ElementType type) {
+  switch (type) {
+    case ElementType::int8:
+      return 1.125;
+    case ElementType::int4:
+      return 0.625;
+    case ElementType::float8_e4m3:
+    case ElementType::float8_e5m2:
+      return 1.0;
+    default:
+      return static_cast<double>(element_bytes(type));
+  }
+}
+
+class CacheStep : public Workload {
+ public:
+  CacheStep(const Case& c, Isa isa, Executor& executor)
+      : lengths_(lengths_of(c)),
+        q_(c.type, c.batch * c.q_heads * c.head_dim, 1),
+        rows_(c.type, kChunk * c.kv_heads * c.head_dim, 2),
+        out_(c.type, c.batch * c.q_heads * c.head_dim, 3),
+        plan_(limits_of(c), options_of(isa, executor)),
+        workspace_(plan_.make_workspace()) {
+    if (c.page_tokens > 0)
+      fill_pages(c);
+    else
+      fill_cache(c);
+    call_.q = {q_.data(), c.type, {c.batch, std::int64_t{1}, c.q_heads, c.head_dim}};
+    call_.out = {out_.data(), c.type, {c.batch, std::int64_t{1}, c.q_heads, c.head_dim}};
+    call_.mask = causal(Align::end);
+    const auto keys =
+        static_cast<double>(std::accumulate(lengths_.begin(), lengths_.end(), std::int64_t{0}));
+    work_ = 4.0 * keys * static_cast<double>(c.q_heads * c.head_dim);
+    if (c.against == Against::dram)
+      work_ = 2.0 * keys * static_cast<double>(c.kv_heads * c.head_dim) * bytes_a_value(c.cached);
+  }
+
+  void run() override { plan_.run(call_, workspace_); }
+
+ private:
+  Limits limits_of(const Case& c) const {
+    Limits limits;
+    limits.batch = c.batch;
+    limits.kv_len = *std::max_element(lengths_.begin(), lengths_.end());
+    limits.q_heads = c.q_heads;
+    limits.kv_heads = c.kv_heads;
+    limits.head_dim = limits.value_dim = c.head_dim;
+    limits.q_type = c.type;
+    limits.kv_type = c.cached;
+    return limits;
+  }
+
+  void fill_cache(const Case& c) {
+    KvCacheConfig config;
+    config.kv_heads = c.kv_heads;
+    config.head_dim = c.head_dim;
+    config.type = c.cached;
+    config.capacity = c.kv_len;
+    cache_.emplace(config);
+    for (std::int64_t at = 0; at < c.kv_len; at += kChunk) {
+      const std::int64_t tokens = std::min(kChunk, c.kv_len - at);
+      const ConstView chunk{
+          rows_.data(), c.type, {std::int64_t{1}, tokens, c.kv_heads, c.head_dim}};
+      cache_->append(chunk, chunk);
+    }
+    call_.kv = cache_->view();
+  }
+
+  /// Pages in no order, as they lie after sequences have come and gone.
+  void fill_pages(const Case& c) {
+    PagedCacheConfig config;
+    config.page_tokens = c.page_tokens;
+    config.kv_heads = c.kv_heads;
+    config.head_dim = c.head_dim;
+    config.type = c.cached;
+    for (const std::int64_t length : lengths_)
+      config.pages += (length + c.page_tokens - 1) / c.page_tokens;
+    pages_.emplace(config);
+    std::vector<std::int64_t> sequences;
+    for (const std::int64_t length : lengths_) {
+      sequences.push_back(pages_->create());
+      for (std::int64_t at = 0; at < length; at += kChunk) {
+        const std::int64_t tokens = std::min(kChunk, length - at);
+        const ConstView chunk{rows_.data(), c.type, {tokens, c.kv_heads, c.head_dim}};
+        if (pages_->append(sequences.back(), chunk, chunk) != PagedCache::Status::ok) break;
+      }
+    }
+    pages_->batch(sequences, batch_);
+    scatter(c);
+    call_.kv = pages_->view(0, batch_);
+  }
+
+  void scatter(const Case& c) {
+    std::vector<std::int32_t*> entries;
+    for (std::size_t b = 0; b < lengths_.size(); ++b) {
+      const std::int64_t held = (lengths_[b] + c.page_tokens - 1) / c.page_tokens;
+      for (std::int64_t i = 0; i < held; ++i) {
+        entries.push_back(&batch_.table[b * static_cast<std::size_t>(batch_.pages_a_sequence) +
+                                        static_cast<std::size_t>(i)]);
+      }
+    }
+    std::minstd_rand random(1);
+    for (std::size_t i = entries.size(); i > 1; --i)
+      std::swap(*entries[i - 1], *entries[random() % i]);
+  }
+
+  std::vector<std::int64_t> lengths_;
+  Numbers q_, rows_, out_;
+  std::optional<KvCache> cache_;
+  std::optional<PagedCache> pages_;
+  PagedBatch batch_;
+  AttentionArguments call_;
+  Plan plan_;
+  Workspace workspace_;
+};
+
+}  // namespace
+
+std::unique_ptr<Workload> make_cache_workload(const Case& of, Isa isa, Executor& executor) {
+  return std::make_unique<CacheStep>(of, isa, executor);
+}
+
+}  // namespace polyhead::bench
