@@ -24,7 +24,8 @@ class Dock {
     replace(this.title, `Head ${l}.${h} `, el("span", {class: "role", title: role[3]}, role[2]),
       siblings.length ? el("span", {class: "hint"}, ` shares keys (kv ${Math.floor(h / source.group)}) with ${
         siblings.slice(0, 7).join(", ")}${siblings.length > 7 ? " …" : ""}`) : null);
-    replace(this.measures, measureTable(measures, head, `Measures of head ${l}.${h}`));
+    if (!this.table) replace(this.measures, (this.table = new MeasureTable(measures)).element);
+    this.table.draw(head, `Measures of head ${l}.${h}`);
     this.paint(l, h, {bq: source.meta.thumbs[0], bk: source.meta.thumbs[1], values: source.thumbnail(l, h)},
       (values) => rootColours(values, scales.weights), scales);
     clearTimeout(this.later);

@@ -26,14 +26,14 @@ class HeadView {
     this.prose = new Prose(source.tokens, this.proseEvents("q"), source.cross ? "The text that attends" : "The text");
     this.keyProse = source.cross ? new Prose(source.keyTokens, this.proseEvents("k"), "The text attended to") : null;
     this.keys = el("div", {class: "keys"});
-    this.measures = el("div", {});
+    this.measures = new MeasureTable(app.measures);
     this.small = new SmallHeads(source, (a) => app.state.set({a}));
     this.smallTitle = el("h2", {});
     this.mapPlace = el("div", {class: "map-place"}, this.axes, this.map.element, this.line, this.mapTable());
     this.side = el("div", {class: "side"},
       el("div", {class: "controls"}, this.direction.element, this.locked, this.steps, this.which),
       this.prose.element, this.keyProse?.element,
-      el("div", {class: "facts"}, this.keys, el("div", {class: "measures"}, this.measures, this.smallTitle,
+      el("div", {class: "facts"}, this.keys, el("div", {class: "measures"}, this.measures.element, this.smallTitle,
         this.small.element)));
     this.message = el("div", {});
     this.element = el("div", {}, el("div", {class: "controls"}, this.head.element, this.mode.element,
@@ -73,7 +73,7 @@ class HeadView {
     const n = state.z === "0" ? "0" : state.z.split(",")[2];
     this.zoom.set([...this.zoom.select.options].some((o) => o.value === n) ? n : "own");
     replace(this.legend, legend(app.scales.weights, state.s === "linear"));
-    replace(this.measures, measureTable(app.measures, index, `Measures of head ${state.a}; bar: this head, tick: median`));
+    this.measures.draw(index, `Measures of head ${state.a}; bar: this head, tick: median`);
     const [, title] = ruleOf(app.measures.values.has(state.m) ? state.m : "ind");
     replace(this.smallTitle, `All heads, by ${title}`);
     const room = this.small.element.parentNode.clientWidth || 300;

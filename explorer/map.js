@@ -51,9 +51,11 @@ class HeadMap {
     context.putImageData(image, Math.round(left * ratio), Math.round(top * ratio));
     context.scale(ratio, ratio);
     if (cell < 2) this.enlarge(context, bq, bk, values, seen);
-    const style = getComputedStyle(this.element);
-    if (this.labels) this.drawLabels(context, style);
-    context.strokeStyle = style.getPropertyValue("--line");
+    if (this.labels) this.drawLabels(context, getComputedStyle(this.element));
+    if (this.lineOf !== scales) {  // asking for a style in the midst of changes costs a recalculation
+      Object.assign(this, {lineOf: scales, line: getComputedStyle(this.element).getPropertyValue("--line")});
+    }
+    context.strokeStyle = this.line;
     context.strokeRect(left + 0.5, top + 0.5, this.width, this.height);
     this.canvas.setAttribute("aria-label", picture.title);
     this.element.setAttribute("aria-label", `${picture.title}. Arrows move, Enter locks, plus and minus zoom.`);

@@ -12,12 +12,18 @@ function sizeCanvas(canvas, width, height) {
 
 /** Pixels of bins: `indexOf(bin)` is the place on `pixels` (a scale), or negative for its second scale. */
 function mapImage(bq, bk, size, seen, unseen, colourOf) {
-  const image = new ImageData(size.width, size.height), out = new Uint32Array(image.data.buffer);
+  const {width, height} = size, image = new ImageData(width, height), out = new Uint32Array(image.data.buffer);
   const start = (n, bins, all) => Math.floor(n * bins / all);
-  for (let y = 0; y < size.height; y++) {
-    const r0 = start(y, bq, size.height), r1 = Math.max(r0 + 1, start(y + 1, bq, size.height));
-    for (let x = 0; x < size.width; x++) {
-      const c0 = start(x, bk, size.width), c1 = Math.max(c0 + 1, start(x + 1, bk, size.width));
+  const columns = Uint32Array.from({length: width + 1}, (_, x) => start(x, bk, width));
+  for (let y = 0, above = -1; y < height; y++) {
+    const r0 = start(y, bq, height), r1 = Math.max(r0 + 1, start(y + 1, bq, height));
+    if (r0 === above) {  // a bin is several pixels high: the line above again
+      out.copyWithin(y * width, (y - 1) * width, y * width);
+      continue;
+    }
+    above = r1 === r0 + 1 ? r0 : -1;
+    for (let x = 0; x < width; x++) {
+      const c0 = columns[x], c1 = Math.max(c0 + 1, columns[x + 1]);
       let best = -1;
       for (let r = r0; r < r1; r++) {
         for (let c = c0; c < c1; c++) {
@@ -25,7 +31,7 @@ function mapImage(bq, bk, size, seen, unseen, colourOf) {
           if (seen[at] && (best < 0 || colourOf.size(at) > colourOf.size(best))) best = at;
         }
       }
-      out[y * size.width + x] = best < 0 ? unseen : colourOf.pixel(best);
+      out[y * width + x] = best < 0 ? unseen : colourOf.pixel(best);
     }
   }
   return image;

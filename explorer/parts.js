@@ -24,22 +24,45 @@ class HeadChoice {
   }
 }
 
-/** All measures of one head with median and rank. */
-function measureTable(measures, head, caption) {
-  const rows = kMeasures.filter(([id]) => measures.values.has(id)).map(([id, title, , rule]) => {
-    const value = measures.value(id, head), {median} = measures.values.get(id), chance = measures.chance(id, head);
-    const rank = measures.rank(id, head);
-    const bar = el("span", {class: "bar", "aria-hidden": "true"},
-      el("i", {style: {width: `${100 * measures.bar(id, value)}%`}}),
-      median === null ? null : el("b", {style: {left: `${100 * measures.bar(id, median)}%`}}));
-    const explained = rule + (chance === null ? "" : `; by chance ${chance.toFixed(2)}`);
-    return [el("span", {title: explained}, title), measures.text(id, value), value === null ? "" : bar,
-      rank === null ? "" : `${rank} of ${measures.heads}`];
-  });
-  const made = table(caption, [["measure", ""], ["value", "number"], ["bar: this head, tick: median", "bar-cell"],
-    ["rank", "rank"]], rows);
-  made.className = "measure-table";
-  return el("div", {}, el("h2", {}, "Measures ", el("span", {class: "hint"}, "bar: this head, tick: median head")), made);
+/** All measures of one head with median and rank. Another head changes texts and bars in place. */
+class MeasureTable {
+  constructor(measures) {
+    this.measures = measures;
+    this.element = el("div", {});
+  }
+
+  build(ids) {
+    const {measures} = this;
+    this.ids = ids.join();
+    this.lines = ids.map((id) => {
+      const [, title, , rule] = ruleOf(id), {median} = measures.values.get(id), fill = el("i", {});
+      return {id, rule, fill, name: el("span", {}, title), value: el("span", {}), rank: el("span", {}),
+        bar: el("span", {class: "bar", "aria-hidden": "true"}, fill,
+          median === null ? null : el("b", {style: {left: `${100 * measures.bar(id, median)}%`}}))};
+    });
+    const made = table(" ", [["measure", ""], ["value", "number"], ["bar: this head, tick: median", "bar-cell"],
+      ["rank", "rank"]], this.lines.map((line) => [line.name, line.value, line.bar, line.rank]));
+    made.className = "measure-table";
+    this.caption = made.querySelector("caption");
+    replace(this.element, el("h2", {}, "Measures ",
+      el("span", {class: "hint"}, "bar: this head, tick: median head")), made);
+  }
+
+  draw(head, caption) {
+    const {measures} = this, ids = kMeasures.map(([id]) => id).filter((id) => measures.values.has(id));
+    // Another link has another median.
+    if (this.ids !== ids.join() || this.link !== measures.values.get("link")) this.build(ids);
+    this.link = measures.values.get("link");
+    this.caption.textContent = caption;
+    for (const {id, rule, name, value, fill, bar, rank} of this.lines) {
+      const x = measures.value(id, head), chance = measures.chance(id, head), place = measures.rank(id, head);
+      name.title = rule + (chance === null ? "" : `; by chance ${chance.toFixed(2)}`);
+      value.textContent = measures.text(id, x);
+      bar.hidden = x === null;
+      fill.style.width = `${100 * measures.bar(id, x)}%`;
+      rank.textContent = place === null ? "" : `${place} of ${measures.heads}`;
+    }
+  }
 }
 
 /** Every head as a coloured square by the measure; a click goes there. One canvas, one button a head over it. */
