@@ -17,21 +17,13 @@ struct Codes {
     if constexpr (kScaled) {
       return Simd::to_float(code);
     } else {
-      // Its bits in a float32's place, the exponent rebased by an exact product.
-      constexpr bool kE4m3 = kType == ElementType::float8_e4m3;
-      const Simd::I magnitude = Simd::and_int(code, Simd::broadcast_int(0x7f));
-      const Simd::V plain = kE4m3 ? Simd::mul(Simd::from_bits(Simd::shift_left<20>(magnitude)),
-                                              Simd::broadcast(0x1p120f))
-                                  : Simd::mul(Simd::from_bits(Simd::shift_left<21>(magnitude)),
-                                              Simd::broadcast(0x1p112f));
+      const Simd::V plain = finite<24>(code), size = Simd::abs(plain);
       const Simd::V nan = Simd::broadcast(std::numeric_limits<float>::quiet_NaN());
-      Simd::V finite = plain;
-      if constexpr (!kE4m3) {
-        finite = Simd::select(Simd::greater(plain, Simd::broadcast(57344.0f)),
-                              Simd::broadcast(kInfinity), plain);
-      }
+      const Simd::V special = kE4m3 ? nan
+                                    : Simd::select(Simd::greater(size, Simd::broadcast(65536.0f)),
+                                                   nan, Simd::broadcast(kInfinity));
       const Simd::V whole = Simd::select(
-          Simd::greater(plain, Simd::broadcast(kE4m3 ? 448.0f : 65536.0f)), nan, finite);
+          Simd::greater(size, Simd::broadcast(kE4m3 ? 448.0f : 57344.0f)), special, plain);
       const Simd::I sign =
           Simd::and_int(code, Simd::broadcast_int(std::numeric_limits<std::int32_t>::min()));
       return Simd::from_bits(Simd::bits(whole) | sign);

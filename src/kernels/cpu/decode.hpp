@@ -53,7 +53,9 @@ struct Decode {
     const bool dense =
         call.k.type == call.v.type && (codes || (call.k.dim == element_bytes(call.k.type) &&
                                                  call.v.dim == element_bytes(call.v.type)));
-    return dense ? kRowsMost : 0;
+    // A vector of queries that is nearly full asks for no transposing (docs/performance.md).
+    const bool fill_lanes = kLanes == kRowsMost && call.k.type == ElementType::float32;
+    return !dense ? 0 : fill_lanes ? kRowsMost - 4 : kRowsMost;
   }
   static std::int64_t scratch_bytes(const AttendCall& call) {
     return lay_out(call, nullptr, nullptr);
@@ -299,6 +301,8 @@ struct Decode {
                                       float* scores) {
     int r = 0;
     if constexpr (kLanes == 16) {
+      for (; r + 16 <= row_count; r += 16)
+        score_rows<16>(lane, q_of(r, s), scores + r * kPhase, pad(Path::steps(call.head_dim)));
       for (; r + 8 <= row_count; r += 8) score_rows<8>(lane, q_of(r, s), scores + r * kPhase);
     }
     for (; r + 4 <= row_count; r += 4) score_rows<4>(lane, q_of(r, s), scores + r * kPhase);
@@ -309,17 +313,19 @@ struct Decode {
   /// Adds kLanes steps of kLanes keys to the scores of kR rows.
   template <int kR>
   POLYHEAD_INLINE static void score_rows(const Simd::V (&lane)[kLanes], const float* q,
-                                         float* scores) {
+                                         float* scores, std::int64_t q_rows = 0) {
     Simd::V sum[kR];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < kR; ++r) sum[r] = Simd::load(scores + r * kPhase);
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int r = 0; r < kR; ++r)
-        sum[r] = Path::Dot::dot(lane[i], Simd::broadcast(q[i * kTogether + r]), sum[r]);
+        sum[r] = Path::Dot::dot(
+            lane[i], Simd::broadcast(q[(r / kTogether * q_rows + i) * kTogether + r % kTogether]),
+            sum[r]);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < kR; ++r) Simd::store(scores + r * kPhase, sum[r]);
   }
 
