@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -30,6 +31,14 @@ inline constexpr float kExp2C5 = 0.001326472614891827f;
 inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr double kLn2 = 0.693147180559945309417;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// kBits[j]: bit j alone, to be tested in words of 32.
+inline constexpr auto kBits = [] {
+  std::array<std::int32_t, 32> bits{};
+  for (std::size_t j = 0; j < bits.size(); ++j)
+    bits[j] = static_cast<std::int32_t>(std::uint32_t{1} << j);
+  return bits;
+}();
 
 // A row's reference maximum moves only when a block exceeds it by this much (log2): P stays below
 // 2^8, and the accumulators are almost never rescaled.

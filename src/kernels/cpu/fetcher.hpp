@@ -1,7 +1,8 @@
 // Fetching ahead of the arithmetic. Included inside an ISA namespace after outer_product.hpp.
 
-/// What an item fetches while it computes: lines of the next key block first, then its own output
-/// rows and the next item's queries. Prefetching is a hint: it never faults and changes no result.
+/// What an item fetches while it computes: rows of dense tables, then lines of the next key block,
+/// then its own output rows and the next item's queries. Prefetching is a hint: it never faults and
+/// changes no result.
 class Fetcher {
  public:
   /// Lines of `count` tokens from `base` of `heads` heads.
@@ -21,8 +22,15 @@ class Fetcher {
     for (std::int64_t line = 0; line < bytes; line += kLine)
       push_block({rows.at + line, rows.stride}, keys);
   }
+  /// Rows of dense tables that the next tile looks at; they come before the block.
+  void drop_tables() { table_count_ = table_taken_ = 0; }
+  void add_tables(Stream rows, std::int64_t count, std::int64_t bytes) {
+    for (std::int64_t line = 0; line < bytes && table_count_ < kMostTables; line += kLine)
+      tables_[table_count_++] = {{rows.at + line, rows.stride}, count};
+  }
   /// The next `steps` lines, or a stream that stays at `idle`.
   Stream take(const std::byte* idle, std::int64_t steps) {
+    if (table_taken_ < table_count_) return advance(tables_, table_taken_, steps);
     if (block_taken_ < block_count_) return advance(block_, block_taken_, steps);
     if (taken_ < count_) return advance(runs_, taken_, steps);
     return {idle, 0};
@@ -45,8 +53,9 @@ class Fetcher {
     if (block_count_ < kMost) block_[block_count_++] = {stream, keys};
   }
 
-  static constexpr int kMost = 64;
+  static constexpr int kMost = 64, kMostTables = 8;
   static constexpr std::int64_t kLine = 64;
   int block_count_ = 0, block_taken_ = 0, count_ = 0, taken_ = 0;
-  Run block_[kMost], runs_[kMost];
+  int table_count_ = 0, table_taken_ = 0;
+  Run block_[kMost], runs_[kMost], tables_[kMostTables];
 };

@@ -8,6 +8,10 @@ struct Inspect {
   static constexpr std::int64_t kStretch =
       1024;  // keys summed at a time: their lane sums stay in L2
 
+  static constexpr int kLineFloats = 16;  // of a cache line
+  static constexpr int kRowFloats = kKeyBlock + kLineFloats;
+  static constexpr std::int64_t kStreamBytes = std::int64_t{8} << 20;  // a share of L3
+
   static std::int64_t sums_bytes() { return kStretch * kLanes * 4; }
   static std::int64_t scratch_bytes(const InspectCall& call) {
     return sums_bytes() + Engine::scratch_bytes(call.attend);
@@ -19,8 +23,11 @@ struct Inspect {
   float* sums;  // [key of the stretch][lane]
   const std::int64_t head;
   alignas(64) float base[kTile];
-  std::int64_t bin[kTile];       // row of the pooled map that a lane's query belongs to
-  float hidden = 0.0f;           // weight of a hidden pair; -0 tells it from one that came out as 0
+  std::int64_t bin[kTile];  // row of the pooled map that a lane's query belongs to
+  float hidden = 0.0f;      // weight of a hidden pair; -0 tells it from one that came out as 0
+  const bool streams;       // whether weights go past the caches
+  bool open[kTile] = {};    // of the rows that stream: whether a line waits
+  alignas(64) float rest[kTile][kLineFloats] = {};
   float* information = nullptr;  // where given: -sum w log2 w of each lane, key 0 left out
 
   Inspect(const InspectCall& c, std::int64_t batch, std::int64_t q_head, std::byte* scratch)
@@ -28,7 +35,8 @@ struct Inspect {
         item{batch, q_head / c.attend.group(), 0, kTile, 0, 0},
         engine(c.attend, item, scratch + sums_bytes()),
         sums(reinterpret_cast<float*>(scratch)),
-        head(q_head) {}
+        head(q_head),
+        streams(streams_to(c)) {}
 
   /// The bin that holds item i of n: the last one whose first item is at or before it.
   static std::int64_t bin_of(std::int64_t i, std::int64_t bins, std::int64_t n) {
@@ -59,19 +67,8 @@ struct Inspect {
     KeyBlock rows;
     Path::load_keys(rows, call.attend, engine.sequence, item.kv_head, block, keys, engine.memory);
     engine.prepare_scores(0, sight, rows, block, keys, nullptr);
-    if (may_hide(call.attend) && sight.kind == Sight::everything &&
-        engine.softmax().hides_any(sight.segment[0])) {
-      sight.see_by_score(keys, lanes.vectors);
-    }
     float* scores = engine.memory.scores;
-    if (sight.kind == Sight::some) {
-      alignas(64) float ignored[kTile];
-      for (float& x : ignored) x = -kInfinity;
-      for (int i = 0; i < sight.segments; ++i) {
-        if (!sight.segment[i].full) engine.softmax().masked_max(sight, sight.segment[i], ignored);
-      }
-      clear_unseen(sight, keys);
-    }
+    if (sight.kind == Sight::some) clear_unseen(sight, keys);
     for (int i = 0; i < sight.segments; ++i) {
       switch (engine.rules.exponent) {
         case Exponent::folded:
@@ -168,36 +165,76 @@ struct Inspect {
       self.store_block(to + block * call.weights.key, rows, static_cast<int>(valid),
                        static_cast<int>(width), seen ? keys : 0);
     }
+    for (int i = 0; i < rows; ++i)
+      self.close_stream(i, to + i * call.weights.row + call.attend.kv_len * call.weights.key);
+    if (self.streams) Simd::fence();
   }
 
   /// `rows` rows of `width` weights: the first `valid` rows and `keys` keys from the tile, zeros
   /// elsewhere.
   void store_block(std::byte* to, int rows, int valid, int width, int keys) {
-    alignas(64) float factor[kLanes];
-    alignas(64) float block[kLanes * kKeyBlock];
-    for (float& x : factor) x = 1.0f;
-    const bool direct = keys == kKeyBlock && width == kKeyBlock && call.weights.key == 4;
-    for (int v = 0; v * kLanes < rows; ++v) {
-      if (direct && (v + 1) * kLanes <= valid) {
-        std::byte* lines[kLanes];
-        for (int i = 0; i < kLanes; ++i) lines[i] = to + (v * kLanes + i) * call.weights.row;
-        transpose_out_to<ElementType::float32>(lines, kLanes, engine.memory.scores + v * kLanes,
-                                               factor, keys);
-        continue;
+    alignas(64) float block[kLanes * kRowFloats];
+    for (int first = 0; first < rows; first += kLanes) {
+      const int whole = std::clamp(valid - first, 0, kLanes);  // rows that have weights
+      if (whole < kLanes || keys < kKeyBlock) std::memset(block, 0, sizeof block);
+      if (keys > 0 && whole > 0) {
+        turn_over(block + kLineFloats, kRowFloats, engine.memory.scores + first, keys);
       }
-      std::memset(block, 0, sizeof block);
-      if (keys > 0 && v * kLanes < valid) {
-        transpose_out(block, kKeyBlock, engine.memory.scores + v * kLanes, factor, keys);
-      }
-      for (int i = 0; i < kLanes && v * kLanes + i < rows; ++i) {
-        float* row = block + i * kKeyBlock;
-        const int whole =
-            v * kLanes + i < valid ? keys : 0;  // beyond, a vector's rest may hold anything
-        std::memset(row + whole, 0, static_cast<std::size_t>(kKeyBlock - whole) * sizeof(float));
-        narrow_row(to + (v * kLanes + i) * call.weights.row, row, ElementType::float32,
-                   call.weights.key, width);
+      for (int i = 0; i < kLanes && first + i < rows; ++i) {
+        float* const row = block + i * kRowFloats + kLineFloats;
+        std::byte* const at = to + (first + i) * call.weights.row;
+        const int known = i < whole ? keys : 0;  // beyond, a vector's rest may hold anything
+        std::memset(row + known, 0, static_cast<std::size_t>(kKeyBlock - known) * sizeof(float));
+        if (streams && width == kKeyBlock) {
+          stream(first + i, at, row);
+          continue;
+        }
+        close_stream(first + i, at);
+        narrow_row(at, row, ElementType::float32, call.weights.key, width);
       }
     }
+  }
+
+  // Rows too large for the caches are streamed past them in whole lines. What a block leaves of a
+  // line waits for the next one.
+
+  static bool streams_to(const InspectCall& call) {
+    const WeightMap& to = call.weights;
+    const std::int64_t rows = call.attend.batch * call.head_count * call.query_count;
+    return to.data && to.key == 4 && reinterpret_cast<std::uintptr_t>(to.data) % 4 == 0 &&
+           rows * call.attend.kv_len * 4 >= kStreamBytes;
+  }
+
+  /// Floats from the line's beginning to `at`.
+  static std::int64_t past_line(const std::byte* at) {
+    return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(at) / 4 % kLineFloats);
+  }
+
+  /// Writes a block of row `lane`, all but the line it ends in; there is room for a line before it.
+  void stream(int lane, std::byte* at, float* block) {
+    float* const to = reinterpret_cast<float*>(at);
+    const std::int64_t before = past_line(at);
+    int line = 0;
+    if (before > 0 && !open[lane]) {
+      std::memcpy(to, block, static_cast<std::size_t>(kLineFloats - before) * sizeof(float));
+      line = 1;
+    }
+    std::memcpy(block - kLineFloats, rest[lane], sizeof rest[lane]);
+    for (; line * kLineFloats < kKeyBlock; ++line) {
+      for (int i = line * kLineFloats; i < (line + 1) * kLineFloats; i += kLanes)
+        Simd::stream(to - before + i, Simd::load(block - before + i));
+    }
+    std::memcpy(rest[lane], block + kKeyBlock - kLineFloats, sizeof rest[lane]);
+    open[lane] = before > 0;
+  }
+
+  /// Writes what waits of the line before `at`.
+  void close_stream(int lane, std::byte* at) {
+    if (!open[lane]) return;
+    open[lane] = false;
+    const auto bytes = static_cast<std::size_t>(past_line(at)) * sizeof(float);
+    std::memcpy(at - bytes, reinterpret_cast<const std::byte*>(rest[lane] + kLineFloats) - bytes,
+                bytes);
   }
 
   // --- sums over queries ---
@@ -273,21 +310,29 @@ struct Inspect {
   void add_pooled(std::int64_t block, int keys, int rows) {
     for (int key = 0; key < keys;) {
       const std::int64_t column = bin_of(block + key, call.kv_bins, call.attend.kv_len);
-      const std::int64_t end = (column + 1) * call.attend.kv_len / call.kv_bins;
-      alignas(64) float part[kTile] = {};
-      for (; key < keys && block + key < end; ++key) {
-        for (int v = 0; v < kVectors; ++v) {
-          float* to = part + v * kLanes;
-          Simd::store(to, Simd::add(Simd::load(to),
-                                    Simd::load(engine.memory.scores + key * kTile + v * kLanes)));
-        }
+      const std::int64_t bin_end = (column + 1) * call.attend.kv_len / call.kv_bins;
+      const int end = static_cast<int>(std::min<std::int64_t>(keys, bin_end - block));
+      alignas(64) float part[kTile];
+      for (int v = 0; v < kVectors; ++v) {
+        Simd::V sum = Simd::zero();
+        for (int k = key; k < end; ++k)
+          sum = Simd::add(sum, Simd::load(engine.memory.scores + k * kTile + v * kLanes));
+        Simd::store(part + v * kLanes, sum);
       }
-      for (int i = 0; i < rows; ++i) {
-        float total;
-        std::memcpy(&total, pooled_at(bin[i], column), 4);
-        total += part[i];
-        std::memcpy(pooled_at(bin[i], column), &total, 4);
-      }
+      add_to_bins(part, rows, column);
+      key = end;
+    }
+  }
+
+  /// Adds lanes to their bins' cells of a column, in query order; a bin's lanes lie side by side.
+  void add_to_bins(const float* part, int rows, std::int64_t column) const {
+    for (int i = 0; i < rows;) {
+      const std::int64_t row = bin[i];
+      std::byte* const at = pooled_at(row, column);
+      float total;
+      std::memcpy(&total, at, sizeof total);
+      for (; i < rows && bin[i] == row; ++i) total += part[i];
+      std::memcpy(at, &total, sizeof total);
     }
   }
 };

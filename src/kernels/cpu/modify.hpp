@@ -9,20 +9,20 @@ POLYHEAD_INLINE Simd::V alibi(Simd::V score, Simd::V slope, Simd::V from_block,
 }
 
 /// A tile's bias for keys [block, block + keys): to[key * kTile + lane].
-inline void bias_tile(float* to, const PairTable& bias, std::int64_t b, const Lanes& lanes,
-                      std::int64_t block, int keys) {
-  alignas(64) float rows[kLanes * kKeyBlock];
+inline void bias_tile(float* to, const PairTable& bias, const Lanes& lanes, std::int64_t block,
+                      int keys) {
+  alignas(64) float wide[kLanes * kKeyBlock];
+  const bool direct = bias.type == ElementType::float32 && bias.key == 4 && keys % kLanes == 0;
   for (int v = 0; v < lanes.vectors; ++v) {
+    const float* rows[kLanes];
     for (int i = 0; i < kLanes; ++i) {
-      const int lane = v * kLanes + i;
-      const std::byte* from = bias.data + b * bias.batch + lanes.head[lane] * bias.head +
-                              lanes.query[lane] * bias.query + block * bias.key;
-      widen_row(rows + i * kKeyBlock, from, bias.type, bias.key, keys);
-      for (int j = keys; j < ((keys + kLanes - 1) & -kLanes); ++j) rows[i * kKeyBlock + j] = 0.0f;
+      const std::byte* from = bias.data + lanes.bias_row[v * kLanes + i] + block * bias.key;
+      rows[i] = direct ? reinterpret_cast<const float*>(from) : wide + i * kKeyBlock;
+      if (direct) continue;
+      widen_row(wide + i * kKeyBlock, from, bias.type, bias.key, keys);
+      for (int j = keys; j < ((keys + kLanes - 1) & -kLanes); ++j) wide[i * kKeyBlock + j] = 0.0f;
     }
-    const float* from[kLanes];
-    for (int i = 0; i < kLanes; ++i) from[i] = rows + i * kKeyBlock;
-    transpose_in(to + v * kLanes, from, keys);
+    transpose_in(to + v * kLanes, rows, keys);
   }
 }
 

@@ -1,6 +1,7 @@
 // Prefill: lanes are (query, head of the group) pairs. S^T = K Q^T, softmax down the lanes, O^T +=
 // V^T P^T; the scores of one tile and one key block are all that ever exists of the q_len x kv_len
-// matrix. Included inside an ISA namespace after modify.hpp, fetcher.hpp and tile_softmax.hpp.
+// matrix. Included inside an ISA namespace after modify.hpp, fetcher.hpp, tile_scores.hpp and
+// tile_softmax.hpp.
 
 /// K and V of one block as the microkernel reads them: 4-byte elements (floats or bfloat16 pairs).
 struct KeyBlock {
@@ -168,6 +169,27 @@ struct Prefill {
     fetch(call.v, sequence.v, call.value_dim);
   }
 
+  /// While a tile works, the rows of dense tables that come next: the next tile's, or the first
+  /// one's of the next block.
+  void fetch_tables(int t, std::int64_t block) {
+    const PairTable &bias = call.score.bias, &visible = call.mask.visible;
+    if (!bias.data && !visible.data) return;
+    const Lanes& next = memory.lanes[t + 1 < tile_count ? t + 1 : 0];
+    if (t + 1 == tile_count) block += kKeyBlock;
+    if (block >= sequence.kv_len) return;
+    fetcher.drop_tables();
+    const auto add = [&](const PairTable& table, int bits) {
+      const std::int64_t unit = table.type == ElementType::bit ? 8 : 1;  // of its strides
+      const std::int64_t tokens = next.query[next.count - 1] - next.query[0] + 1;
+      const std::int64_t at = sequence.batch * table.batch + next.head[0] * table.head +
+                              next.query[0] * table.query + block * table.key;
+      fetcher.add_tables({table.data + at / unit, table.query / unit}, tokens,
+                         (kKeyBlock * bits + 7) / 8);
+    };
+    if (bias.data) add(bias, 8 * element_bytes(bias.type));
+    if (visible.data) add(visible, visible.type == ElementType::bit ? 1 : 8);
+  }
+
   void pack_q(int t) {
     const Lanes& lanes = memory.lanes[t];
     const std::int64_t steps = Path::steps(call.head_dim), row_floats = pad(steps) + kLanes;
@@ -235,26 +257,16 @@ struct Prefill {
     State& state = split_state(t);
     alignas(64) float block_max[kTile];
     for (int i = 0; i < kTile; ++i) block_max[i] = -kInfinity;
-    prepare_scores(t, sight, rows, block, keys, rules.modified ? nullptr : block_max);
-    if (may_hide(call) && sight.kind == Sight::everything &&
-        softmax().hides_any(sight.segment[0])) {
-      sight.see_by_score(keys, lanes.vectors);
-    }
-    for (int i = 0; i < sight.segments; ++i) {
-      const Segment& part = sight.segment[i];
-      if (!part.full)
-        softmax().masked_max(sight, part, block_max);
-      else if (rules.modified)
-        softmax().plain_max(part, block_max);
-    }
+    fetch_tables(t, block);
+    prepare_scores(t, sight, rows, block, keys, block_max);
     softmax().move_reference(state, block_max, lanes.vectors, first);
     softmax().exponentiate(sight, state, block);
     if (call.score.dropout > 0.0f) drop(sight, lanes, block);
     weigh(sight, state, rows, keys, lanes.vectors, first);
   }
 
-  /// The final scores of what the tile sees, before masking; the maxima of full segments where
-  /// wanted.
+  /// The final scores of what the tile sees, the masks of what it sees in part, and the maxima
+  /// where wanted.
   void prepare_scores(int t, Sight& sight, KeyBlock& rows, std::int64_t block, int keys,
                       float* block_max) {
     const Lanes& lanes = memory.lanes[t];
@@ -262,70 +274,52 @@ struct Prefill {
       sight.segments = 1;
       sight.segment[0] = {0, keys, 0, lanes.vectors, true};
     }
+    const bool biased = call.score.bias.data != nullptr, only_bias = biased && rules.only_bias;
+    if (biased) bias_tile(memory.bias, call.score.bias, lanes, block, keys);
     const float* q = memory.q + t * Path::steps(call.head_dim) * kTile;
+    const TileScores<Path> scores{memory.scores, call.head_dim, rules.score_factor};
+    alignas(64) float least[kLanes] = {};
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
-      scores(part, rows.k, q, part.full ? block_max : nullptr);
+      ScoreEnd end;
+      if (only_bias) {
+        end.bias = memory.bias;
+        end.least = least;
+      }
+      if (!rules.modified || only_bias) end.max = block_max;
+      if (!rules.modified && !part.full) {
+        end.sight = &sight;
+      } else if (!part.full) {
+        end.max = nullptr;
+      }
+      scores.of(part, rows.k, q, end);
     }
-    if (!rules.modified) return;
-    if (call.score.bias.data) {
-      bias_tile(memory.bias, call.score.bias, sequence.batch, lanes, block, keys);
-    }
+    if (rules.modified) finish_modified(sight, lanes, block, keys, only_bias, least, block_max);
+  }
+
+  /// Modifiers that the products did not take along, and what scores of -inf hide.
+  void finish_modified(Sight& sight, const Lanes& lanes, std::int64_t block, int keys, bool applied,
+                       const float* least, float* block_max) {
     const Modifier modifier{call, sequence, rules.score_factor};
-    for (int i = 0; i < sight.segments; ++i) {
+    for (int i = 0; i < sight.segments && !applied; ++i) {
       modifier.apply(memory.scores, memory.bias, lanes, sight.segment[i], block, keys);
     }
-  }
-
-  // --- scores ---
-
-  template <int kV>
-  void scores_of(const Segment& part, const BroadcastOperand& k, const float* q, float* block_max) {
-    constexpr int kR = Simd::kRows;
-    int key = part.key_begin;
-    for (; key + kR <= part.key_end; key += kR) score_rows<kR, kV>(part, key, k, q, block_max);
-    for (; key + 4 <= part.key_end; key += 4) score_rows<4, kV>(part, key, k, q, block_max);
-    for (; key < part.key_end; ++key) score_rows<1, kV>(part, key, k, q, block_max);
-  }
-
-  template <int kR, int kV>
-  POLYHEAD_INLINE void score_rows(const Segment& part, int key, const BroadcastOperand& k,
-                                  const float* q, float* block_max) {
-    using V = Simd::V;
-    V acc[kR][kV];
-#pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < kV; ++v) acc[r][v] = Simd::zero();
+    bool reduced = applied;  // whether the maxima of full segments are known
+    if (may_hide(call) && sight.kind == Sight::everything) {
+      const Simd::V hidden = Simd::broadcast(-kInfinity);
+      if (applied ? Simd::any(Simd::equal(Simd::load(least), hidden))
+                  : softmax().hides_any(sight.segment[0])) {
+        sight.see_by_score(keys, lanes.vectors);
+        reduced = false;
+      }
     }
-    const BroadcastOperand at{k.data + key * k.row_bytes, k.row_bytes, 4};
-    outer_product<typename Path::Dot, kR, kV>(acc, at, q + part.first * kLanes, kTile,
-                                              Path::steps(call.head_dim));
-    float* to = memory.scores + key * kTile + part.first * kLanes;
-#pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < kV; ++v) Simd::store(to + r * kTile + v * kLanes, acc[r][v]);
-    }
-    if (!block_max) return;
-    float* max = block_max + part.first * kLanes;
-#pragma GCC unroll 4
-    for (int v = 0; v < kV; ++v) {
-      V m = Simd::load(max + v * kLanes);
-#pragma GCC unroll 8
-      for (int r = 0; r < kR; ++r) m = Simd::max(m, acc[r][v]);
-      Simd::store(max + v * kLanes, m);
-    }
-  }
-
-  void scores(const Segment& part, const BroadcastOperand& k, const float* q, float* block_max) {
-    switch (part.last - part.first) {
-      case 1:
-        return scores_of<1>(part, k, q, block_max);
-      case 2:
-        return scores_of<2>(part, k, q, block_max);
-      default:
-        return scores_of<3>(part, k, q, block_max);
+    alignas(64) float unwanted[kTile] = {};
+    for (int i = 0; i < sight.segments; ++i) {
+      const Segment& part = sight.segment[i];
+      if (!part.full)
+        softmax().masked_max(sight, part, block_max ? block_max : unwanted);
+      else if (!reduced && block_max)
+        softmax().plain_max(part, block_max);
     }
   }
 

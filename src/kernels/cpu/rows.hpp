@@ -146,7 +146,20 @@ inline void transpose_out(float* rows, std::int64_t row_floats, const float* fro
   }
 }
 
-/// The same straight into `count` dense rows of `type`; steps is a multiple of kLanes.
+/// rows[i * row_floats + step] = from[step * kTile + i], in whole vectors.
+inline void turn_over(float* rows, std::int64_t row_floats, const float* from, std::int64_t steps) {
+  for (std::int64_t s = 0; s < steps; s += kLanes) {
+    Simd::V lane[kLanes];
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i)  // past the end, the last step once more
+      lane[i] = Simd::load(from + std::min(s + i, steps - 1) * kTile);
+    Simd::transpose(lane);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) Simd::store(rows + i * row_floats + s, lane[i]);
+  }
+}
+
+/// As transpose_out, straight into `count` dense rows of `type`; steps is a multiple of kLanes.
 template <ElementType kType>
 inline void transpose_out_to(std::byte* const* rows, int count, const float* from,
                              const float* factor, std::int64_t steps) {

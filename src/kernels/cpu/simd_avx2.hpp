@@ -13,6 +13,9 @@ struct Simd {
   POLYHEAD_INLINE static V zero() { return _mm256_setzero_ps(); }
   POLYHEAD_INLINE static V load(const float* p) { return _mm256_loadu_ps(p); }
   POLYHEAD_INLINE static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
+  /// Past the caches, to a whole vector's boundary; before others may read it, fence().
+  POLYHEAD_INLINE static void stream(float* p, V v) { _mm256_stream_ps(p, v); }
+  POLYHEAD_INLINE static void fence() { _mm_sfence(); }
   POLYHEAD_INLINE static V broadcast(float x) { return _mm256_set1_ps(x); }
   /// Four bytes at any address in every lane.
   POLYHEAD_INLINE static V broadcast_at(const void* p) {
@@ -33,6 +36,10 @@ struct Simd {
   }
   /// The second operand where either is NaN.
   POLYHEAD_INLINE static V max(V a, V b) { return _mm256_max_ps(a, b); }
+  /// max where the mask is set, a elsewhere.
+  POLYHEAD_INLINE static V max_masked(M m, V a, V b) {
+    return _mm256_blendv_ps(a, _mm256_max_ps(a, b), m);
+  }
   POLYHEAD_INLINE static V min(V a, V b) { return _mm256_min_ps(a, b); }
   POLYHEAD_INLINE static V abs(V a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
   POLYHEAD_INLINE static M greater(V a, V b) { return _mm256_cmp_ps(a, b, _CMP_GT_OQ); }

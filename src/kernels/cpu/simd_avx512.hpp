@@ -13,6 +13,9 @@ struct Simd {
   POLYHEAD_INLINE static V zero() { return _mm512_setzero_ps(); }
   POLYHEAD_INLINE static V load(const float* p) { return _mm512_loadu_ps(p); }
   POLYHEAD_INLINE static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
+  /// Past the caches, to a whole vector's boundary; before others may read it, fence().
+  POLYHEAD_INLINE static void stream(float* p, V v) { _mm512_stream_ps(p, v); }
+  POLYHEAD_INLINE static void fence() { _mm_sfence(); }
   POLYHEAD_INLINE static V broadcast(float x) { return _mm512_set1_ps(x); }
   /// Four bytes at any address in every lane.
   POLYHEAD_INLINE static V broadcast_at(const void* p) {
@@ -33,6 +36,8 @@ struct Simd {
   }
   /// The second operand where either is NaN.
   POLYHEAD_INLINE static V max(V a, V b) { return _mm512_max_ps(a, b); }
+  /// max where the mask is set, a elsewhere.
+  POLYHEAD_INLINE static V max_masked(M m, V a, V b) { return _mm512_mask_max_ps(a, m, a, b); }
   POLYHEAD_INLINE static V min(V a, V b) { return _mm512_min_ps(a, b); }
   POLYHEAD_INLINE static V abs(V a) { return _mm512_abs_ps(a); }
   POLYHEAD_INLINE static M greater(V a, V b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }

@@ -22,6 +22,9 @@ struct Simd {
     return v;
   }
   POLYHEAD_INLINE static void store(float* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
+  /// As others write past the caches.
+  POLYHEAD_INLINE static void stream(float* p, V v) { store(p, v); }
+  POLYHEAD_INLINE static void fence() {}
   POLYHEAD_INLINE static V broadcast(float x) { return V{x, x, x, x}; }
   /// Four bytes at any address in every lane.
   POLYHEAD_INLINE static V broadcast_at(const void* p) {
@@ -46,6 +49,8 @@ struct Simd {
   POLYHEAD_INLINE static V fma_masked(M m, V a, V b, V c) { return select(m, fma(a, b, c), c); }
   /// The second operand where either is NaN.
   POLYHEAD_INLINE static V max(V a, V b) { return select(greater(a, b), a, b); }
+  /// max where the mask is set, a elsewhere.
+  POLYHEAD_INLINE static V max_masked(M m, V a, V b) { return select(m, max(a, b), a); }
   POLYHEAD_INLINE static V min(V a, V b) { return select(greater(b, a), a, b); }
   POLYHEAD_INLINE static V abs(V a) { return from_bits(bits(a) & 0x7fffffff); }
   POLYHEAD_INLINE static M greater(V a, V b) { return a > b; }

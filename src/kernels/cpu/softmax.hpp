@@ -16,10 +16,13 @@ struct Rules {
   float rescale;       // kRescaleLog2 in score units
   double natural;      // score units to natural logarithm
   bool modified;
+  bool only_bias;  // no modifier but a bias
 
   Rules(const AttendCall& call, bool bfloat16_dot) {
     const float scale = call.score.scale;
     modified = call.score.modifies_scores() || (bfloat16_dot && !(scale > 0.0f));
+    only_bias = call.score.bias.data != nullptr && call.score.soft_cap == 0.0f &&
+                !call.score.alibi && call.score.custom_count == 0;
     q_factor = score_factor = unit = 1.0f;
     natural = kLn2;
     exponent = Exponent::folded;

@@ -35,6 +35,8 @@ struct Lanes {
   std::int64_t min_begin, max_begin, min_end, max_end;
   std::int64_t window_begin;  // of any lane; min_begin is 0 where first keys are kept
   float slope[kTile];
+  // Where each lane's row of a dense table begins, in the units of its strides.
+  std::int64_t bias_row[kTile], visible_row[kTile];
 
   /// Rows first_row .. of `group` heads from first_head on: row r is query r / group of head
   /// first_head + r % group. Lanes past the last row repeat it; their results are discarded.
@@ -66,6 +68,13 @@ struct Lanes {
     window_begin = min_begin;
     if (call.mask.kept > 0) min_begin = 0;
     if (call.score.alibi) place_slopes(call, group);
+    if (call.score.bias.data) place_rows(bias_row, call.score.bias, s.batch);
+    if (call.mask.visible.data) place_rows(visible_row, call.mask.visible, s.batch);
+  }
+
+  void place_rows(std::int64_t* row, const PairTable& table, std::int64_t batch) const {
+    for (int i = 0; i < kTile; ++i)
+      row[i] = batch * table.batch + head[i] * table.head + query[i] * table.query;
   }
 
   /// Heads repeat every `group` lanes, and the closed form is a pow.
@@ -144,6 +153,28 @@ inline std::uint64_t table_word(const AttendCall& call, const Sequence& s, std::
   return word;
 }
 
+/// The same for every lane of a tile: short loops for whole blocks of a dense table.
+inline void apply_tables(std::uint64_t* words, const AttendCall& call, const Sequence& s,
+                         const Lanes& lanes, std::int64_t block, int keys) {
+  const PairTable& table = call.mask.visible;
+  const bool whole = table.data && !call.mask.q_documents.data && keys == kKeyBlock;
+  const int count = lanes.count;
+  if (whole && table.type == ElementType::bit) {
+    for (int i = 0; i < count; ++i) {
+      std::uint64_t word;
+      std::memcpy(&word, table.data + (lanes.visible_row[i] + block) / 8, sizeof word);
+      words[i] &= word;
+    }
+  } else if (whole && table.key == 1) {
+    for (int i = 0; i < count; ++i)
+      words[i] &= Simd::nonzero_bytes(table.data + lanes.visible_row[i] + block);
+  } else {
+    for (int i = 0; i < count; ++i)
+      words[i] = table_word(call, s, lanes.head[i], lanes.query[i], words[i], block, keys);
+  }
+  for (int i = count; i < kTile; ++i) words[i] = words[count - 1];
+}
+
 /// Cuts the block into segments from what each vector's lanes see, any of them and all of them.
 inline void cut_segments(Sight& sight, const std::uint64_t* any, const std::uint64_t* all,
                          int vectors, int keys, bool one_segment) {
@@ -193,14 +224,13 @@ inline void look(Sight& sight, const AttendCall& call, const Sequence& s, const 
     return;
   }
   alignas(64) std::uint64_t words[kTile];
-  for (int i = 0; i < kTile; ++i)
-    words[i] = structural_word(call.mask, lanes.begin[i], lanes.end[i], block);
-  if (tables) {
-    for (int i = 0; i < lanes.count; ++i) {
-      words[i] &= table_word(call, s, lanes.head[i], lanes.query[i], words[i], block, keys);
-    }
-    for (int i = lanes.count; i < kTile; ++i) words[i] = words[lanes.count - 1];
+  if (block >= lanes.max_begin && block + keys <= lanes.min_end) {
+    for (std::uint64_t& word : words) word = ~std::uint64_t{0} >> (kKeyBlock - keys);
+  } else {
+    for (int i = 0; i < kTile; ++i)
+      words[i] = structural_word(call.mask, lanes.begin[i], lanes.end[i], block);
   }
+  if (tables) apply_tables(words, call, s, lanes, block, keys);
   std::uint64_t any[kVectors] = {}, all[kVectors];
   for (int v = 0; v < kVectors; ++v) {
     all[v] = ~std::uint64_t{0};

@@ -27,13 +27,15 @@ struct TileSoftmax {
     Simd::V least = Simd::zero();
     for (int key = part.key_begin; key < part.key_end; ++key) {
       for (int v = part.first; v < part.last; ++v) {
-        least = Simd::min(least, Simd::load(scores + key * kTile + v * kLanes));
+        // In this order a NaN leaves what was found.
+        least = Simd::min(Simd::load(scores + key * kTile + v * kLanes), least);
       }
     }
     return Simd::any(Simd::equal(least, Simd::broadcast(-kInfinity)));
   }
 
-  /// Also stores the masks of the segment: visible by word, and not hidden by a score of -inf.
+  /// Of modified scores; also stores the masks of the segment: visible by word, and not hidden by
+  /// a score of -inf.
   void masked_max(Sight& sight, const Segment& part, float* block_max) {
     const Simd::V hidden = Simd::broadcast(-kInfinity);
     for (int v = part.first; v < part.last; ++v) {
@@ -41,10 +43,8 @@ struct TileSoftmax {
       for (int key = part.key_begin; key < part.key_end; ++key) {
         const Simd::V s = Simd::load(scores + key * kTile + v * kLanes);
         const Simd::I words = Simd::load_int(sight.words[key / 32] + v * kLanes);
-        const Simd::I bit =
-            Simd::broadcast_int(static_cast<std::int32_t>(std::uint32_t{1} << (key % 32)));
-        Simd::M visible = Simd::test(words, bit);
-        if (rules.modified) visible = Simd::mask_and(visible, Simd::not_equal(s, hidden));
+        const Simd::I bit = Simd::broadcast_int(kBits.data()[key % 32]);
+        const Simd::M visible = Simd::mask_and(Simd::test(words, bit), Simd::not_equal(s, hidden));
         sight.masks[key * kVectors + v] = Simd::store_mask(visible);
         m = Simd::max(m, Simd::select(visible, s, hidden));
       }

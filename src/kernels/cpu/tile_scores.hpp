@@ -1,0 +1,121 @@
+// The scores of one tile: S^T = K Q^T for a segment of a key block, and what is done to them while
+// they are in registers. Included inside an ISA namespace after outer_product.hpp and tile.hpp.
+
+/// What happens to scores while they are in registers; null: not wanted.
+struct ScoreEnd {
+  const float* bias = nullptr;  // added: [key][kTile]
+  float* least = nullptr;       // [kLanes]: the least score of any lane
+  float* max = nullptr;         // [kTile]: maxima, of visible pairs where there is a sight
+  Sight* sight = nullptr;       // its masks are made from its words
+};
+
+template <class Path>
+struct TileScores {
+  float* const scores;  // [key][kTile]
+  const std::int64_t head_dim;
+  const float score_factor;
+
+  /// Scores of a segment; q is the tile's, [step][kTile].
+  void of(const Segment& part, const BroadcastOperand& k, const float* q,
+          const ScoreEnd& end) const {
+    if (end.sight) mask_missing_key(*end.sight, part);
+    switch (part.last - part.first) {
+      case 1:
+        return scores_of<1>(part, k, q, end);
+      case 2:
+        return scores_of<2>(part, k, q, end);
+      default:
+        return scores_of<3>(part, k, q, end);
+    }
+  }
+
+ private:
+  template <int kV>
+  void scores_of(const Segment& part, const BroadcastOperand& k, const float* q,
+                 const ScoreEnd& end) const {
+    constexpr int kR = Simd::kRows;
+    int key = part.key_begin;
+    for (; key + kR <= part.key_end; key += kR) score_rows<kR, kV>(part, key, k, q, end);
+    for (; key + 4 <= part.key_end; key += 4) score_rows<4, kV>(part, key, k, q, end);
+    for (; key < part.key_end; ++key) score_rows<1, kV>(part, key, k, q, end);
+  }
+
+  template <int kR, int kV>
+  POLYHEAD_INLINE void score_rows(const Segment& part, int key, const BroadcastOperand& k,
+                                  const float* q, const ScoreEnd& end) const {
+    using V = Simd::V;
+    V acc[kR][kV];
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v) acc[r][v] = Simd::zero();
+    }
+    const BroadcastOperand at{k.data + key * k.row_bytes, k.row_bytes, 4};
+    outer_product<typename Path::Dot, kR, kV>(acc, at, q + part.first * kLanes, kTile,
+                                              Path::steps(head_dim));
+    if (end.bias) add_bias<kR, kV>(acc, end, key * kTile + part.first * kLanes);
+    float* to = scores + key * kTile + part.first * kLanes;
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v) Simd::store(to + r * kTile + v * kLanes, acc[r][v]);
+    }
+    if (end.sight) return mask_rows<kR, kV>(acc, *end.sight, key, part.first, end.max);
+    if (!end.max) return;
+    float* max = end.max + part.first * kLanes;
+#pragma GCC unroll 4
+    for (int v = 0; v < kV; ++v) {
+      V m = Simd::load(max + v * kLanes);
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) m = Simd::max(m, acc[r][v]);
+      Simd::store(max + v * kLanes, m);
+    }
+  }
+
+  /// The scale where it is still missing, then the bias: each rounded, as everywhere else.
+  template <int kR, int kV>
+  POLYHEAD_INLINE void add_bias(Simd::V (&acc)[kR][kV], const ScoreEnd& end, int place) const {
+    using V = Simd::V;
+    const V factor = Simd::broadcast(score_factor);
+    V least = Simd::load(end.least);
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v) {
+        if constexpr (Path::kBfloat16) acc[r][v] = Simd::mul(acc[r][v], factor);
+        acc[r][v] = Simd::add(acc[r][v], Simd::load(end.bias + place + r * kTile + v * kLanes));
+        least = Simd::min(acc[r][v], least);  // which keeps it at a NaN
+      }
+    }
+    Simd::store(end.least, least);
+  }
+
+  /// Masks of rows [key, key + kR), within one word of 32 bits, and the maxima of what they show.
+  template <int kR, int kV>
+  POLYHEAD_INLINE static void mask_rows(const Simd::V (&acc)[kR][kV], Sight& sight, int key,
+                                        int first, float* block_max) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kV; ++v) {
+      const int at = (first + v) * kLanes;
+      const Simd::I words = Simd::load_int(sight.words[key / 32] + at);
+      Simd::StoredMask* masks = sight.masks + key * kVectors + first + v;
+      Simd::V m = block_max ? Simd::load(block_max + at) : Simd::zero();
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) {
+        const Simd::M visible = Simd::test(words, Simd::broadcast_int(kBits.data()[key % 32 + r]));
+        masks[r * kVectors] = Simd::store_mask(visible);
+        m = Simd::max_masked(visible, m, acc[r][v]);
+      }
+      if (block_max) Simd::store(block_max + at, m);
+    }
+  }
+
+  /// Of a pair of keys whose second one is missing.
+  static void mask_missing_key(Sight& sight, const Segment& part) {
+    if (part.key_end % 2 == 0) return;
+    const Simd::M none = Simd::greater(Simd::zero(), Simd::zero());
+    for (int v = part.first; v < part.last; ++v) {
+      sight.masks[part.key_end * kVectors + v] = Simd::store_mask(none);
+    }
+  }
+};
