@@ -216,6 +216,48 @@ TEST(Inspect, SameBitsForAnyThreads) {
   }
 }
 
+// Weights too large for the caches are written past them: the same bits as a few rows at a time,
+// for rows that begin anywhere in a line and end in one, and nothing beside them.
+TEST(Inspect, LargeWeightsAreThoseOfAFewRows) {
+  constexpr std::int64_t kKeys = 1400, kRows = 100, kHeads = 16;
+  for (Isa isa : isas()) {
+    for (const MaskKind mask : {MaskKind::none, MaskKind::causal_end}) {
+      Case c;
+      c.q_len = kRows;
+      c.kv_len = kKeys;
+      c.q_heads = kHeads;
+      c.head_dim = c.value_dim = 8;
+      c.mask = mask;
+      Problem p(c);
+      p.run(isa);
+      for (const std::int64_t gap : {0, 5}) {
+        constexpr float kUntouched = -7.0f;
+        const std::int64_t pitch = kKeys + gap;
+        std::vector<float> memory(static_cast<std::size_t>(kHeads * kRows * pitch + 3), kUntouched);
+        float* const all = memory.data() + 3;
+        InspectArguments wanted;
+        wanted.weights = {all, {std::int64_t{1}, kHeads, kRows, kKeys}};
+        wanted.weights.layout.strides = {kHeads * kRows * pitch, kRows * pitch, pitch, 1};
+        inspect(p.arguments(), wanted, {.isa = isa});
+        for (std::int64_t head = 0; head < kHeads; ++head) {
+          Tensor few(f32, {1, 1, kRows, kKeys});
+          const std::int64_t heads[] = {head};
+          wanted.weights = few.view();
+          wanted.heads = {heads, {1}};
+          inspect(p.arguments(), wanted, {.isa = isa});
+          for (std::int64_t row = 0; row < kRows; ++row) {
+            const float* at = all + (head * kRows + row) * pitch;
+            for (std::int64_t key = 0; key < kKeys; ++key)
+              ASSERT_EQ(at[key], few.get({0, 0, row, key})) << isa_name(isa) << " " << key;
+            for (std::int64_t key = kKeys; key < pitch; ++key)
+              ASSERT_EQ(at[key], kUntouched) << isa_name(isa);
+          }
+        }
+      }
+    }
+  }
+}
+
 // The largest weight and its key of the forward pass are those of the weights.
 TEST(Inspect, StatisticsAgreeWithWeights) {
   for (Isa isa : isas()) {

@@ -26,15 +26,17 @@ void store_weights(const InspectKernel& kernel, const InspectCall& call, const C
                    std::byte* memory) {
   const std::int64_t tiles = (call.query_count + kernel.rows - 1) / kernel.rows;
   const std::int64_t stride = scratch_stride(kernel, call);
-  base::share_out(*crew.executor, crew.workers, call.attend.batch * call.head_count * tiles,
-                  [&](std::int64_t item, int worker) {
-                    const std::int64_t tile = item % tiles, head = item / tiles % call.head_count;
-                    const std::int64_t offset = tile * kernel.rows;
-                    const auto rows = static_cast<int>(
-                        std::min<std::int64_t>(kernel.rows, call.query_count - offset));
-                    kernel.store_weights(call, item / tiles / call.head_count, head,
-                                         call.first_query + offset, rows, memory + worker * stride);
-                  });
+  base::share_out(
+      *crew.executor, crew.workers, call.attend.batch * call.head_count * tiles,
+      [&](std::int64_t item, int worker) {
+        const std::int64_t tile = item % tiles, head = item / tiles % call.head_count;
+        const std::int64_t offset = tile * kernel.rows;
+        const auto rows =
+            static_cast<int>(std::min<std::int64_t>(kernel.rows, call.query_count - offset));
+        const std::int64_t first = call.first_query + offset;
+        kernel.store_weights(call, item / tiles / call.head_count, head, first, rows,
+                             first + crew.workers * kernel.rows, memory + worker * stride);
+      });
 }
 
 void sum_heads(const InspectKernel& kernel, const InspectCall& call, const Crew& crew,

@@ -47,9 +47,10 @@ struct AttendKernel {
 struct InspectKernel {
   std::int64_t rows;
   std::int64_t (*scratch_bytes)(const InspectCall& call);
-  /// Weights of queries [first, first + rows) of the head_index-th wanted head.
+  /// Weights of queries [first, first + rows) of the head_index-th wanted head; those from `next`
+  /// on are probably the worker's next.
   void (*store_weights)(const InspectCall& call, std::int64_t batch, std::int64_t head_index,
-                        std::int64_t first, int rows, std::byte* scratch);
+                        std::int64_t first, int rows, std::int64_t next, std::byte* scratch);
   /// Received mass and pooled map of one query head.
   void (*sum_head)(const InspectCall& call, std::int64_t batch, std::int64_t q_head,
                    std::byte* scratch);

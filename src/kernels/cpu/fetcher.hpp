@@ -25,8 +25,9 @@ class Fetcher {
   /// Rows of dense tables that the next tile looks at; they come before the block.
   void drop_tables() { table_count_ = table_taken_ = 0; }
   void add_tables(Stream rows, std::int64_t count, std::int64_t bytes) {
-    for (std::int64_t line = 0; line < bytes && table_count_ < kMostTables; line += kLine)
-      tables_[table_count_++] = {{rows.at + line, rows.stride}, count};
+    const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(rows.at) % kLine);
+    for (std::int64_t at = -past; at < bytes && table_count_ < kMostTables; at += kLine)
+      tables_[table_count_++] = {{rows.at + at, rows.stride}, count};
   }
   /// The next `steps` lines, or a stream that stays at `idle`.
   Stream take(const std::byte* idle, std::int64_t steps) {

@@ -1,10 +1,12 @@
 // Projections over packed panels, on the one microkernel's pattern: rows of x are broadcast,
 // weights are the lanes. Included inside an ISA namespace after gemm_quantised.hpp.
 
-// A group of panels' weights over this many steps stay in L2 while rows pass by: 4 panels of 48
-// float32 lanes are 576 KiB.
+// A group of panels' weights over this many steps stay in L2 while rows pass by, and the next
+// group's come in beside them: 2 panels of 48 float32 lanes are 288 KiB.
 inline constexpr std::int64_t kGemmSteps = 768;
-inline constexpr std::int64_t kGemmGroup = 4;   // panels that share a pass over the rows
+inline constexpr std::int64_t kGemmGroup = 2;  // panels that share a pass over the rows
+// Rows of the next row tile of x that each panel of a group fetches.
+inline constexpr int kGemmNextRows = static_cast<int>((Simd::kRows + kGemmGroup - 1) / kGemmGroup);
 inline constexpr std::int64_t kGemmRows = 256;  // rows whose partial sums fit in L2 beside them
 inline constexpr std::int64_t kGemmSumFloats = kGemmRows * kGemmGroup * kTile;
 inline constexpr std::int64_t kGemmChunk = 16;   // steps between prefetches: a line of a row of x
@@ -64,9 +66,9 @@ struct GemmTile {
   const float* bias;
   bool first, last;
 
-  // What comes next, fetched a little in every chunk of steps (outcomes do not depend on it): two
-  // rows of x, a slice of the next weights, and the sums of the next tile.
-  const std::byte *next_x[2], *next_weights;
+  // What comes next, fetched a little in every chunk of steps (outcomes do not depend on it): its
+  // share of the next rows of x, a slice of the next weights, and the sums of the next tile.
+  const std::byte *next_x, *next_weights;
   std::int64_t next_lines;  ///< of weights, a chunk
   const std::byte* next_sums;
   std::int64_t next_sums_row;  ///< bytes
@@ -150,8 +152,9 @@ POLYHEAD_INLINE void gemm_chain(Simd::V (&acc)[kR][kVectors], const GemmTile& ti
   std::int64_t left = tile.steps;
   for (; left >= kGemmChunk; left -= kGemmChunk) {
     for (int line = 0; line < kGemmChunk * 4; line += 64) {
-      __builtin_prefetch(tile.next_x[0] + along + line, 0, 3);
-      __builtin_prefetch(tile.next_x[1] + along + line, 0, 3);
+#pragma GCC unroll 8
+      for (int r = 0; r < kGemmNextRows; ++r)
+        __builtin_prefetch(tile.next_x + r * tile.x_row + along + line, 0, 3);
     }
     along += kGemmChunk * 4;
     for (std::int64_t line = 0; line < tile.next_lines; ++line, next += 64) {
@@ -304,9 +307,7 @@ struct GemmBlock {
     const std::int64_t next_step = more_passes ? (pass + 1) * pass_steps : 0;
     const std::byte* const x =
         more_rows ? x_at(row + Simd::kRows, pass * pass_steps) : x_at(block.first_row, next_step);
-    const std::int64_t slot = 2 * (panel - block.first_panel);
-    tile.next_x[0] = x + slot % Simd::kRows * call.x_row;
-    tile.next_x[1] = x + (slot + 1) % Simd::kRows * call.x_row;
+    tile.next_x = x + (panel - block.first_panel) * kGemmNextRows * call.x_row;
 
     const std::int64_t tiles = std::max<std::int64_t>(rows() / Simd::kRows, 1);
     const std::int64_t next_panel = more_passes ? panel : panel + kGemmGroup;

@@ -28,6 +28,10 @@ struct Inspect {
   const bool streams;       // whether weights go past the caches
   bool open[kTile] = {};    // of the rows that stream: whether a line waits
   alignas(64) float rest[kTile][kLineFloats] = {};
+  alignas(64) float turned[kTile * kRowFloats];  // a block's rows, each with room for a line before
+  std::byte* waiting_at = nullptr;               // where they go
+  int waiting = 0, waiting_rows = 0;             // the rows that still have to
+  std::int64_t fetched = 0, fetch_end = 0;       // queries
   float* information = nullptr;  // where given: -sum w log2 w of each lane, key 0 left out
 
   Inspect(const InspectCall& c, std::int64_t batch, std::int64_t q_head, std::byte* scratch)
@@ -66,7 +70,7 @@ struct Inspect {
     if (sight.kind == Sight::nothing) return false;
     KeyBlock rows;
     Path::load_keys(rows, call.attend, engine.sequence, item.kv_head, block, keys, engine.memory);
-    engine.prepare_scores(0, sight, rows, block, keys, nullptr);
+    engine.prepare_scores(0, sight, rows, block, keys, nullptr, {&work_aside, this});
     float* scores = engine.memory.scores;
     if (sight.kind == Sight::some) clear_unseen(sight, keys);
     for (int i = 0; i < sight.segments; ++i) {
@@ -149,7 +153,7 @@ struct Inspect {
   // --- weights as they are ---
 
   static void store_weights(const InspectCall& call, std::int64_t batch, std::int64_t head_index,
-                            std::int64_t first, int rows, std::byte* scratch) {
+                            std::int64_t first, int rows, std::int64_t next, std::byte* scratch) {
     const std::int64_t q_head = call.heads.given() ? call.heads[head_index] : head_index;
     Inspect self(call, batch, q_head, scratch);
     std::byte* to = call.weights.data + batch * call.weights.batch +
@@ -157,6 +161,7 @@ struct Inspect {
     const std::int64_t valid =
         std::clamp<std::int64_t>(self.engine.sequence.q_len - first, 0, rows);
     if (valid > 0) self.place(first, static_cast<int>(valid));
+    self.plan_fetches(next);
     for (std::int64_t block = 0; block < call.attend.kv_len; block += kKeyBlock) {
       const std::int64_t width = std::min(kKeyBlock, call.attend.kv_len - block);
       const int keys =
@@ -165,6 +170,7 @@ struct Inspect {
       self.store_block(to + block * call.weights.key, rows, static_cast<int>(valid),
                        static_cast<int>(width), seen ? keys : 0);
     }
+    self.finish_streaming();
     for (int i = 0; i < rows; ++i)
       self.close_stream(i, to + i * call.weights.row + call.attend.kv_len * call.weights.key);
     if (self.streams) Simd::fence();
@@ -173,30 +179,64 @@ struct Inspect {
   /// `rows` rows of `width` weights: the first `valid` rows and `keys` keys from the tile, zeros
   /// elsewhere.
   void store_block(std::byte* to, int rows, int valid, int width, int keys) {
-    alignas(64) float block[kLanes * kRowFloats];
+    finish_streaming();
+    const bool streamed = streams && width == kKeyBlock;
     for (int first = 0; first < rows; first += kLanes) {
+      float* const block = turned + first * kRowFloats;
       const int whole = std::clamp(valid - first, 0, kLanes);  // rows that have weights
-      if (whole < kLanes || keys < kKeyBlock) std::memset(block, 0, sizeof block);
       if (keys > 0 && whole > 0) {
         turn_over(block + kLineFloats, kRowFloats, engine.memory.scores + first, keys);
       }
       for (int i = 0; i < kLanes && first + i < rows; ++i) {
         float* const row = block + i * kRowFloats + kLineFloats;
-        std::byte* const at = to + (first + i) * call.weights.row;
         const int known = i < whole ? keys : 0;  // beyond, a vector's rest may hold anything
         std::memset(row + known, 0, static_cast<std::size_t>(kKeyBlock - known) * sizeof(float));
-        if (streams && width == kKeyBlock) {
-          stream(first + i, at, row);
-          continue;
-        }
+        if (streamed) continue;
+        std::byte* const at = to + (first + i) * call.weights.row;
         close_stream(first + i, at);
         narrow_row(at, row, ElementType::float32, call.weights.key, width);
       }
     }
+    if (streamed) waiting_at = to, waiting = 0, waiting_rows = rows;
   }
 
-  // Rows too large for the caches are streamed past them in whole lines. What a block leaves of a
-  // line waits for the next one.
+  // Rows too large for the caches are streamed past them in whole lines, a few at a time beside the
+  // next block's scores: all at once they would fill the store queue. What a block leaves of a line
+  // waits for the next one.
+
+  static constexpr int kRowsAside = (kTile * Simd::kRows + kKeyBlock - 1) / kKeyBlock;
+
+  /// What is done beside the scores, after every kRows keys: see Aside.
+  static void work_aside(void* self) {
+    auto* const me = static_cast<Inspect*>(self);
+    me->stream_rows(kRowsAside);
+    me->fetch_queries(kRowsAside);
+  }
+
+  void stream_rows(int count) {
+    const int end = std::min(waiting + count, waiting_rows);
+    for (; waiting < end; ++waiting) {
+      stream(waiting, waiting_at + waiting * call.weights.row,
+             turned + waiting * kRowFloats + kLineFloats);
+    }
+  }
+  void finish_streaming() { stream_rows(waiting_rows - waiting); }
+
+  /// Lines of the queries of the tile that comes next.
+  void fetch_queries(int count) {
+    const Operand& q = call.attend.q;
+    const std::int64_t row = row_bytes(q, call.attend.head_dim);
+    for (; count > 0 && fetched < fetch_end; --count) {
+      const std::byte* at = engine.sequence.q + fetched * q.token + head * q.head;
+      for (std::int64_t line = 0; line < row; line += 64) __builtin_prefetch(at + line, 0, 2);
+      ++fetched;
+    }
+  }
+  /// From now on the rows of the tile at query `first` are fetched, as far as it exists.
+  void plan_fetches(std::int64_t first) {
+    fetched = first;
+    fetch_end = std::min<std::int64_t>(first + kTile, engine.sequence.q_len);
+  }
 
   static bool streams_to(const InspectCall& call) {
     const WeightMap& to = call.weights;
@@ -250,6 +290,7 @@ struct Inspect {
       for (std::int64_t first = 0; first < q_len; first += kTile) {
         const int rows = static_cast<int>(std::min<std::int64_t>(kTile, q_len - first));
         self.place(first, rows);
+        self.plan_fetches(first + kTile);
         for (std::int64_t block = from; block < to; block += kKeyBlock) {
           const int keys = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv_len - block));
           if (!self.weigh(block, keys)) continue;

@@ -72,6 +72,7 @@ struct Prefill {
   const AttendCall& call;
   const WorkItem& item;
   const Rules rules;
+  const Detail detail;
   const Sequence sequence;
   Scratch memory;
   int tile_count;
@@ -83,19 +84,19 @@ struct Prefill {
       : call(c),
         item(i),
         rules(c, Path::kBfloat16),
+        detail(detail_of(c)),
         sequence(sequence_of(c, i.batch)),
         tile_count(static_cast<int>((i.rows + kTile - 1) / kTile)) {
     lay_out(call, base, &memory);
   }
 
-  using Softmax = TileSoftmax<Path>;
-  Softmax softmax() {
-    const Detail detail = call.entropy.data || call.max_weight.data || call.max_key.data
-                              ? Detail::statistics
-                          : call.lse.data ? Detail::lse
-                                          : Detail::output;
-    return {rules, detail, call.value_dim, memory.scores};
+  static Detail detail_of(const AttendCall& call) {
+    if (call.entropy.data || call.max_weight.data || call.max_key.data) return Detail::statistics;
+    return call.lse.data ? Detail::lse : Detail::output;
   }
+
+  using Softmax = TileSoftmax<Path>;
+  Softmax softmax() { return {rules, detail, call.value_dim, memory.scores}; }
 
   State& split_state(int tile) { return *split_states[tile]; }
   State& running_state(int tile) { return *running_states[tile]; }
@@ -260,7 +261,9 @@ struct Prefill {
     fetch_tables(t, block);
     prepare_scores(t, sight, rows, block, keys, block_max);
     softmax().move_reference(state, block_max, lanes.vectors, first);
-    softmax().exponentiate(sight, state, block);
+    if (detail == Detail::statistics)
+      softmax().track_best(sight, state, block_max, lanes.vectors, block);
+    softmax().exponentiate(sight, state);
     if (call.score.dropout > 0.0f) drop(sight, lanes, block);
     weigh(sight, state, rows, keys, lanes.vectors, first);
   }
@@ -268,7 +271,7 @@ struct Prefill {
   /// The final scores of what the tile sees, the masks of what it sees in part, and the maxima
   /// where wanted.
   void prepare_scores(int t, Sight& sight, KeyBlock& rows, std::int64_t block, int keys,
-                      float* block_max) {
+                      float* block_max, Aside aside = {}) {
     const Lanes& lanes = memory.lanes[t];
     if (sight.kind == Sight::everything) {
       sight.segments = 1;
@@ -282,6 +285,7 @@ struct Prefill {
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
       ScoreEnd end;
+      end.aside = aside;
       if (only_bias) {
         end.bias = memory.bias;
         end.least = least;
@@ -426,7 +430,9 @@ struct Prefill {
 
   void finish_tile(const Lanes& lanes, const State& state) {
     alignas(64) float factor[kTile];
-    for (int i = 0; i < lanes.count; ++i) {
+    const bool plain = detail == Detail::output && !call.score.sink && call.score.dropout == 0.0f;
+    if (plain) plain_factors(state, factor);
+    for (int i = 0; i < lanes.count && !plain; ++i) {
       const RowEnd end = end_row(call, rules, lanes.head[i], state.max[i], state.total[i],
                                  state.exact_total[i], state.spread[i], state.best[i]);
       factor[i] = end.factor;
@@ -445,6 +451,14 @@ struct Prefill {
       for (int i = 0; i < count; ++i) {
         if (state.total[v * kLanes + i] == 0.0f) zero_row(rows[i]);
       }
+    }
+  }
+
+  /// What end_row would give for the output alone, in a loop that becomes vectors.
+  static void plain_factors(const State& state, float* factor) {
+    for (int i = 0; i < kTile; ++i) {
+      const double inverse = 1.0 / static_cast<double>(state.total[i]);
+      factor[i] = state.total[i] == 0.0f ? 0.0f : static_cast<float>(inverse);
     }
   }
 

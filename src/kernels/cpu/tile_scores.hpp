@@ -1,12 +1,19 @@
 // The scores of one tile: S^T = K Q^T for a segment of a key block, and what is done to them while
 // they are in registers. Included inside an ISA namespace after outer_product.hpp and tile.hpp.
 
+/// Stores or fetches done aside, a little after every few rows of scores.
+struct Aside {
+  void (*step)(void*) = nullptr;
+  void* context = nullptr;
+};
+
 /// What happens to scores while they are in registers; null: not wanted.
 struct ScoreEnd {
   const float* bias = nullptr;  // added: [key][kTile]
   float* least = nullptr;       // [kLanes]: the least score of any lane
   float* max = nullptr;         // [kTile]: maxima, of visible pairs where there is a sight
   Sight* sight = nullptr;       // its masks are made from its words
+  Aside aside;
 };
 
 template <class Path>
@@ -35,7 +42,10 @@ struct TileScores {
                  const ScoreEnd& end) const {
     constexpr int kR = Simd::kRows;
     int key = part.key_begin;
-    for (; key + kR <= part.key_end; key += kR) score_rows<kR, kV>(part, key, k, q, end);
+    for (; key + kR <= part.key_end; key += kR) {
+      score_rows<kR, kV>(part, key, k, q, end);
+      if (end.aside.step) end.aside.step(end.aside.context);
+    }
     for (; key + 4 <= part.key_end; key += 4) score_rows<4, kV>(part, key, k, q, end);
     for (; key < part.key_end; ++key) score_rows<1, kV>(part, key, k, q, end);
   }

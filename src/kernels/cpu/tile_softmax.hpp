@@ -82,48 +82,77 @@ struct TileSoftmax {
     }
   }
 
-  void exponentiate(const Sight& sight, State& state, std::int64_t block) {
+  /// The largest visible score of each row and the first key that has it, where the block's maxima
+  /// exceed what came before.
+  void track_best(const Sight& sight, State& state, const float* block_max, int vectors,
+                  std::int64_t block) {
+    for (int v = 0; v < vectors; ++v) {
+      const int at = v * kLanes;
+      const Simd::V most = Simd::load(block_max + at), best = Simd::load(state.best + at);
+      const Simd::M better = Simd::greater(most, best);
+      if (!Simd::any(better)) continue;
+      Simd::I key = Simd::load_int(state.best_key + at);
+      for (int i = sight.segments - 1; i >= 0; --i) {
+        const Segment& part = sight.segment[i];
+        if (v >= part.first && v < part.last) key = last_to_first(sight, part, v, most, block, key);
+      }
+      Simd::store(state.best + at, Simd::select(better, most, best));
+      Simd::store_int(state.best_key + at,
+                      Simd::select(better, key, Simd::load_int(state.best_key + at)));
+    }
+  }
+
+  /// The first key of a segment whose score is `most`, else `key`, lane by lane.
+  POLYHEAD_INLINE Simd::I last_to_first(const Sight& sight, const Segment& part, int v,
+                                        Simd::V most, std::int64_t block, Simd::I key) const {
+    for (int j = part.key_end - 1; j >= part.key_begin; --j) {
+      Simd::M same = Simd::equal(Simd::load(scores + j * kTile + v * kLanes), most);
+      if (!part.full) same = Simd::mask_and(same, Simd::load_mask(sight.masks[j * kVectors + v]));
+      key = Simd::select(same, Simd::broadcast_int(static_cast<std::int32_t>(block + j)), key);
+    }
+    return key;
+  }
+
+  void exponentiate(const Sight& sight, State& state) {
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
       switch (rules.exponent) {
         case Exponent::folded:
-          exponentiate_as<Exponent::folded>(sight, part, state, block);
+          exponentiate_as<Exponent::folded>(sight, part, state);
           break;
         case Exponent::fused:
-          exponentiate_as<Exponent::fused>(sight, part, state, block);
+          exponentiate_as<Exponent::fused>(sight, part, state);
           break;
         case Exponent::natural:
-          exponentiate_as<Exponent::natural>(sight, part, state, block);
+          exponentiate_as<Exponent::natural>(sight, part, state);
           break;
       }
     }
   }
 
   template <Exponent kForm>
-  void exponentiate_as(const Sight& sight, const Segment& part, State& state, std::int64_t block) {
+  void exponentiate_as(const Sight& sight, const Segment& part, State& state) {
     switch (detail) {
       case Detail::output:
-        return exponentiate_segment<kForm, Detail::output>(sight, part, state, block);
+        return exponentiate_segment<kForm, Detail::output>(sight, part, state);
       case Detail::lse:
-        return exponentiate_segment<kForm, Detail::lse>(sight, part, state, block);
+        return exponentiate_segment<kForm, Detail::lse>(sight, part, state);
       case Detail::statistics:
-        return exponentiate_segment<kForm, Detail::statistics>(sight, part, state, block);
+        return exponentiate_segment<kForm, Detail::statistics>(sight, part, state);
     }
   }
   template <Exponent kForm, Detail kDetail>
-  void exponentiate_segment(const Sight& sight, const Segment& part, State& state,
-                            std::int64_t block) {
+  void exponentiate_segment(const Sight& sight, const Segment& part, State& state) {
     if (part.full)
-      exponentiate_part<kForm, false, kDetail>(sight, part, state, block);
+      exponentiate_part<kForm, false, kDetail>(sight, part, state);
     else
-      exponentiate_part<kForm, true, kDetail>(sight, part, state, block);
+      exponentiate_part<kForm, true, kDetail>(sight, part, state);
   }
 
   /// p = 2^(score - max) for a segment, summed in key order; P replaces the scores (pairs of keys
   /// for bfloat16).
   template <Exponent kForm, bool kMasked, Detail kDetail>
-  void exponentiate_part(const Sight& sight, const Segment& part, State& state,
-                         std::int64_t block) {
+  void exponentiate_part(const Sight& sight, const Segment& part, State& state) {
     using V = Simd::V;
     constexpr bool kStatistics = kDetail == Detail::statistics;
     const V unit = Simd::broadcast(rules.unit);
@@ -131,8 +160,7 @@ struct TileSoftmax {
       const int at = v * kLanes;
       const V base = exponent_base<kForm>(Simd::load(state.max + at), unit);
       V total = Simd::load(state.total + at), exact = Simd::load(state.exact_total + at);
-      V spread = Simd::load(state.spread + at), best = Simd::load(state.best + at);
-      Simd::I best_key = Simd::load_int(state.best_key + at);
+      V spread = Simd::load(state.spread + at);
       const V reference = exponent_base<Exponent::folded>(Simd::load(state.max + at), unit);
       const auto weight = [&](int key) __attribute__((always_inline)) {
         const V s = Simd::load(scores + key * kTile + at);
@@ -141,16 +169,11 @@ struct TileSoftmax {
           p = Simd::select(Simd::load_mask(sight.masks[key * kVectors + v]), p, Simd::zero());
         if constexpr (kStatistics) {
           V term = Simd::sub(s, reference);
-          Simd::M better = Simd::greater(s, best);
           if constexpr (kMasked) {
             const Simd::M seen = Simd::load_mask(sight.masks[key * kVectors + v]);
             term = Simd::select(seen, term, Simd::zero());
-            better = Simd::mask_and(better, seen);
           }
           spread = Simd::fma(p, term, spread);
-          best = Simd::select(better, s, best);
-          best_key = Simd::select(
-              better, Simd::broadcast_int(static_cast<std::int32_t>(block + key)), best_key);
         }
         return p;
       };
@@ -158,11 +181,7 @@ struct TileSoftmax {
                                                         part.key_end, total, exact);
       Simd::store(state.total + at, total);
       Simd::store(state.exact_total + at, exact);
-      if constexpr (kStatistics) {
-        Simd::store(state.spread + at, spread);
-        Simd::store(state.best + at, best);
-        Simd::store_int(state.best_key + at, best_key);
-      }
+      if constexpr (kStatistics) Simd::store(state.spread + at, spread);
     }
   }
 
