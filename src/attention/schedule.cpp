@@ -310,7 +310,10 @@ Schedule make_schedule(const AttendCall& call, const Backend& backend, int worke
   const std::int64_t heads = std::max<std::int64_t>(1, call.batch * call.kv_heads);
   const std::int64_t even =
       ceil_div(ceil_div(rows, std::max<std::int64_t>(1, ceil_div(wanted, heads))), least) * least;
-  schedule.rows_per_item = std::clamp(even, least, most);
+  // No item much smaller than the others: each fetches what the next one needs, if it lasts.
+  const std::int64_t items = ceil_div(rows, std::clamp(even, least, most));
+  schedule.rows_per_item =
+      std::max(least, ceil_div(ceil_div(rows, std::max<std::int64_t>(1, items)), least) * least);
   schedule.row_tiles = ceil_div(rows, schedule.rows_per_item);
   schedule.items = count_items(call, schedule);
   const std::int64_t splits = ceil_div(call.kv_len, kernels::cpu::kSplitKeys);
