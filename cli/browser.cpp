@@ -3,6 +3,7 @@
 #include <spawn.h>
 #include <sys/types.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -12,7 +13,29 @@ extern char** environ;
 
 namespace polyhead::cli {
 
+namespace {
+
+/// A page needs a screen, or a browser that the user names.
+bool can_show() {
+#ifdef __APPLE__
+  return true;
+#else
+  const auto given = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr && *value != '\0';
+  };
+  return given("DISPLAY") || given("WAYLAND_DISPLAY") || given("BROWSER");
+#endif
+}
+
+}  // namespace
+
 void open_in_browser(const std::string& path) {
+  if (!can_show()) {
+    throw formats::FileError(path,
+                             "was written, but there is no display to open it on (DISPLAY, "
+                             "WAYLAND_DISPLAY and BROWSER are not set)");
+  }
 #ifdef __APPLE__
   char opener[] = "open";
 #else

@@ -12,6 +12,7 @@
 #include "models/chat.hpp"
 #include "models/sampler.hpp"
 #include "models/tokenizers/tokenizer.hpp"
+#include "polyhead/error.h"
 
 namespace polyhead::cli {
 namespace {
@@ -181,6 +182,13 @@ void Generate::report(const Console& console, const Outcome& outcome) const {
               << duration(outcome.decode) << " (" << fixed(written, 1) << " a second)\n";
 }
 
+void check_decoder(const ModelFile& file) {
+  if (!file.config().causal) {
+    throw InvalidArgument(
+        "generate: the model is an encoder and continues no text (polyhead embed runs it)");
+  }
+}
+
 std::vector<std::int32_t> Generate::prompt_ids(const Tokenizer& tokenizer,
                                                const std::string& text) const {
   if (!chat_) return tokenizer.encode(text);
@@ -194,6 +202,7 @@ std::vector<std::int32_t> Generate::prompt_ids(const Tokenizer& tokenizer,
 void Generate::answer_all(const Console& console, Progress& progress) const {
   const std::vector<std::string> texts = prompt_lines(prompts_);
   const ModelFile file = model_.open();
+  check_decoder(file);
   const Tokenizer tokenizer(file.tokenizer());
   std::vector<Prompt> prompts;
   prompts.reserve(texts.size());
@@ -209,7 +218,7 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
 
 void Generate::run(const Console& console) {
   if (prompt_.empty() == prompts_.empty()) {
-    throw UsageError("expected --prompt or --prompts");
+    throw UsageError("expected --prompt or --prompts, with a text");
   }
   if (!chat_ && !(chat_template_.empty() && system_.empty())) {
     throw UsageError("--chat-template and --system need --chat");
@@ -219,6 +228,7 @@ void Generate::run(const Console& console) {
   if (!prompts_.empty()) return answer_all(console, progress);
   Stopwatch watch;
   const ModelFile file = model_.open();
+  check_decoder(file);
   const Tokenizer tokenizer(file.tokenizer());
   Outcome outcome;
   outcome.prompt = prompt_ids(tokenizer, prompt_ == "-" ? read_text(prompt_) : prompt_);

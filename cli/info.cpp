@@ -8,6 +8,7 @@
 
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
+#include "cli/model_options.hpp"
 #include "cli/table.hpp"
 #include "models/formats/array.hpp"
 #include "models/formats/file_error.hpp"
@@ -190,8 +191,9 @@ class Info : public Command {
 
 void Info::print(const Console& console, const ModelFile& file) {
   const ModelConfig& config = file.config();
-  console.out << console.styled(Style::heading, printable(config.name)) << '\n';
+  console.out << console.styled(Style::heading, printable(model_title(file))) << '\n';
   Table facts({Table::Align::left, Table::Align::left});
+  if (config.name != model_title(file)) facts.row({"calls itself", printable(config.name)});
   const std::int64_t kv = kv_elements(config);
   facts.row({"architecture", models::architecture_name(config.architecture)});
   facts.row({"context", grouped(config.context_length) + " tokens"});

@@ -11,6 +11,7 @@
 #include "cli/page_report.hpp"
 #include "cli/probe.hpp"
 #include "cli/table.hpp"
+#include "models/formats/output_file.hpp"
 #include "polyhead/error.h"
 
 namespace polyhead::cli {
@@ -156,6 +157,7 @@ void Look::choose_heads(LookData& look) const {
 void Look::run(const Console& console) {
   if (!rows_.empty() && !json_) throw UsageError("--rows goes with --json");
   if (open_ && output_.empty()) throw UsageError("--open needs -o");
+  if (!output_.empty()) formats::check_writable(output_);
   const models::ModelFile file = model_.open();
   const models::Tokenizer tokenizer(file.tokenizer());
   LookData look;

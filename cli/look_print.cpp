@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/model_options.hpp"
 #include "cli/table.hpp"
 
 namespace polyhead::cli {
@@ -202,10 +203,10 @@ ordered_json look_json(const LookData& look, const HeadRows& rows) {
 void print_look(const Console& console, const LookData& look, bool each) {
   const std::vector<ChosenHead> heads = chosen_heads(look);
   const auto tokens = static_cast<long long>(look.ids.size());
-  console.out << printable(look.config->name) << ", " << look.file->weight_format() << " run as "
-              << look.weights << ": " << grouped(tokens) << (tokens == 1 ? " token, " : " tokens, ")
-              << heads.size() << " heads in " << look.config->layers.size() << " layers, "
-              << fixed(look.seconds, 2) << " s\n\n";
+  console.out << printable(model_title(*look.file)) << ", " << look.file->weight_format()
+              << " run as " << look.weights << ": " << grouped(tokens)
+              << (tokens == 1 ? " token, " : " tokens, ") << heads.size() << " heads in "
+              << look.config->layers.size() << " layers, " << fixed(look.seconds, 2) << " s\n\n";
   print_roles(console, heads);
   print_telling(console, heads);
   if (each) print_each(console, heads);

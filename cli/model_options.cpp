@@ -1,5 +1,6 @@
 #include "cli/model_options.hpp"
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -35,11 +36,23 @@ models::Model ModelOptions::load(const models::ModelFile& file) const {
 
 std::string read_text(const std::string& place) {
   if (place == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  if (std::filesystem::is_directory(place))
+    throw formats::FileError(place, "is a folder, expected a file");
   std::ifstream file(place, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file.good() && !file.eof()) throw formats::FileError(place, "cannot be read");
   if (!file.is_open()) throw formats::FileError(place, "cannot be opened");
   return text;
+}
+
+std::string model_title(const models::ModelFile& file) {
+  std::filesystem::path path = std::filesystem::path(file.path()).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  std::string name = path.filename().string();
+  for (const std::string& ending : {std::string(".gguf"), "." + file.weight_format()}) {
+    if (name.ends_with(ending)) name.resize(name.size() - ending.size());
+  }
+  return name;
 }
 
 std::string duration(double seconds) {

@@ -32,6 +32,10 @@ class ModelOptions {
 /// The whole of a file, or of standard input for "-". Throws FileError.
 std::string read_text(const std::string& place);
 
+/// What people call the model: the name of its file or folder, without ".gguf" and the weights'
+/// format before it. (The name inside the file may be anything: `ModelConfig::name`.)
+std::string model_title(const models::ModelFile& file);
+
 /// "1.23 s", "45.6 ms".
 std::string duration(double seconds);
 

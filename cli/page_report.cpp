@@ -4,11 +4,11 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <filesystem>
 #include <set>
 #include <utility>
 
 #include "base/element.hpp"
+#include "cli/model_options.hpp"
 #include "polyhead/version.h"
 
 namespace polyhead::cli {
@@ -176,17 +176,6 @@ void PageReport::attended(const models::AttentionSeen& seen) {
 
 namespace {
 
-/// What people call the model: its file or folder, without the endings that precision_of() gives.
-std::string model_name(const LookData& look) {
-  std::filesystem::path path = std::filesystem::path(look.file->path()).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
-  std::string name = path.filename().string();
-  for (const std::string& ending : {std::string(".gguf"), "." + look.file->weight_format()}) {
-    if (name.ends_with(ending)) name.resize(name.size() - ending.size());
-  }
-  return name;
-}
-
 std::string precision_of(const LookData& look) {
   return look.file->weight_format() + ", run as " + look.weights;
 }
@@ -194,7 +183,7 @@ std::string precision_of(const LookData& look) {
 void describe(const LookData& look, PageData& page) {
   const models::ModelConfig& config = *look.config;
   const models::LayerGeometry& first = config.layers.front();
-  page.model = model_name(look);
+  page.model = model_title(*look.file);
   page.precision = precision_of(look);
   page.program = "polyhead " POLYHEAD_VERSION;
   for (std::size_t i = 0; i < look.ids.size(); ++i) page.tokens.push_back(token_bytes(look, i));

@@ -67,7 +67,7 @@ void Prune::add_options(CLI::App& app) {
 }
 
 std::vector<std::int32_t> Prune::read_ids(const models::ModelFile& file) const {
-  if (file_.empty() && text_.empty()) throw UsageError("--file or --text is needed");
+  if (file_.empty() && text_.empty()) throw UsageError("--file or --text with a text is needed");
   if (!file.config().causal)
     throw InvalidArgument("prune: the model is an encoder and foresees no tokens");
   const models::Tokenizer tokenizer(file.tokenizer());
@@ -81,7 +81,7 @@ std::vector<std::int32_t> Prune::read_ids(const models::ModelFile& file) const {
 std::string signed_change(double change) { return (change < 0 ? "" : "+") + fixed(change); }
 
 void Prune::print(const Console& console, const models::ModelFile& file, std::size_t tokens) const {
-  console.out << printable(file.config().name) << ": " << grouped(static_cast<long long>(tokens))
+  console.out << printable(model_title(file)) << ": " << grouped(static_cast<long long>(tokens))
               << " tokens, " << made_.heads.size() << " heads, mean negative log-likelihood "
               << fixed(made_.nll) << " nats\n\n"
               << console.styled(Style::heading, "Without one head") << ' '
@@ -123,7 +123,7 @@ ordered_json Prune::json(const models::ModelFile& file, std::size_t tokens) cons
 }
 
 void Prune::write_curve(const models::ModelFile& file) const {
-  Curve curve{printable(file.config().name) + " without its heads",
+  Curve curve{printable(model_title(file)) + " without its heads",
               "heads switched off",
               "nats a token",
               {}};
@@ -136,6 +136,7 @@ void Prune::write_curve(const models::ModelFile& file) const {
 }
 
 void Prune::run(const Console& console) {
+  if (!output_.empty()) formats::check_writable(output_);
   const models::ModelFile file = model_.open();
   const std::vector<std::int32_t> ids = read_ids(file);
   made_ = prune_heads(model_.load(file), ids, points_, console);

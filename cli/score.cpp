@@ -108,7 +108,7 @@ Score ScoreCommand::score(const models::Model& model, const std::vector<std::int
 }
 
 void ScoreCommand::run(const Console& console) {
-  if (file_.empty() && text_.empty()) throw UsageError("--file or --text is needed");
+  if (file_.empty() && text_.empty()) throw UsageError("--file or --text with a text is needed");
   const models::ModelFile file = model_.open();
   const models::Tokenizer tokenizer(file.tokenizer());
   const auto ids = tokenizer.encode(file_.empty() ? text_ : read_text(file_));

@@ -246,9 +246,12 @@ TEST(Checkpoint, RefusesConfigurationsInWords) {
             "config.json: 'head_dim' is not a whole number");
   EXPECT_EQ(with(llama_config(",\"head_dim\":2,\"head_dim\":2")),
             "config.json: the file: 'head_dim' stands twice");
-  EXPECT_EQ(with(llama_config(",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}")),
-            "config.json: 'rope_scaling.rope_type' is 'dynamic' (expected default, linear, llama3 "
-            "or yarn)");
+  EXPECT_EQ(with(llama_config(",\"rope_scaling\":{\"type\":\"su\",\"factor\":2.0}")),
+            "config.json: 'rope_scaling.rope_type' is 'su' (expected default, linear, llama3, "
+            "yarn, longrope or dynamic)");
+  EXPECT_EQ(
+      with(llama_config(",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,\"2\"]}")),
+      "config.json: 'rope_scaling.short_factor' is not a list of at most 2048 numbers");
   EXPECT_EQ(with(llama_config(",\"hidden_act\":\"relu\"")),
             "config.json: 'hidden_act' is 'relu' (expected silu, swish, gelu, gelu_new or "
             "gelu_pytorch_tanh)");

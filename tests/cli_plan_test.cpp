@@ -3,7 +3,6 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,24 +14,19 @@
 #include "models/model_file.hpp"
 #include "models/model_path.hpp"
 #include "polyhead/cost.h"
+#include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
 namespace {
 
 using nlohmann::json;
+using test::Outcome;
 using test::ScratchDirectory;
-
-struct Outcome {
-  int status = 0;
-  std::string out, err;
-};
 
 Outcome run(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "plan");
-  std::ostringstream out, err;
-  const int status = cli::run_program(arguments, {out, err, false, false});
-  return {status, out.str(), err.str()};
+  return test::run_program(arguments);
 }
 
 json run_json(std::vector<std::string> arguments) {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,35 +14,21 @@
 #include "models/formats/npy.hpp"
 #include "polyhead/attention.h"
 #include "polyhead/version.h"
+#include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
 namespace {
 
 using nlohmann::json;
+using test::Outcome;
+using test::run_program;
+using test::run_program_json;
 using test::ScratchDirectory;
-
-struct Outcome {
-  int status = 0;
-  std::string out, err;
-};
-
-Outcome run(const std::vector<std::string>& arguments) {
-  std::ostringstream out, err;
-  const int status = cli::run_program(arguments, {out, err, false, false});
-  return {status, out.str(), err.str()};
-}
-
-json run_json(std::vector<std::string> arguments) {
-  arguments.push_back("--json");
-  const Outcome made = run(arguments);
-  EXPECT_EQ(made.status, cli::kSuccess) << made.err;
-  return made.status == cli::kSuccess ? json::parse(made.out) : json();
-}
 
 void expect_refused(const std::vector<std::string>& arguments, int status,
                     const std::string& because) {
-  const Outcome made = run(arguments);
+  const Outcome made = run_program(arguments);
   EXPECT_EQ(made.status, status) << made.err;
   EXPECT_EQ(made.out, "");
   EXPECT_TRUE(made.err.starts_with("polyhead: ")) << made.err;
@@ -76,14 +61,14 @@ void expect_holds(const json& actual, const json& golden, const std::string& whe
 json golden() { return json::parse(std::ifstream(POLYHEAD_TEST_DATA "/five_tokens.json")); }
 
 TEST(Program, HelpAndVersion) {
-  EXPECT_EQ(run({"--version"}).out, "polyhead " POLYHEAD_VERSION "\n");
-  const Outcome help = run({"--help"});
+  EXPECT_EQ(run_program({"--version"}).out, "polyhead " POLYHEAD_VERSION "\n");
+  const Outcome help = run_program({"--help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_NE(help.out.find("Exit status"), std::string::npos);
   for (const auto& command : cli::make_commands()) {
     EXPECT_NE(help.out.find(command->name()), std::string::npos);
     for (const char* flag : {"-h", "--help"}) {
-      const Outcome of = run({command->name(), flag});
+      const Outcome of = run_program({command->name(), flag});
       EXPECT_EQ(of.status, 0);
       EXPECT_NE(of.out.find("Example"), std::string::npos) << command->name();
       EXPECT_EQ(of.err, "");
@@ -108,7 +93,7 @@ TEST(Program, BadUsageIsStatusTwo) {
            {"explain", "--prune", "x"},
            {"explain", "--seed", "1"},
            {"attend", "q.npy", "k.npy", "v.npy", "--weights-heads", "1"}}) {
-    const Outcome made = run(arguments);
+    const Outcome made = run_program(arguments);
     EXPECT_EQ(made.status, cli::kBadUsage) << made.err;
     EXPECT_EQ(made.out, "");
     EXPECT_TRUE(made.err.starts_with("polyhead: ")) << made.err;
@@ -121,19 +106,19 @@ TEST(Explain, GivesEveryCaseOfTheTextbook) {
     std::vector<std::string> arguments{"explain", "--heads",
                                        std::to_string(wanted["num_heads"].get<int>())};
     if (wanted["causal"] == true) arguments.push_back("--causal");
-    expect_holds(run_json(arguments), wanted, "case");
+    expect_holds(run_program_json(arguments), wanted, "case");
   }
-  const json one = run_json({"explain"});
+  const json one = run_program_json({"explain"});
   for (const char* key : {"tokens", "q", "k", "v"}) EXPECT_EQ(one[key], textbook[key]);
-  expect_holds(run_json({"explain", "--columns", "0-1,0-1"}), textbook["identical_subspaces"],
-               "identical");
-  expect_holds(run_json({"explain", "--heads", "2", "--prune", "0,1"})["pruning"],
+  expect_holds(run_program_json({"explain", "--columns", "0-1,0-1"}),
+               textbook["identical_subspaces"], "identical");
+  expect_holds(run_program_json({"explain", "--heads", "2", "--prune", "0,1"})["pruning"],
                textbook["pruning"], "pruning");
   const ScratchDirectory directory;
   const std::string w_o = directory.write("w_o.json", textbook["output_projection"]["w_o"].dump());
-  expect_holds(run_json({"explain", "--heads", "2", "--wo", w_o})["output_projection"],
+  expect_holds(run_program_json({"explain", "--heads", "2", "--wo", w_o})["output_projection"],
                textbook["output_projection"], "projection");
-  expect_holds(run_json({"explain", "--exercises"}), textbook, "exercises");
+  expect_holds(run_program_json({"explain", "--exercises"}), textbook, "exercises");
 }
 
 TEST(Explain, ReadsTheSameNumbersFromArrays) {
@@ -149,28 +134,29 @@ TEST(Explain, ReadsTheSameNumbersFromArrays) {
     arguments.push_back("--" + std::string(name));
     arguments.push_back(directory.file(name));
   }
-  expect_holds(run_json(arguments), textbook["cases"][1], "case");
+  expect_holds(run_program_json(arguments), textbook["cases"][1], "case");
   arguments.insert(arguments.end(), {"--query", "sat"});
-  const json row = run_json(arguments);
+  const json row = run_program_json(arguments);
   EXPECT_EQ(row["queries"], json::array({2}));
   expect_holds(row["heads"][1]["weights"][0], textbook["cases"][1]["heads"][1]["weights"][2],
                "row");
 }
 
 TEST(Explain, PrintsWhatABookPrints) {
-  const Outcome all = run({"explain", "--heads", "2", "--causal"});
+  const Outcome all = run_program({"explain", "--heads", "2", "--causal"});
   EXPECT_EQ(all.status, 0);
   EXPECT_NE(all.out.find("  cat  0.8044  0.1956  0.0000  0.0000  0.0000    1.6318\n"),
             std::string::npos)
       << all.out;
   EXPECT_EQ(all.out.find('\x1b'), std::string::npos) << "no colour where there is no terminal";
-  const Outcome one = run({"explain", "--heads", "2", "--query", "cat"});
+  const Outcome one = run_program({"explain", "--heads", "2", "--query", "cat"});
   EXPECT_NE(one.out.find("0·0 + 2·1 =  2.0000"), std::string::npos) << one.out;
   EXPECT_NE(one.out.find("output = [ 0.4109  0.1336 ]"), std::string::npos) << one.out;
 }
 
 TEST(Explain, ModifiersAndMasksApply) {
-  const json made = run_json({"explain", "--window", "1,0", "--soft-cap", "0.5", "--sink", "0.25"});
+  const json made =
+      run_program_json({"explain", "--window", "1,0", "--soft-cap", "0.5", "--sink", "0.25"});
   const json& head = made["heads"][0];
   const double capped = 0.5 * std::tanh(head["scaled"][1][0].get<double>() / 0.5);
   EXPECT_NEAR(head["modified"][1][0].get<double>(), capped, 1e-6);
@@ -252,11 +238,11 @@ struct Arrays {
 
 TEST(Attend, WritesWhatTheLibraryComputes) {
   const Arrays arrays;
-  const json summary = run_json(arrays.command({"--causal"}));
+  const json summary = run_program_json(arrays.command({"--causal"}));
   EXPECT_EQ(summary["results"][0]["shape"], json::array({6, 4, 8}));
   EXPECT_EQ(arrays.output(), arrays.expected(causal()));
-  EXPECT_EQ(run(arrays.command({"--window", "2,1", "--soft-cap", "2", "--scale", "0.5", "--alibi",
-                                "--sink", "1,2,3,4"}))
+  EXPECT_EQ(run_program(arrays.command({"--window", "2,1", "--soft-cap", "2", "--scale", "0.5",
+                                        "--alibi", "--sink", "1,2,3,4"}))
                 .status,
             0);
   const std::vector<float> sink{1, 2, 3, 4};
@@ -277,34 +263,35 @@ TEST(Attend, MasksComeFromFilesAndLists) {
   }
   formats::write_npy(arrays.directory.file("mask.npy"), ConstView(visible.data(), {6, 6}));
   formats::write_npy(arrays.directory.file("bits.npy"), ConstView(packed.data(), {6, 1}));
-  EXPECT_EQ(run(arrays.command({"--mask", arrays.directory.file("mask.npy")})).status, 0);
+  EXPECT_EQ(run_program(arrays.command({"--mask", arrays.directory.file("mask.npy")})).status, 0);
   const std::vector<float> wanted = arrays.expected(boolean({visible.data(), {1, 1, 6, 6}}));
   EXPECT_EQ(arrays.output(), wanted);
   EXPECT_EQ(
-      run(arrays.command({"--mask", arrays.directory.file("bits.npy"), "--packed-mask"})).status,
-      0);
-  EXPECT_EQ(arrays.output(), wanted);
-  EXPECT_EQ(
-      run(arrays.command({"--documents", "0,0,0,1,1,1", "--lengths", "5", "--align", "start"}))
+      run_program(arrays.command({"--mask", arrays.directory.file("bits.npy"), "--packed-mask"}))
           .status,
       0);
+  EXPECT_EQ(arrays.output(), wanted);
+  EXPECT_EQ(run_program(arrays.command(
+                            {"--documents", "0,0,0,1,1,1", "--lengths", "5", "--align", "start"}))
+                .status,
+            0);
   const std::vector<std::int64_t> ids{0, 0, 0, 1, 1, 1}, length{5};
   Mask mask = documents({ids.data(), {1, 6}}, {ids.data(), {1, 6}}) & lengths({length.data(), {1}});
   mask.align = Align::start;
   EXPECT_EQ(arrays.output(), arrays.expected(mask));
-  EXPECT_EQ(run(arrays.command({"--prefix", "3"})).status, 0);
+  EXPECT_EQ(run_program(arrays.command({"--prefix", "3"})).status, 0);
   EXPECT_EQ(arrays.output(), arrays.expected(prefix(3)));
 }
 
 TEST(Attend, WeightsAndStatisticsAgreeWithTheOutput) {
   const Arrays arrays;
   const auto file = [&](const char* name) { return arrays.directory.file(name); };
-  EXPECT_EQ(
-      run(arrays.command({"--causal", "--weights", file("w.npy"), "--weights-heads", "3,1",
-                          "--weights-queries", "2:3", "--lse", file("lse.npy"), "--max-weight",
-                          file("m.npy"), "--max-key", file("key.npy"), "--entropy", file("e.npy")}))
-          .status,
-      0);
+  EXPECT_EQ(run_program(arrays.command({"--causal", "--weights", file("w.npy"), "--weights-heads",
+                                        "3,1", "--weights-queries", "2:3", "--lse", file("lse.npy"),
+                                        "--max-weight", file("m.npy"), "--max-key", file("key.npy"),
+                                        "--entropy", file("e.npy")}))
+                .status,
+            0);
   const std::vector<float> weights = arrays.output("w.npy");  // [2 heads, 3 queries, 6 keys]
   ASSERT_EQ(weights.size(), 36u);
   const std::vector<float> largest = arrays.output("m.npy");  // [6, 4]
@@ -335,18 +322,19 @@ TEST(Attend, LayoutsAndTypes) {
     formats::write_npy(arrays.directory.file(name),
                        ConstView(data->data(), {heads, 6, 8}, {8, heads * 8, 1}));
   }
-  const json summary = run_json(arrays.command({"--layout", "bhtd"}));
+  const json summary = run_program_json(arrays.command({"--layout", "bhtd"}));
   EXPECT_EQ(summary["results"][0]["shape"], json::array({4, 6, 8}));
   const std::vector<float> out = arrays.output();
   for (std::size_t h = 0; h < 4; ++h) {
     for (std::size_t i = 0; i < 48; ++i)
       EXPECT_EQ(out[h * 48 + i], wanted[(i / 8) * 32 + h * 8 + i % 8]);
   }
-  const json half =
-      run_json(arrays.command({"--layout", "bhtd", "--type", "float16", "--out-type", "float16"}));
+  const json half = run_program_json(
+      arrays.command({"--layout", "bhtd", "--type", "float16", "--out-type", "float16"}));
   EXPECT_EQ(half["q"]["type"], "float16");
   EXPECT_EQ(half["results"][0]["type"], "float16");
-  EXPECT_NE(run(arrays.command({"--describe"})).out.find("attention on"), std::string::npos);
+  EXPECT_NE(run_program(arrays.command({"--describe"})).out.find("attention on"),
+            std::string::npos);
 }
 
 TEST(Attend, FortranOrderDoublesAndTwoAxes) {
@@ -365,7 +353,7 @@ TEST(Attend, FortranOrderDoublesAndTwoAxes) {
   arrays.directory.write("q.npy", bytes);
   formats::write_npy(file("k.npy"), ConstView(arrays.k.data(), {6, 8}));
   formats::write_npy(file("v.npy"), ConstView(arrays.v.data(), {6, 8}));
-  EXPECT_EQ(run_json(arrays.command())["results"][0]["shape"], json::array({6, 8}));
+  EXPECT_EQ(run_program_json(arrays.command())["results"][0]["shape"], json::array({6, 8}));
   std::vector<float> wanted(48);
   AttentionArguments call;
   call.q = {arrays.q.data(), {1, 6, 1, 8}};
@@ -378,10 +366,11 @@ TEST(Attend, FortranOrderDoublesAndTwoAxes) {
 
 TEST(Attend, RaggedBatches) {
   const Arrays arrays;
-  EXPECT_EQ(run(arrays.command({"--q-offsets", "0,2,6", "--kv-offsets", "0,3,6", "--causal",
-                                "--align", "end", "--lse", arrays.directory.file("lse.npy")}))
-                .status,
-            0);
+  EXPECT_EQ(
+      run_program(arrays.command({"--q-offsets", "0,2,6", "--kv-offsets", "0,3,6", "--causal",
+                                  "--align", "end", "--lse", arrays.directory.file("lse.npy")}))
+          .status,
+      0);
   std::vector<float> wanted(arrays.q.size());
   const std::vector<std::int64_t> q_offsets{0, 2, 6}, kv_offsets{0, 3, 6};
   AttentionArguments call;
@@ -418,16 +407,17 @@ TEST(Attend, SafetensorsBfloat16) {
   for (int i = 0; i < 8; ++i) file += static_cast<char>(header.size() >> (8 * i) & 0xff);
   const std::string path = arrays.directory.write("m.safetensors", file + header + data);
   const std::string out = arrays.directory.file("out.npy");
-  const json summary = run_json({"attend", path + ":q", path + ":k", path + ":v", "-o", out});
+  const json summary =
+      run_program_json({"attend", path + ":q", path + ":k", path + ":v", "-o", out});
   EXPECT_EQ(summary["q"]["type"], "bfloat16");
   EXPECT_EQ(summary["results"][0]["type"], "float32");
   const std::vector<float> brain = arrays.output();
-  EXPECT_EQ(run(arrays.command({"--type", "bfloat16"})).status, 0);
+  EXPECT_EQ(run_program(arrays.command({"--type", "bfloat16"})).status, 0);
   EXPECT_EQ(arrays.output(), brain) << "converted on the way in is the same";
   expect_refused({"attend", path, path, path, "-o", out}, 1, "which tensor?");
   expect_refused({"attend", path + ":x", path + ":k", path + ":v", "-o", out}, 1,
                  "has no tensor 'x' (it has 'k', 'q', 'v')");
-  const json shown = run_json(
+  const json shown = run_program_json(
       {"explain", "--q", path + ":q", "--k", path + ":k", "--v", path + ":v", "--query", "5"});
   EXPECT_EQ(shown["heads"].size(), 4u);
   EXPECT_EQ(shown["heads"][3]["kv_head"], 1);
@@ -455,10 +445,10 @@ TEST(Attend, RefusesAndLeavesTheOutputAlone) {
 }
 
 TEST(Bench, ListsItsCasesAndGivesJson) {
-  const Outcome list = run({"bench", "--list", "--filter", "^causal float32"});
+  const Outcome list = run_program({"bench", "--list", "--filter", "^causal float32"});
   EXPECT_EQ(list.status, 0);
   EXPECT_EQ(std::count(list.out.begin(), list.out.end(), '\n'), 6);
-  const json made = run_json(
+  const json made = run_program_json(
       {"bench", "--filter", "causal float32 n=512 d=64", "--seconds", "0.01", "--threads", "1"});
   for (const char* key : {"cpu", "isa", "threads", "ceilings", "cases"})
     EXPECT_TRUE(made.contains(key)) << key;

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 
 #include "cli/command.hpp"
 #include "cli/exit_codes.hpp"
+#include "support/run_program.hpp"
 #include "support/tiny_models.hpp"
 
 namespace polyhead {
@@ -15,21 +15,15 @@ namespace {
 using models::Architecture;
 using nlohmann::json;
 using test::GgufBuilder;
+using test::Outcome;
 using test::tiny_gguf;
-
-struct Outcome {
-  int status;
-  std::string out, err;
-};
 
 Outcome info(const GgufBuilder& model, bool as_json = false) {
   const test::ScratchDirectory folder;
   const std::string path = folder.write("m.gguf", model.build());
   std::vector<std::string> arguments{"info", path};
   if (as_json) arguments.emplace_back("--json");
-  std::ostringstream out, err;
-  const int status = cli::run_program(arguments, {out, err, false, false});
-  return {status, out.str(), err.str()};
+  return test::run_program(arguments);
 }
 
 TEST(Info, JsonHasEveryLayer) {
@@ -76,7 +70,9 @@ TEST(Info, EqualLayersShareARow) {
 TEST(Info, NamesFromFilesDoNotSteerTheTerminal) {
   GgufBuilder model = tiny_gguf(Architecture::gpt2);
   model.remove("general.name").set("general.name", std::string("\x1b[2Jx\r\n"));
-  EXPECT_TRUE(info(model).out.starts_with("\\x1b[2Jx\\x0d\\x0a\n"));
+  const std::string told = info(model).out;
+  EXPECT_NE(told.find("calls itself  \\x1b[2Jx\\x0d\\x0a\n"), std::string::npos) << told;
+  EXPECT_EQ(told.find('\x1b'), std::string::npos);
   GgufBuilder other;
   other.set("general.architecture", std::string("\x1b]0;x\x07"));
   const Outcome refused = info(other);

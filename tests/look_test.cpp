@@ -17,23 +17,15 @@
 #include "polyhead/error.h"
 #include "support/effort.h"
 #include "support/golden_model.hpp"
+#include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
 namespace {
 
 using nlohmann::json;
-
-struct Outcome {
-  int status = 0;
-  std::string out, err;
-};
-
-Outcome run(const std::vector<std::string>& arguments) {
-  std::ostringstream out, err;
-  const int status = cli::run_program(arguments, {out, err, false, false});
-  return {status, out.str(), err.str()};
-}
+using test::Outcome;
+using test::run_program;
 
 bool fetched(const std::string& name) {
   return test::effort() != test::Effort::smoke && !test::fetched_model(name).empty();
@@ -49,8 +41,8 @@ TEST_P(LookAtModel, PrintsTheFiguresOfTransformers) {
   for (const auto& [query, row] : golden["heads"][0]["rows"].items()) {
     rows += (rows.empty() ? "" : ",") + query;
   }
-  const Outcome made =
-      run({"look", name, "--text", golden["text"].get<std::string>(), "--json", "--rows", rows});
+  const Outcome made = run_program(
+      {"look", name, "--text", golden["text"].get<std::string>(), "--json", "--rows", rows});
   ASSERT_EQ(made.status, cli::kSuccess) << made.err;
   const json found = json::parse(made.out);
   EXPECT_EQ(found["ids"], golden["ids"]);
@@ -86,9 +78,9 @@ INSTANTIATE_TEST_SUITE_P(Fetched, LookAtModel, testing::Values("smollm2", "gemma
 
 TEST(Look, TablesNameRolesHeadsAndNextWords) {
   if (!fetched("smollm2")) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
-  const Outcome made = run({"look", "smollm2", "--text",
-                            "When Mary and John went to the store, John gave a drink to",
-                            "--layers", "10-11", "--heads", "17.4", "--probe"});
+  const Outcome made = run_program({"look", "smollm2", "--text",
+                                    "When Mary and John went to the store, John gave a drink to",
+                                    "--layers", "10-11", "--heads", "17.4", "--probe"});
   ASSERT_EQ(made.status, cli::kSuccess) << made.err;
   for (const char* part : {"19 heads in 30 layers", "Heads by role in this text", "resting",
                            "induction", "The most telling heads", "Each head", "17.4",
@@ -102,7 +94,7 @@ TEST(Look, WritesThePage) {
   const test::ScratchDirectory folder;
   const std::string path = folder.file("heads.html");
   const Outcome made =
-      run({"look", "minilm", "--text", "The cat sat on the mat.", "-o", path, "--json"});
+      run_program({"look", "minilm", "--text", "The cat sat on the mat.", "-o", path, "--json"});
   ASSERT_EQ(made.status, cli::kSuccess) << made.err;
   EXPECT_EQ(json::parse(made.out)["heads"].size(), 72u);
   const std::string page = test::ScratchDirectory::read(path);
@@ -113,13 +105,15 @@ TEST(Look, RefusesWhatItCannotShow) {
   if (!fetched("minilm")) GTEST_SKIP() << "scripts/get-model minilm was not run";
   const auto refused = [](std::vector<std::string> options, const std::string& because) {
     options.insert(options.begin(), {"look", "minilm"});
-    const Outcome made = run(options);
+    const Outcome made = run_program(options);
     EXPECT_NE(made.status, cli::kSuccess);
     EXPECT_EQ(made.out, "");
     EXPECT_NE(made.err.find(because), std::string::npos) << made.err;
   };
   refused({}, "--text, --file or - is needed");
   refused({"--text", "a", "--open"}, "--open needs -o");
+  refused({"--text", "a", "-o", "/nowhere/page.html"}, "/nowhere/page.html: cannot be written");
+  refused({"--file", POLYHEAD_TEST_DATA}, "is a folder, expected a file");
   refused({"--text", "a", "--rows", "1"}, "--rows goes with --json");
   refused({"--text", "a", "--rows", "9", "--json"}, "--rows 9 is not one of 3 tokens");
   refused({"--text", "a", "--layers", "3-1"}, "3-1 runs backwards");
@@ -134,8 +128,8 @@ TEST(Look, RefusesWhatItCannotShow) {
 TEST(Look, ExplainsAHeadOfAModel) {
   if (!fetched("smollm2")) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
   const json golden = test::golden_model("smollm2");
-  const Outcome made = run({"explain", "smollm2", "--layer", "16", "--head", "4", "--query", "14",
-                            "--text", golden["text"].get<std::string>(), "--json"});
+  const Outcome made = run_program({"explain", "smollm2", "--layer", "16", "--head", "4", "--query",
+                                    "14", "--text", golden["text"].get<std::string>(), "--json"});
   ASSERT_EQ(made.status, cli::kSuccess) << made.err;
   const json found = json::parse(made.out);
   const json& expected = golden["heads"][16 * 9 + 4]["rows"]["14"];
@@ -143,13 +137,14 @@ TEST(Look, ExplainsAHeadOfAModel) {
   for (std::size_t key = 0; key < expected.size(); ++key) {
     EXPECT_NEAR(weights[key].get<double>(), expected[key].get<double>(), 1e-4);
   }
-  const Outcome text = run({"explain", "smollm2", "--layer", "16", "--head", "4", "--query", "14",
-                            "--text", golden["text"].get<std::string>()});
+  const Outcome text = run_program({"explain", "smollm2", "--layer", "16", "--head", "4", "--query",
+                                    "14", "--text", golden["text"].get<std::string>()});
   EXPECT_NE(text.out.find("Head 4"), std::string::npos) << text.out;
-  EXPECT_NE(run({"explain", "smollm2", "--layer", "30", "--text", "a"})
+  EXPECT_NE(run_program({"explain", "smollm2", "--layer", "30", "--text", "a"})
                 .err.find("--layer 30 (the model has 0 to 29)"),
             std::string::npos);
-  EXPECT_NE(run({"explain", "smollm2", "--layer", "0"}).err.find("--layer needs --text or --file"),
+  EXPECT_NE(run_program({"explain", "smollm2", "--layer", "0"})
+                .err.find("--layer needs --text or --file"),
             std::string::npos);
 }
 
@@ -216,7 +211,7 @@ TEST(Prune, LayersBeforeTheFirstHeadOffAreNotRunAgain) {
 
 TEST(Prune, RefusesEncoders) {
   if (!fetched("minilm")) GTEST_SKIP() << "scripts/get-model minilm was not run";
-  EXPECT_NE(run({"prune", "minilm", "--text", "a b"}).err.find("the model is an encoder"),
+  EXPECT_NE(run_program({"prune", "minilm", "--text", "a b"}).err.find("the model is an encoder"),
             std::string::npos);
 }
 

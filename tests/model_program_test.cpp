@@ -13,31 +13,17 @@
 #include "models/tokenizers/tokenizer.hpp"
 #include "polyhead/error.h"
 #include "support/golden_model.hpp"
+#include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
 namespace {
 
 using nlohmann::json;
+using test::Outcome;
+using test::run_program;
+using test::run_program_json;
 using test::ScratchDirectory;
-
-struct Outcome {
-  int status = 0;
-  std::string out, err;
-};
-
-Outcome run(const std::vector<std::string>& arguments) {
-  std::ostringstream out, err;
-  const int status = cli::run_program(arguments, {out, err, false, false});
-  return {status, out.str(), err.str()};
-}
-
-json run_json(std::vector<std::string> arguments) {
-  arguments.push_back("--json");
-  const Outcome made = run(arguments);
-  EXPECT_EQ(made.status, cli::kSuccess) << made.err;
-  return made.status == cli::kSuccess ? json::parse(made.out) : json();
-}
 
 #define SKIP_WITHOUT(name) \
   if (test::fetched_model(name).empty()) GTEST_SKIP() << "scripts/get-model " name " was not run"
@@ -46,11 +32,11 @@ TEST(Generate, ContinuesAsTheLogitsSay) {
   SKIP_WITHOUT("smollm2");
   const std::vector<std::string> arguments = {
       "generate", "smollm2", "--prompt", "The capital of France is", "--max-tokens", "6"};
-  const json made = run_json(arguments);
+  const json made = run_program_json(arguments);
   EXPECT_EQ(made["ids"].size(), 6u);
   EXPECT_NE(made["text"].get<std::string>().find("Paris"), std::string::npos);
   EXPECT_EQ(made["stop"], "max_tokens");
-  const Outcome plain = run(arguments);
+  const Outcome plain = run_program(arguments);
   EXPECT_EQ(plain.out, made["text"].get<std::string>() + "\n");
   EXPECT_NE(plain.err.find("a second"), std::string::npos);
 
@@ -69,15 +55,16 @@ TEST(Generate, ContinuesAsTheLogitsSay) {
 
 TEST(Generate, ChatsUntilTheEndOfTheTurn) {
   SKIP_WITHOUT("smollm2");
-  const json made = run_json({"generate", "smollm2", "--chat", "--max-tokens", "60", "--prompt",
-                              "What is the capital of France? Answer in one sentence."});
+  const json made =
+      run_program_json({"generate", "smollm2", "--chat", "--max-tokens", "60", "--prompt",
+                        "What is the capital of France? Answer in one sentence."});
   EXPECT_EQ(made["stop"], "end");
   EXPECT_EQ(made["text"], "The capital of France is Paris.");
 }
 
 TEST(Generate, AModelWithoutATemplateWantsOneNamed) {
   SKIP_WITHOUT("gemma3");
-  const Outcome made = run({"generate", "gemma3", "--chat", "--prompt", "x"});
+  const Outcome made = run_program({"generate", "gemma3", "--chat", "--prompt", "x"});
   EXPECT_EQ(made.status, cli::kFailure);
   EXPECT_NE(made.err.find("chatml, gemma, llama2, llama3"), std::string::npos) << made.err;
 }
@@ -85,18 +72,19 @@ TEST(Generate, AModelWithoutATemplateWantsOneNamed) {
 TEST(Generate, TheSeedAloneDecides) {
   SKIP_WITHOUT("smollm2");
   const auto ids = [](const char* seed, const char* threads) {
-    return run_json({"generate", "smollm2", "--prompt", "Once", "--temperature", "1.5",
-                     "--max-tokens", "8", "--seed", seed, "--threads", threads})["ids"];
+    return run_program_json({"generate", "smollm2", "--prompt", "Once", "--temperature", "1.5",
+                             "--max-tokens", "8", "--seed", seed, "--threads", threads})["ids"];
   };
   EXPECT_EQ(ids("1", "1"), ids("1", "2"));
   EXPECT_NE(ids("1", "1"), ids("2", "1"));
 }
 
 TEST(Generate, RefusesWhatMakesNoSense) {
-  EXPECT_EQ(run({"generate"}).status, cli::kBadUsage);
-  EXPECT_EQ(run({"generate", "smollm2", "--prompt", "x", "--system", "y"}).status, cli::kBadUsage);
-  EXPECT_EQ(run({"generate", "smollm2", "--prompt", ""}).status, cli::kBadUsage);
-  const Outcome made = run({"generate", "nowhere.gguf", "--prompt", "x"});
+  EXPECT_EQ(run_program({"generate"}).status, cli::kBadUsage);
+  EXPECT_EQ(run_program({"generate", "smollm2", "--prompt", "x", "--system", "y"}).status,
+            cli::kBadUsage);
+  EXPECT_EQ(run_program({"generate", "smollm2", "--prompt", ""}).status, cli::kBadUsage);
+  const Outcome made = run_program({"generate", "nowhere.gguf", "--prompt", "x"});
   EXPECT_EQ(made.status, cli::kFailure);
   EXPECT_NE(made.err.find("nowhere.gguf"), std::string::npos) << made.err;
   EXPECT_EQ(made.out, "");
@@ -105,7 +93,8 @@ TEST(Generate, RefusesWhatMakesNoSense) {
 TEST(Score, GivesTheGoldenFigure) {
   SKIP_WITHOUT("smollm2");
   const json golden = test::golden_model("smollm2");
-  const json made = run_json({"score", "smollm2", "--text", golden["text"].get<std::string>()});
+  const json made =
+      run_program_json({"score", "smollm2", "--text", golden["text"].get<std::string>()});
   EXPECT_EQ(made["tokens"], golden["ids"].size());
   EXPECT_EQ(made["scored"], golden["ids"].size() - 1);
   EXPECT_NEAR(made["nll"].get<double>(), golden["nll"].get<double>(), 1e-4);
@@ -144,7 +133,7 @@ TEST(Score, LongTextsAreReadInWindowsThatOverlapByHalf) {
              static_cast<double>(
                  logits[static_cast<std::size_t>(ids[static_cast<std::size_t>(token)])]);
     }
-    const json made = run_json({"score", name, "--text", text, "--context", "8"});
+    const json made = run_program_json({"score", name, "--text", text, "--context", "8"});
     EXPECT_EQ(made["scored"], count - 1);
     EXPECT_NEAR(made["nll"].get<double>(), sum / static_cast<double>(count - 1), 1e-5) << name;
   }
@@ -156,7 +145,7 @@ TEST(Embed, ALineAVector) {
   const json golden = test::golden_model("minilm");
   const std::string text = golden["text"];
   const std::string lines = scratch.write("lines.txt", text + "\nThe cat sat.\r\n\nLast");
-  const Outcome made = run({"embed", "minilm", "--file", lines});
+  const Outcome made = run_program({"embed", "minilm", "--file", lines});
   ASSERT_EQ(made.status, cli::kSuccess) << made.err;
   std::istringstream rows(made.out);
   std::vector<json> vectors;
@@ -168,7 +157,7 @@ TEST(Embed, ALineAVector) {
   }
 
   const std::string out = scratch.file("vectors.npy");
-  ASSERT_EQ(run({"embed", "minilm", "--file", lines, "-o", out}).status, cli::kSuccess);
+  ASSERT_EQ(run_program({"embed", "minilm", "--file", lines, "-o", out}).status, cli::kSuccess);
   const formats::Array array = formats::read_npy(out);
   ASSERT_EQ(array.view.layout.extents[0], 4);
   const auto* const values = static_cast<const float*>(array.view.data);
@@ -179,7 +168,7 @@ TEST(Embed, ALineAVector) {
   }
 
   const std::string long_line = scratch.write("long.txt", "short\n" + std::string(4000, '.'));
-  const Outcome refused = run({"embed", "minilm", "--file", long_line});
+  const Outcome refused = run_program({"embed", "minilm", "--file", long_line});
   EXPECT_EQ(refused.status, cli::kFailure);
   EXPECT_NE(refused.err.find("line 2"), std::string::npos) << refused.err;
 }

@@ -90,7 +90,8 @@ TEST_P(TinyDecoder, SameBitsHoweverTokensArrive) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, TinyDecoder,
-                         testing::Values("llama3", "mistral", "qwen2", "qwen3", "gpt2", "gemma3"),
+                         testing::Values("llama3", "longrope", "dynamic", "mistral", "qwen2",
+                                         "qwen3", "gpt2", "gemma3"),
                          [](const auto& test) { return std::string(test.param); });
 
 void expect_vector(const Model& model, const json& expected, const char* pooling) {

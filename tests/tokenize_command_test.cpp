@@ -2,31 +2,25 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "cli/command.hpp"
 #include "cli/exit_codes.hpp"
+#include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
 namespace {
 
-struct Outcome {
-  int status;
-  std::string out, err;
-};
-
+using test::Outcome;
 /// With the small Llama 2 vocabulary, <s> before each text and </s> among its tokens.
 Outcome tokenize(std::vector<std::string> options) {
   const test::ScratchDirectory folder;
   folder.write("tokenizer.json",
                test::ScratchDirectory::read(POLYHEAD_TEST_DATA "/tokenizers/llama2.json"));
   options.insert(options.begin(), {"tokenize", folder.file("")});
-  std::ostringstream out, err;
-  const int status = cli::run_program(options, {out, err, false, false});
-  return {status, out.str(), err.str()};
+  return test::run_program(options);
 }
 
 TEST(TokenizeCommand, PrintsIdsAndPieces) {

@@ -63,6 +63,16 @@ class Fields {
     if (!from_[name].is_boolean()) refuse(name, "is neither true nor false");
     return from_[name].get<bool>();
   }
+  /// Numbers, at most `most` of them.
+  std::vector<float> reals(const char* name, std::size_t most) const {
+    if (!has(name)) refuse(name, "is missing");
+    const json& list = from_[name];
+    if (!list.is_array() || list.size() > most ||
+        !std::all_of(list.begin(), list.end(), [](const json& x) { return x.is_number(); })) {
+      refuse(name, "is not a list of at most " + std::to_string(most) + " numbers");
+    }
+    return list.get<std::vector<float>>();
+  }
   std::string text(const char* name, const std::string& otherwise) const {
     if (!has(name)) return otherwise;
     if (!from_[name].is_string()) refuse(name, "is not text");
@@ -200,7 +210,7 @@ class Decoder {
   }
 
   /// rope_parameters, by layer type or for all, or the older rope_theta and rope_scaling.
-  RopeConfig rope(const char* layer_type, const ModelConfig& config) const {
+  RopeConfig rope(const char* layer_type, ModelConfig& config) const {
     const bool gemma = architecture_ == Architecture::gemma3;
     const bool local = gemma && std::string_view(layer_type) == "sliding_attention";
     RopeConfig rope;
@@ -224,10 +234,12 @@ class Decoder {
     return rope;
   }
 
-  static void read_scaling(const Fields& from, const ModelConfig& config, RopeConfig& rope) {
+  void read_scaling(const Fields& from, ModelConfig& config, RopeConfig& rope) const {
     rope.base = from.real("rope_theta", rope.base);
     const std::string type = from.text("rope_type", from.text("type", "default"));
-    if (type == "default") return;
+    // Dynamic NTK changes frequencies only beyond max_position_embeddings, the context here.
+    if (type == "default" || type == "dynamic") return;
+    if (type == "longrope") return read_longrope(from, config, rope);
     rope.factor = from.real("factor", 1.0);
     rope.original_length = from.integer("original_max_position_embeddings", config.context_length);
     if (type == "linear") {
@@ -245,8 +257,30 @@ class Decoder {
       rope.mscale_all_dim = from.real("mscale_all_dim", rope.mscale_all_dim);
       if (from.has("attention_factor")) rope.attention_factor = from.real("attention_factor", 1.0);
     } else {
-      from.refuse("rope_type", "is " + quote(type) + " (expected default, linear, llama3 or yarn)");
+      from.refuse("rope_type", "is " + quote(type) + " (expected default, linear, llama3, yarn, " +
+                                   "longrope or dynamic)");
     }
+  }
+
+  /// LongRoPE has one divisor a pair for texts up to the original length and others for longer
+  /// ones, where a token's rotation depends on how long its text becomes. A token here has the same
+  /// bits in any text, so the original length is the context. Source: Ding et al. 2024.
+  void read_longrope(const Fields& from, ModelConfig& config, RopeConfig& rope) const {
+    const std::int64_t most = config.context_length;
+    const std::int64_t length =
+        from.integer("original_max_position_embeddings",
+                     fields_.integer("original_max_position_embeddings", most));
+    if (length < 2) from.refuse("original_max_position_embeddings", "is not at least 2");
+    const double stretch =
+        from.real("factor", static_cast<double>(most) / static_cast<double>(length));
+    const double factor =
+        stretch <= 1.0 ? 1.0
+                       : std::sqrt(1.0 + std::log(stretch) / std::log(static_cast<double>(length)));
+    rope.frequency_divisors = from.reals("short_factor", static_cast<std::size_t>(kMaxHeadDim / 2));
+    rope.scaling = RopeScaling::yarn;  // of factor 1: frequencies as they are, cos and sin times
+    rope.attention_factor = from.real("attention_factor", factor);
+    rope.original_length = length;
+    config.context_length = std::min(most, length);
   }
 
   const Fields& fields_;

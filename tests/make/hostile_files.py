@@ -164,7 +164,14 @@ GEMMA = dict(model_type="gemma3_text", head_dim=4, sliding_window=16, layer_type
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32, "beta_slow": 1}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
+LONGROPE = {"rope_type": "longrope", "original_max_position_embeddings": 16, "short_factor": [2.0]}
 MODEL_CONFIG = {
+    "ok_longrope": config(rope_scaling=LONGROPE), "ok_dynamic": config(rope_scaling={"type": "dynamic", "factor": 2}),
+    "longrope_pairs": config(rope_scaling={**LONGROPE, "short_factor": [1, 1]}),
+    "longrope_zero": config(rope_scaling={**LONGROPE, "short_factor": [0]}),
+    "longrope_text": config(rope_scaling={**LONGROPE, "short_factor": "1"}),
+    "longrope_length": config(rope_scaling={**LONGROPE, "original_max_position_embeddings": 1}),
+    "longrope_factor": config(rope_scaling={**LONGROPE, "attention_factor": -1}),
     "ok_llama": config(), "ok_window": config(model_type="mistral", sliding_window=4), "ok_llama3": config(rope_scaling=LLAMA3),
     "ok_yarn": config(rope_scaling=YARN), "ok_index": index({name: "model.safetensors" for name in NAMES}),
     "gemma3": config(**GEMMA), "qwen3": config(model_type="qwen3", use_sliding_window=True, sliding_window=8),
@@ -179,7 +186,7 @@ MODEL_CONFIG = {
     "heads_do_not_divide": config(num_key_value_heads=3), "head_dim_huge": config(head_dim=2**62),
     "vocab_0": config(vocab_size=0), "dim_negative": config(hidden_size=-8), "window_negative": config(model_type="mistral", sliding_window=-1),
     "theta_0": config(rope_theta=0), "ok_theta_large": config(rope_theta=1e300),
-    "scaling_type": config(rope_scaling={"type": "dynamic", "factor": 2}), "scaling_factor": config(rope_scaling={"type": "linear", "factor": 0.1}),
+    "scaling_type": config(rope_scaling={"type": "su", "factor": 2}), "scaling_factor": config(rope_scaling={"type": "linear", "factor": 0.1}),
     "scaling_of_text": config(rope_scaling="linear"), "layer_types_short": config(model_type="qwen2", layer_types=[]),
     "layer_types_other": config(model_type="qwen2", layer_types=["chunked"]), "quantised": config(quantization_config={}),
     "activation": config(hidden_act="relu"), "shape": config(hidden_size=16),

@@ -3,12 +3,13 @@
 beside those), and what transformers computes with them: tests/data/tiny/NAME/{config.json, model.safetensors,
 expected.json}.
 
-  pip install torch transformers==5.23.0 && python3 tests/make/tiny_models.py
+  pip install torch transformers==5.23.0 && python3 tests/make/tiny_models.py [NAME...]
 
 Eager attention in float32. Weights are rounded to bfloat16 first, so that the files are small and lose nothing.
 """
 import json
 import pathlib
+import sys
 
 import torch
 import transformers
@@ -29,6 +30,12 @@ MODELS = {
     "llama3": (LlamaForCausalLM, LlamaConfig(**SIZES, head_dim=10, rope_parameters=dict(
         rope_type="llama3", rope_theta=100.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
         original_max_position_embeddings=16))),
+    # Up to the original length, 48 of 96 positions: the short factors, and cos and sin times a factor.
+    "longrope": (LlamaForCausalLM, LlamaConfig(**{**SIZES, "max_position_embeddings": 96}, head_dim=8, rope_parameters=dict(
+        rope_type="longrope", rope_theta=100.0, short_factor=[1.0, 1.1, 1.5, 2.25], long_factor=[1.0, 2.0, 4.0, 8.0],
+        original_max_position_embeddings=48))),
+    "dynamic": (LlamaForCausalLM, LlamaConfig(**SIZES, rope_parameters=dict(
+        rope_type="dynamic", rope_theta=100.0, factor=4.0))),
     "mistral": (MistralForCausalLM, MistralConfig(**SIZES, sliding_window=7, head_dim=6)),
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**{**SIZES, "tie_word_embeddings": True})),
     "qwen3": (Qwen3ForCausalLM, Qwen3Config(**{**SIZES, "num_attention_heads": 6}, head_dim=8)),
@@ -99,6 +106,8 @@ def save(name, model, decoder):
 
 
 for name, (kind, config) in MODELS.items():
+    if sys.argv[1:] and name not in sys.argv[1:]:
+        continue
     torch.manual_seed(0)
     config._attn_implementation = "eager"
     config.dtype = "float32"

@@ -31,6 +31,9 @@ class OutputFile {
   int slot_ = -1;  ///< place in the list that remove_unfinished_outputs() walks
 };
 
+/// Throws what OutputFile would for a place that cannot be written: for long work, before it.
+inline void check_writable(const std::string& path) { const OutputFile probe(path); }
+
 /// Removes the parts of all OutputFiles not yet committed. Safe to call in a signal handler, before
 /// leaving.
 void remove_unfinished_outputs() noexcept;
