@@ -5,8 +5,10 @@
 
 #include "cli/command.hpp"
 #include "cli/plan_input.hpp"
+#include "cli/plan_shape.hpp"
 #include "cli/table.hpp"
 #include "models/formats/output_file.hpp"
+#include "models/model_path.hpp"
 #include "polyhead/error.h"
 
 namespace polyhead::cli {
@@ -15,8 +17,6 @@ namespace {
 constexpr std::size_t kMostCases = 2000;  // more than that no one reads
 // What kernels of these kinds usually reach on accelerators (docs/cost.md says whence).
 constexpr cost::Utilisation kLow{0.45, 0.35, 0.6}, kHigh{0.75, 0.65, 0.85};
-// And this library's own on the processor that is measured (docs/cost.md).
-constexpr cost::Utilisation kHereLow{0.70, 0.50, 0.65}, kHereHigh{0.90, 0.75, 0.95};
 
 constexpr const char* kExample =
     "MODEL is a preset (polyhead plan --list), a GGUF file, a .safetensors file or folder, or a\n"
@@ -31,23 +31,6 @@ constexpr const char* kExample =
     "  polyhead plan --layers 32 --q-heads 32 --kv-heads 8 --head-dim 128 --ffn 14336 --vocab "
     "128256";
 
-/// A model given by options.
-struct Shape {
-  std::string layers, model_dim, q_heads, head_dim, value_dim, window, ffn, vocab;
-  std::string q_rank, kv_rank, nope_dim, rope_dim, experts, experts_used;
-  bool untied = false, plain_ffn = false;
-
-  bool given() const {
-    return !(layers.empty() && model_dim.empty() && q_heads.empty() && head_dim.empty() &&
-             value_dim.empty() && window.empty() && ffn.empty() && vocab.empty() &&
-             kv_rank.empty() && experts.empty());
-  }
-};
-
-std::int64_t or_else(const char* option, const std::string& text, std::int64_t otherwise) {
-  return text.empty() ? otherwise : parse_count(option, text);
-}
-
 class PlanCommand : public Command {
  public:
   const char* name() const override { return "plan"; }
@@ -58,47 +41,26 @@ class PlanCommand : public Command {
   void run(const Console& console) override;
 
  private:
-  void add_shape(CLI::App& app);
-  cost::ModelDescription shaped() const;
   void choose_models(PlanRequest& request) const;
   void choose_workload(PlanRequest& request) const;
   void choose_machine(const Console& console, PlanRequest& request) const;
+  void choose_here(const Console& console, PlanRequest& request) const;
+  void choose_arithmetic(PlanRequest& request) const;
+  cost::ModelDescription first_model() const;
+  bool in_bfloat16(const PlanRequest& request) const;
+  void measure(const Console& console, PlanRequest& request) const;
   PlanRequest request(const Console& console) const;
   static void list(const Console& console);
 
   std::string model_, compare_, context_, batch_ = "1", kv_heads_, kv_type_, weight_type_;
   std::string machine_, memory_, bandwidth_, flops_, compute_, devices_ = "1", split_ = "tensor";
   std::string generate_ = "0", chunk_ = "0", page_ = "0", html_, count_ = "full", form_;
-  Shape shape_;
+  PlanShape shape_;
   int threads_ = 0;
   bool measure_ = false;
   bool json_ = false, csv_ = false, explain_ = false, here_ = false, list_ = false,
        training_ = false;
 };
-
-void PlanCommand::add_shape(CLI::App& app) {
-  const auto size = [&](const char* option, std::string& to, const char* what) {
-    app.add_option(option, to, what)->type_name("N")->group("A model of your own");
-  };
-  size("--layers", shape_.layers, "Layers");
-  size("--model-dim", shape_.model_dim, "Columns of x (default: q_heads * head_dim)");
-  size("--q-heads", shape_.q_heads, "Query heads");
-  size("--head-dim", shape_.head_dim, "Elements of one head of q and k");
-  size("--value-dim", shape_.value_dim, "Elements of one head of v (default: head_dim)");
-  size("--window", shape_.window, "Keys a query sees, itself included (default: all)");
-  size("--ffn", shape_.ffn, "Columns of the feed-forward (default: none)");
-  size("--vocab", shape_.vocab, "Vocabulary (default: none)");
-  size("--experts", shape_.experts, "Experts; --ffn is then of one");
-  size("--experts-used", shape_.experts_used, "Experts a token takes");
-  size("--q-rank", shape_.q_rank, "MLA: columns of the query latent (default: none)");
-  size("--kv-rank", shape_.kv_rank, "MLA: columns of the cached latent");
-  size("--nope-dim", shape_.nope_dim, "MLA: of each head, without position");
-  size("--rope-dim", shape_.rope_dim, "MLA: of each head, with position");
-  app.add_flag("--untied", shape_.untied, "The output matrix is one of its own")
-      ->group("A model of your own");
-  app.add_flag("--plain-ffn", shape_.plain_ffn, "The feed-forward has two matrices, not three")
-      ->group("A model of your own");
-}
 
 void PlanCommand::add_options(CLI::App& app) {
   app.add_option("model", model_, "Preset or file")->type_name("MODEL");
@@ -146,7 +108,7 @@ void PlanCommand::add_options(CLI::App& app) {
   app.add_option("--latent-form", form_,
                  "MLA: expanded or absorbed (default: expanded in prefill, absorbed\nin decoding)")
       ->type_name("NAME");
-  add_shape(app);
+  shape_.add_options(app);
   app.add_flag("--training", training_, "Training FLOPs as well");
   app.add_flag("--explain", explain_, "Every formula with its numbers");
   app.add_flag("--json", json_, "Print JSON");
@@ -156,59 +118,19 @@ void PlanCommand::add_options(CLI::App& app) {
   app.footer(kExample);
 }
 
-cost::ModelDescription PlanCommand::shaped() const {
-  if (shape_.layers.empty() || shape_.q_heads.empty())
-    throw UsageError("a MODEL is needed, or --layers and --q-heads (polyhead plan --list)");
-  cost::Layer layer;
-  layer.count = parse_count("--layers", shape_.layers);
-  layer.q_heads = parse_count("--q-heads", shape_.q_heads);
-  layer.latent = {or_else("--q-rank", shape_.q_rank, 0), or_else("--kv-rank", shape_.kv_rank, 0),
-                  or_else("--nope-dim", shape_.nope_dim, 0),
-                  or_else("--rope-dim", shape_.rope_dim, 0)};
-  const std::int64_t latent_dim = layer.latent.nope_dim + layer.latent.rope_dim;
-  if (shape_.head_dim.empty() && shape_.model_dim.empty() && !layer.latent.given())
-    throw UsageError("--head-dim or --model-dim is needed");
-  const std::int64_t model_dim = or_else("--model-dim", shape_.model_dim, 0);
-  const bool divides = layer.q_heads > 0 && model_dim % layer.q_heads == 0;
-  if (shape_.head_dim.empty() && !layer.latent.given() && !divides) {
-    throw UsageError("--model-dim (" + std::to_string(model_dim) +
-                     ") is not a multiple of --q-heads (" + std::to_string(layer.q_heads) +
-                     "); give --head-dim");
-  }
-  layer.head_dim = layer.latent.given()
-                       ? latent_dim
-                       : or_else("--head-dim", shape_.head_dim,
-                                 layer.q_heads > 0 ? model_dim / layer.q_heads : 0);
-  layer.value_dim = or_else("--value-dim", shape_.value_dim,
-                            layer.latent.given() ? layer.latent.nope_dim : layer.head_dim);
-  layer.model_dim =
-      model_dim > 0
-          ? model_dim
-          : layer.q_heads * std::min(layer.head_dim,
-                                     cost::kUnlimited / std::max<std::int64_t>(layer.q_heads, 1));
-  layer.kv_heads = layer.q_heads;
-  layer.window = or_else("--window", shape_.window, 0);
-  layer.ffn.ffn_dim = or_else("--ffn", shape_.ffn, 0);
-  layer.ffn.gated = !shape_.plain_ffn;
-  layer.ffn.experts = or_else("--experts", shape_.experts, 0);
-  layer.ffn.experts_used = or_else("--experts-used", shape_.experts_used, 0);
-  layer.norm_parameters = 2 * layer.model_dim;
-  cost::ModelDescription model;
-  model.id = "own";
-  model.name = "a model of your own";
-  model.source = "options";
-  model.layers = {layer};
-  model.vocab_size = or_else("--vocab", shape_.vocab, 0);
-  model.tied_output = !shape_.untied;
-  model.other_parameters = layer.model_dim;
-  return model;
+/// With --here weights lie as this library packs them; --measure takes the model that would run.
+cost::ModelDescription PlanCommand::first_model() const {
+  if (model_.empty()) return shape_.model();
+  const cost::ModelDescription model =
+      find_model(measure_ ? models::model_path(model_) : model_);
+  return here_ ? as_held(model) : model;
 }
 
 void PlanCommand::choose_models(PlanRequest& request) const {
   std::vector<cost::ModelDescription> models;
   if (!model_.empty() && shape_.given())
     throw UsageError("MODEL and the options of a model of your own exclude each other");
-  models.push_back(model_.empty() ? shaped() : find_model(model_));
+  models.push_back(first_model());
   if (!compare_.empty()) {
     for (const std::string& name : split_list(compare_)) models.push_back(find_model(name));
   }
@@ -239,9 +161,10 @@ void PlanCommand::choose_workload(PlanRequest& request) const {
     request.contexts = parse_counts("--context", context_);
   }
   request.batches = parse_counts("--batch", batch_);
-  for (const std::string& type : split_list(kv_type_.empty() ? (here_ ? "f32" : "f16") : kv_type_))
-    request.kv_types.push_back(cost::storage_type(type));
   if (!weight_type_.empty()) work.weight_type = cost::storage_type(weight_type_);
+  const char* const cache = !here_ ? "f16" : in_bfloat16(request) ? "bf16" : "f32";
+  for (const std::string& type : split_list(kv_type_.empty() ? cache : kv_type_))
+    request.kv_types.push_back(cost::storage_type(type));
   work.generated = parse_count("--generate", generate_);
   work.chunk = parse_count("--chunk", chunk_);
   work.page_tokens = parse_count("--page", page_);
@@ -269,13 +192,56 @@ void PlanCommand::choose_workload(PlanRequest& request) const {
   }
 }
 
+/// Whether this library would run the first model in bfloat16: it does where weights are asked for
+/// in it, keeps quantised ones and takes the rest to float32.
+bool PlanCommand::in_bfloat16(const PlanRequest& request) const {
+  const auto& asked = request.workload.weight_type;
+  return (asked ? asked->name : request.models.front().weight_type) == "bf16";
+}
+
+void PlanCommand::choose_here(const Console& console, PlanRequest& request) const {
+  Progress progress(console);
+  progress.show("measuring this machine ...");
+  request.machine = measure_here(threads_);
+  cost::Workload& work = request.workload;
+  if (work.chunk == 0) work.chunk = kHereChunk;
+  work.scratch = cost::Scratch::apart;
+  work.bounded_windows = false;  // sessions keep all tokens
+}
+
+void PlanCommand::choose_arithmetic(PlanRequest& request) const {
+  const bool wide = here_ && !(in_bfloat16(request) && known(request.machine).f16_flops > 0);
+  const std::string compute = compute_.empty() ? (wide ? "f32" : "f16") : compute_;
+  if (compute != "f32" && compute != "f16" && compute != "fp8")
+    throw UsageError("--compute: '" + compute + "' is not f32, f16 or fp8");
+  request.compute = compute == "f32"   ? cost::Compute::f32
+                    : compute == "f16" ? cost::Compute::f16
+                                       : cost::Compute::fp8;
+  if (compute == "f32") request.workload.activation_type = cost::storage_type("f32");
+  request.low = kLow;
+  request.high = kHigh;
+}
+
+/// What the kernels reach at the sizes of the first model, and what a run of it takes.
+void PlanCommand::measure(const Console& console, PlanRequest& request) const {
+  Progress progress(console);
+  const cost::ModelDescription& model = request.models.front();
+  cost::Workload work = request.workload;
+  work.prompt = request.contexts.front();
+  work.batch = request.batches.front();
+  if (measure_) {  // first: what was allocated before would be taken for the run's
+    progress.show("running the model ...");
+    request.measured = measure_run(models::model_path(model_), work.prompt, threads_,
+                                   in_bfloat16(request));
+  }
+  progress.show("measuring kernels ...");
+  request.here = measure_kernels(model, work, known(request.machine), request.compute, threads_);
+}
+
 void PlanCommand::choose_machine(const Console& console, PlanRequest& request) const {
   if (here_ && !machine_.empty()) throw UsageError("--here and --machine exclude each other");
   if (here_) {
-    Progress progress(console);
-    progress.show("measuring this machine ...");
-    request.machine = measure_here(threads_);
-    request.here = true;
+    choose_here(console, request);
   } else if (!machine_.empty()) {
     request.machine = cost::machine_preset(machine_);
   } else if (!memory_.empty() || !bandwidth_.empty() || !flops_.empty()) {
@@ -286,15 +252,7 @@ void PlanCommand::choose_machine(const Console& console, PlanRequest& request) c
     request.machine->name = "a machine of your own";
     request.machine->source = "options";
   }
-  const std::string compute = compute_.empty() ? (here_ ? "f32" : "f16") : compute_;
-  if (compute != "f32" && compute != "f16" && compute != "fp8")
-    throw UsageError("--compute: '" + compute + "' is not f32, f16 or fp8");
-  request.compute = compute == "f32"   ? cost::Compute::f32
-                    : compute == "f16" ? cost::Compute::f16
-                                       : cost::Compute::fp8;
-  if (compute == "f32") request.workload.activation_type = cost::storage_type("f32");
-  request.low = here_ ? kHereLow : kLow;
-  request.high = here_ ? kHereHigh : kHigh;
+  choose_arithmetic(request);
   if (split_ != "tensor" && split_ != "ring")
     throw UsageError("--split: '" + split_ + "' is neither tensor nor ring");
   request.devices.count = parse_count("--devices", devices_);
@@ -309,9 +267,9 @@ void PlanCommand::choose_machine(const Console& console, PlanRequest& request) c
   if (!bandwidth_.empty()) machine.memory_bandwidth = parse_amount("--bandwidth", bandwidth_);
   if (!flops_.empty()) {
     const double peak = parse_amount("--flops", flops_);
-    (compute == "f32"   ? machine.f32_flops
-     : compute == "f16" ? machine.f16_flops
-                        : machine.fp8_flops) = peak;
+    (request.compute == cost::Compute::f32   ? machine.f32_flops
+     : request.compute == cost::Compute::f16 ? machine.f16_flops
+                                             : machine.fp8_flops) = peak;
   }
   cost::check(machine);
   cost::peak_flops(machine, request.compute);
@@ -355,13 +313,10 @@ void PlanCommand::list(const Console& console) {
 void PlanCommand::run(const Console& console) {
   if (list_) return list(console);
   if (json_ && csv_) throw UsageError("--json and --csv exclude each other");
+  if (measure_ && !here_) throw UsageError("--measure needs --here");
+  if (measure_ && model_.empty()) throw UsageError("--measure needs a model's file");
   PlanRequest asked = request(console);
-  if (measure_) {
-    if (!here_) throw UsageError("--measure needs --here");
-    Progress progress(console);
-    progress.show("running the model ...");
-    asked.measured = measure_run(model_, asked.contexts.front(), threads_);
-  }
+  if (here_) measure(console, asked);
   const PlanResult plan = work_out(std::move(asked));
   if (!html_.empty()) {
     formats::OutputFile file(html_);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/console.hpp"
+#include "cli/plan_kernels.hpp"
 #include "cli/plan_measure.hpp"
 #include "polyhead/cost.h"
 
@@ -29,7 +30,7 @@ struct PlanRequest {
   cost::Devices devices;
   cost::Compute compute = cost::Compute::f16;
   cost::Utilisation low, high;  ///< what kernels of a kind usually reach, from and to
-  bool here = false;            ///< the machine is this one, measured
+  std::optional<KernelRates> here;  ///< the machine is this one: what the kernels reach on it
   bool training = false;
   std::optional<MeasuredRun> measured;  ///< of the first model and context
 };
@@ -37,6 +38,7 @@ struct PlanRequest {
 /// A phase's time at the peaks of the machine, and from fast to slow as it is likely.
 struct Likely {
   cost::PhaseTime peak, fast, slow;
+  std::optional<cost::PhaseTime> predicted;  ///< at the measured rates of this machine
 };
 
 /// One model variant under one workload, every figure as a term.

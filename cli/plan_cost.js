@@ -102,7 +102,7 @@ const Cost = (() => {
     const l = sizes(layer);
     if (l.attends === "all") return 0n;
     let tokens = l.attends === "source" ? work.prompt : work.prompt + work.generated;
-    if (l.window > 0n) tokens = least(tokens, l.window);
+    if (l.window > 0n && work.boundedWindows) tokens = least(tokens, l.window);
     if (work.ring > 1n) tokens = up(tokens, work.ring);
     if (work.page > 0n) tokens = up(tokens, work.page) * work.page;
     return l.count * work.batch * tokens * tokenBytes(l, work.kvType);
@@ -133,6 +133,15 @@ const Cost = (() => {
 
   const plain = (type) => (type.block_elements === 1 ? type : { block_elements: 1, block_bytes: 4 });
 
+  // Bytes of `weights` weights of a part: each type its share where the file has several.
+  const storedPart = (model, part, weights, otherwise) => {
+    const entries = model.stored.filter((entry) => entry.part === part);
+    const all = total(entries.map((entry) => big(entry.weights)));
+    if (all === 0n) return rowBytes(weights, otherwise);
+    return total(entries.map((entry) => rowBytes(weights === all ? big(entry.weights)
+      : up(weights * big(entry.weights), all), entry.type)));
+  };
+
   const weights = (model) => {
     const sums = { attention: 0n, dense: 0n, experts: 0n, norms: 0n };
     for (const layer of model.layers) {
@@ -143,11 +152,13 @@ const Cost = (() => {
       sums.norms += l.count * l.norm_parameters;
     }
     const d = firstDim(model), vocabulary = big(model.vocab_size) * d, type = model.weight_type;
-    let bytes = rowBytes(sums.attention, type) + rowBytes(sums.dense, type) + rowBytes(sums.experts, model.expert_type) +
-      rowBytes(sums.norms, plain(type)) + rowBytes(big(model.other_parameters), plain(type));
+    const of = (part, count, otherwise) => storedPart(model, part, count, otherwise);
+    let bytes = of("attention", sums.attention, type) + of("feed_forward", sums.dense, type) +
+      of("experts", sums.experts, model.expert_type) + of("norms", sums.norms, plain(type)) +
+      of("other", big(model.other_parameters), plain(type));
     if (vocabulary > 0n) {
-      bytes += rowBytes(vocabulary + big(model.position_rows) * d, type);
-      if (model.output_matrix && !model.tied_output) bytes += rowBytes(vocabulary, type);
+      bytes += of("embedding", vocabulary + big(model.position_rows) * d, type);
+      if (model.output_matrix && !model.tied_output) bytes += of("output", vocabulary, type);
     }
     return bytes;
   };
@@ -163,13 +174,13 @@ const Cost = (() => {
         ? l.q_rank + l.kv_rank + l.rope_dim + l.q_heads * (l.nope_dim + l.rope_dim + l.value_dim)
         : (l.q_heads + l.kv_heads) * (l.head_dim + l.value_dim);
       const ffn = ((l.experts > 0n ? l.experts_used : 1n) * l.ffn_dim + l.shared_dim) * (l.gated ? 2n : 1n);
-      widest = most(widest, most(attention, ffn));
+      widest = most(widest, work.scratchApart ? attention + ffn + ffn / (l.gated ? 2n : 1n) : most(attention, ffn));
       if (mla && work.prefillForm === "expanded")
         expanded = most(expanded, l.q_heads * (l.nope_dim + l.rope_dim + l.value_dim));
     }
     const a = big(work.activationBytes);
     const latents = least(work.batch * share(work.prompt + work.generated), work.scratchTokens);
-    return 2n * rows * firstDim(model) * a + rows * widest * a + latents * expanded * a +
+    return (work.scratchApart ? 3n : 2n) * rows * firstDim(model) * a + rows * widest * a + latents * expanded * a +
       (hasLogits(model) ? work.batch * big(model.vocab_size) * 4n : 0n);
   };
 
@@ -182,22 +193,22 @@ const Cost = (() => {
       const mla = l.kv_rank > 0n;
       const q = mla ? l.q_heads * (l.nope_dim + l.rope_dim) : l.q_heads * l.head_dim;
       const width = mla ? l.kv_rank + l.rope_dim + q : q + l.kv_heads * (l.head_dim + l.value_dim);
-      sums.projections += l.count * (c.calls * rowBytes(p.attention, model.weight_type) +
+      sums.projections += l.count * (c.calls * storedPart(model, "attention", p.attention, model.weight_type) +
         rows * (2n * l.model_dim + width + l.q_heads * l.value_dim) * a);
       const token = l.attends === "all" ? l.kv_heads * (l.head_dim + l.value_dim) * a : tokenBytes(l, work.kvType);
       sums.attention += l.count * (work.batch * (c.read + c.fresh) * token + rows * (q + l.q_heads * l.value_dim) * a);
       if (l.ffn_dim === 0n) continue;
-      let active = l.ffn_dim, moved = c.calls * rowBytes(p.dense, model.weight_type);
+      let active = l.ffn_dim, moved = c.calls * storedPart(model, "feed_forward", p.dense, model.weight_type);
       if (l.experts > 0n) {
         active = l.experts_used * l.ffn_dim + l.shared_dim;
         const touched = least(l.experts, l.experts_used * up(rows, most(c.calls, 1n)));
-        moved += c.calls * rowBytes((p.experts / l.experts) * touched, model.expert_type);
+        moved += c.calls * storedPart(model, "experts", (p.experts / l.experts) * touched, model.expert_type);
       }
       sums.feedForward += l.count * (moved + rows * (2n * l.model_dim + active * (l.gated ? 4n : 2n)) * a);
     }
     if (hasLogits(model)) {
       const vocabulary = big(model.vocab_size);
-      sums.logits = rowBytes(vocabulary * firstDim(model), model.weight_type) + work.batch * vocabulary * a;
+      sums.logits = storedPart(model, model.tied_output ? "embedding" : "output", vocabulary * firstDim(model), model.weight_type) + work.batch * vocabulary * a;
     }
     sums.all = total(Object.values(sums));
     return sums;

@@ -1,5 +1,6 @@
 #include "cli/plan_input.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -76,6 +77,11 @@ std::int64_t elements(const models::WeightTensor& tensor) {
   return count;
 }
 
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
 /// Norms of one layer and of the whole model, as the tensors have them.
 void count_norms(const models::ModelFile& file, cost::ModelDescription& model) {
   std::int64_t of_layer = 0, others = 0;
@@ -91,6 +97,35 @@ void count_norms(const models::ModelFile& file, cost::ModelDescription& model) {
   }
   for (cost::Layer& layer : model.layers) layer.norm_parameters = of_layer;
   model.other_parameters = others;
+}
+
+/// The part of cost::parameters() that a tensor belongs to.
+const char* part_of(std::string_view name) {
+  const bool in_layer = name.starts_with("blk.");
+  const auto has = [&](const char* word) { return name.find(word) != std::string_view::npos; };
+  if (in_layer && (has("attn_q_norm") || has("attn_k_norm"))) return "attention";
+  if (has("norm")) return in_layer ? "norms" : "other";
+  if (in_layer) return has("ffn_") ? "feed_forward" : "attention";
+  if (name.starts_with("token_types")) return "other";
+  return name.starts_with("output.") ? "output" : "embedding";
+}
+
+/// Every tensor under its own type, as the file has it.
+std::vector<cost::StoredWeights> stored_in(const models::ModelFile& file) {
+  std::vector<cost::StoredWeights> stored;
+  for (const models::WeightTensor& tensor : file.tensors()) {
+    const cost::StoredWeights one{part_of(tensor.name),
+                                  cost::storage_type(lower(weight_type_name(tensor.type))),
+                                  elements(tensor)};
+    const auto same = std::find_if(stored.begin(), stored.end(), [&](const auto& entry) {
+      return entry.part == one.part && entry.type.name == one.type.name;
+    });
+    if (same == stored.end())
+      stored.push_back(one);
+    else
+      same->weights += one.weights;
+  }
+  return stored;
 }
 
 cost::ModelDescription model_of_file(const std::string& path) {
@@ -118,9 +153,8 @@ cost::ModelDescription model_of_file(const std::string& path) {
   model.tied_output = config.tied_output;
   model.output_matrix = config.causal;
   model.context_length = config.context_length;
-  std::string type = file.weight_format();
-  for (char& c : type) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  model.weight_type = cost::storage_type(type).name;
+  model.weight_type = cost::storage_type(lower(file.weight_format())).name;
+  model.stored = stored_in(file);
   count_norms(file, model);
   return model;
 }

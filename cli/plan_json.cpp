@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 ordered_json number(const Count& count) { return whole_number(count.str()); }
 
 const char* unit_name(cost::Unit unit) {
-  constexpr const char* names[] = {"parameters", "flops", "bytes"};
+  constexpr const char* names[] = {"parameters", "flops", "bytes", "elements"};
   return names[static_cast<int>(unit)];
 }
 

@@ -1,5 +1,9 @@
 #include "cli/plan_measure.hpp"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -30,6 +34,13 @@ std::int64_t private_memory() {
   return 0;
 }
 
+/// Memory that was freed goes back to the system, or the next to ask would get it for nothing.
+void give_back() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -44,7 +55,8 @@ double seconds_of(const Call& call) {
 
 }  // namespace
 
-MeasuredRun measure_run(const std::string& path, std::int64_t tokens, int threads) {
+MeasuredRun measure_run(const std::string& path, std::int64_t tokens, int threads, bool bfloat16) {
+  give_back();
   const std::int64_t before = private_memory();
   const models::ModelFile file(models::model_path(path));
   const models::ModelConfig& config = file.config();
@@ -56,6 +68,7 @@ MeasuredRun measure_run(const std::string& path, std::int64_t tokens, int thread
   }
   std::unique_ptr<ThreadPool> pool;
   models::ModelOptions options;
+  options.weights = bfloat16 ? models::WeightForm::bfloat16 : models::WeightForm::float32;
   if (threads > 1) {
     pool = std::make_unique<ThreadPool>(threads);
     options.run.executor = pool.get();
@@ -79,6 +92,7 @@ MeasuredRun measure_run(const std::string& path, std::int64_t tokens, int thread
   // Before decoding, which makes a full cache double.
   run.weight_bytes = static_cast<std::int64_t>(model.weight_bytes());
   run.cache_bytes = session.cache_bytes();
+  give_back();
   run.resident_bytes = private_memory() - before;
   for (int i = 0; i < kDecodeSteps; ++i) {
     const std::int32_t id = ids[static_cast<std::size_t>(i) % ids.size()];

@@ -72,6 +72,12 @@ ordered_json model_json(const cost::ModelDescription& model, const cost::Workloa
       {"other_parameters", model.other_parameters},
       {"weight_type", type_json(weight)},
       {"expert_type", type_json(apart ? cost::storage_type(model.expert_type) : weight)}};
+  made["stored"] = ordered_json::array();
+  for (const cost::StoredWeights& entry : model.stored) {
+    if (work.weight_type) break;
+    made["stored"].push_back(
+        {{"part", entry.part}, {"type", type_json(entry.type)}, {"weights", entry.weights}});
+  }
   made["layers"] = ordered_json::array();
   for (const cost::Layer& layer : model.layers) made["layers"].push_back(layer_json(layer));
   return made;
@@ -237,6 +243,8 @@ ordered_json page_json(const PlanResult& plan) {
   made["chunk"] = r.workload.chunk;
   made["page_tokens"] = r.workload.page_tokens;
   made["scratch_tokens"] = r.workload.scratch_tokens;
+  made["scratch_apart"] = r.workload.scratch == cost::Scratch::apart;
+  made["bounded_windows"] = r.workload.bounded_windows;
   made["activation_bytes"] = r.workload.activation_type.block_bytes;
   made["prefill_form"] = form(r.workload.prefill_form);
   made["decode_form"] = form(r.workload.decode_form);

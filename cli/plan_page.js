@@ -27,8 +27,12 @@
   // --- what the controls say ---
   const divisors = (layer) => {
     const all = [];
-    for (let n = 1; n <= layer.q_heads; n++) if (layer.q_heads % n === 0) all.push(n);
-    return all;
+    for (let n = 1; n * n <= layer.q_heads; n++) {
+      if (layer.q_heads % n > 0) continue;
+      all.push(n);
+      if (n * n < layer.q_heads) all.push(layer.q_heads / n);
+    }
+    return all.sort((a, b) => a - b);
   };
   const isLatent = (model) => model.layers[0].kv_rank > 0;
   const powers = (model) => divisors(model.layers.find((layer) => layer.kv_rank === 0) || { q_heads: 1 });
@@ -51,6 +55,7 @@
     batch: BigInt(batch), chunk: BigInt(data.chunk), page: BigInt(data.page_tokens), kvType: type,
     triangle: counting === "triangle", prefillForm: data.prefill_form, decodeForm: data.decode_form,
     activationBytes: data.activation_bytes, scratchTokens: BigInt(data.scratch_tokens),
+    scratchApart: data.scratch_apart, boundedWindows: data.bounded_windows,
     ring: split.split === "ring" ? BigInt(split.count) : 1n });
 
   const figuresOf = (model, work) => {

@@ -316,7 +316,6 @@ void print_others(const Console& console, const PlanResult& plan) {
   table.print(console);
 }
 
-/// Predicted: the middle of what is likely.
 void print_measured(const Console& console, const PlanResult& plan) {
   if (!plan.request.measured) return;
   const MeasuredRun& run = *plan.request.measured;
@@ -325,7 +324,7 @@ void print_measured(const Console& console, const PlanResult& plan) {
   Table table({Align::left, Align::right, Align::right, Align::right});
   table.header({"", "measured", "predicted", "predicted / measured"});
   const auto time = [&](const char* name, double measured, const Likely& likely) {
-    const double predicted = (likely.fast.seconds + likely.slow.seconds) / 2;
+    const double predicted = known(likely.predicted).seconds;
     table.row(
         {name, seconds_text(measured), seconds_text(predicted), fixed(predicted / measured, 2)});
   };

@@ -25,6 +25,16 @@ std::string scaled(double value, const char* const (&units)[7]) {
   return three_figures(value) + units[unit];
 }
 
+constexpr double kSpread = 1.15;  // around what is predicted here: others use the machine too
+
+cost::Utilisation scaled_by(cost::Utilisation share, double factor) {
+  for (double* one : {&share.gemm, &share.attention, &share.bandwidth, &share.cache_bandwidth,
+                      &share.row_wise}) {
+    *one *= factor;
+  }
+  return share;
+}
+
 Likely likely(const PlanRequest& r, const PlanCase& c, Phase phase) {
   const auto at = [&](const cost::Utilisation& share, cost::Counting counting) {
     cost::Workload work = c.work;
@@ -33,7 +43,12 @@ Likely likely(const PlanRequest& r, const PlanCase& c, Phase phase) {
   };
   // Fused kernels leave out what a mask hides, so that is what a run is likely to take.
   constexpr cost::Counting kRun = cost::Counting::triangle;
-  return {at({}, c.work.counting), at(r.high, kRun), at(r.low, kRun)};
+  if (!r.here) return {at({}, c.work.counting), at(r.high, kRun), at(r.low, kRun), {}};
+  const bool decodes = phase == Phase::decode_step || phase == Phase::generation;
+  const cost::Utilisation share =
+      decodes ? r.here->decode(*c.model, c.work) : r.here->prefill(c.work);
+  return {at({}, c.work.counting), at(scaled_by(share, kSpread), kRun),
+          at(scaled_by(share, 1 / kSpread), kRun), at(share, kRun)};
 }
 
 void add_times(const PlanRequest& r, PlanCase& c) {

@@ -234,7 +234,7 @@ TEST(PlanConfig, FilesAndTheirRefusals) {
 
 // Real files, where scripts/get-model fetched them: what the sizes come to is what the tensors
 // have.
-TEST(PlanFiles, ParametersAreTheSumOfTheTensors) {
+TEST(PlanFiles, ParametersAndBytesAreTheSumsOfTheTensors) {
   int read = 0;
   for (const char* name : {"smollm2", "gemma3"}) {
     std::string path;
@@ -252,6 +252,10 @@ TEST(PlanFiles, ParametersAreTheSumOfTheTensors) {
     }
     const cost::ModelDescription model = cli::find_model(path);
     EXPECT_EQ(cost::parameters(model).value, cost::Count(elements)) << name;
+    std::int64_t bytes = 0;
+    for (const models::WeightTensor& tensor : file.tensors())
+      bytes += static_cast<std::int64_t>(tensor.data.size());
+    EXPECT_EQ(cost::weight_bytes(model, {}).value, cost::Count(bytes)) << "each its own type";
     const char* const preset = std::string(name) == "smollm2" ? "smollm2-135m" : "gemma-3-270m";
     cost::Workload work;
     work.prompt = 3000;

@@ -98,6 +98,9 @@ void run_call(Counter& count, const Layer& layer, Counting counting, LatentForm 
   count.matrix("output_projection", fresh, heads * layer.value_dim, d);
 }
 
+constexpr const char* kSteps[] = {"q_projection", "k_projection", "v_projection",
+                                  "scores",       "weighted_sum", "output_projection"};
+
 struct Tokens {
   std::int64_t batch, prompt, generated, chunk;
 };
@@ -127,8 +130,7 @@ void expect_counted(const Layer& layer, const Tokens& run, Counting counting, La
       }
     }
     const Term made = attention_flops(layer, work, phase);
-    for (const char* step : {"q_projection", "k_projection", "v_projection", "scores",
-                             "weighted_sum", "output_projection"}) {
+    for (const char* step : kSteps) {
       EXPECT_EQ(made.at(step).str(), count.flops(step).str())
           << step << ", phase " << static_cast<int>(phase) << ", prompt " << run.prompt
           << ", chunk " << run.chunk << ", window " << layer.window << ", counting "
@@ -169,6 +171,135 @@ TEST(CostCounted, Encoders) {
   for (const Tokens& run : kRuns) {
     for (const Counting counting : {Counting::full, Counting::triangle})
       expect_counted(layer, run, counting, LatentForm::expanded);
+  }
+}
+
+// Cross attention: keys and values come from the source's tokens, once, in the first call; every
+// query sees all of them.
+TEST(CostCounted, CrossAttention) {
+  for (const std::int64_t kv_heads : {4, 1}) {
+    Layer layer = small(4, kv_heads);
+    layer.attends = Attends::source;
+    for (const Tokens& run : kRuns) {
+      Workload work;
+      work.batch = run.batch;
+      work.prompt = run.prompt;
+      work.generated = run.generated;
+      work.chunk = run.chunk;
+      for (const Phase phase : {Phase::prefill, Phase::decode_step, Phase::generation}) {
+        Counter count;
+        const bool first = phase == Phase::prefill;
+        const std::int64_t steps = phase == Phase::decode_step  ? 1
+                                   : phase == Phase::generation ? std::max<std::int64_t>(run.generated - 1, 0)
+                                                                : run.prompt;
+        for (std::int64_t b = 0; b < run.batch; ++b) {
+          count.matrix("q_projection", steps, layer.model_dim, layer.q_heads * layer.head_dim);
+          const std::int64_t made = first ? run.prompt : 0;
+          count.matrix("k_projection", made, layer.model_dim, kv_heads * layer.head_dim);
+          count.matrix("v_projection", made, layer.model_dim, kv_heads * layer.value_dim);
+          for (std::int64_t pair = 0; pair < layer.q_heads * steps * run.prompt; ++pair) {
+            count.step("scores");
+            count.dot(layer.head_dim);
+            count.step("weighted_sum");
+            count.dot(layer.value_dim);
+          }
+          count.matrix("output_projection", steps, layer.q_heads * layer.value_dim,
+                       layer.model_dim);
+        }
+        const Term made = attention_flops(layer, work, phase);
+        for (const char* step : kSteps)
+          EXPECT_EQ(made.at(step).str(), count.flops(step).str())
+              << step << ", phase " << static_cast<int>(phase);
+      }
+    }
+  }
+}
+
+/// Forward, then the two products of each matrix's backward pass: by its input and by itself.
+void train_matrix(Counter& count, const char* name, std::int64_t rows, std::int64_t in,
+                  std::int64_t out) {
+  count.matrix(name, rows, in, out);
+  count.matrix(name, rows, out, in);  // dx = dy W
+  count.matrix(name, in, rows, out);  // dW = x^T dy
+}
+
+// Backward of a visible pair: dV from P and dO, dP from dO and V, dQ and dK from dS; P from the
+// scores once more where it was not stored.
+TEST(CostCounted, Training) {
+  for (const auto& [q_heads, kv_heads] : {std::pair{4, 4}, {4, 2}, {6, 1}}) {
+    for (const bool again : {false, true}) {
+      for (const Counting counting : {Counting::full, Counting::triangle}) {
+        Layer layer = small(q_heads, kv_heads);
+        layer.value_dim = layer.head_dim;
+        Workload work;
+        work.prompt = 7;
+        work.counting = counting;
+        Counter count;
+        const std::int64_t d = layer.model_dim, dim = layer.head_dim;
+        train_matrix(count, "q_projection", work.prompt, d, q_heads * dim);
+        train_matrix(count, "k_projection", work.prompt, d, kv_heads * dim);
+        train_matrix(count, "v_projection", work.prompt, d, kv_heads * dim);
+        train_matrix(count, "output_projection", work.prompt, q_heads * dim, d);
+        for (std::int64_t h = 0; h < q_heads; ++h) {
+          for (std::int64_t query = 0; query < work.prompt; ++query) {
+            for (std::int64_t key = 0; key < work.prompt; ++key) {
+              if (!computed(layer, counting, query, work.prompt - 1, key)) continue;
+              count.step("products");
+              count.dot(dim), count.dot(dim);                          // forward
+              if (again) count.dot(dim);                               // scores
+              count.dot(dim), count.dot(dim), count.dot(dim), count.dot(dim);
+            }
+          }
+        }
+        const Term made =
+            attention_flops(layer, work, again ? Phase::training_recompute : Phase::training);
+        for (const char* step :
+             {"q_projection", "k_projection", "v_projection", "output_projection"})
+          EXPECT_EQ(made.at(step).str(), count.flops(step).str()) << step;
+        EXPECT_EQ((made.at("scores") + made.at("weighted_sum")).str(),
+                  count.flops("products").str());
+      }
+    }
+  }
+}
+
+// The rest of a model: feed-forward networks, dense and of experts, and the logits of one row a
+// sequence.
+TEST(CostCounted, FeedForwardAndLogits) {
+  for (const bool gated : {false, true}) {
+    for (const std::int64_t experts : {0, 6}) {
+      ModelDescription model;
+      Layer layer = small(2, 1);
+      layer.count = 3;
+      layer.ffn.ffn_dim = 5;
+      layer.ffn.gated = gated;
+      layer.ffn.experts = experts;
+      layer.ffn.experts_used = experts > 0 ? 2 : 0;
+      layer.ffn.shared_dim = experts > 0 ? 4 : 0;
+      model.layers = {layer};
+      model.vocab_size = 11;
+      Workload work;
+      work.batch = 2;
+      work.prompt = 7;
+      Counter count;
+      const std::int64_t rows = work.batch * work.prompt, d = layer.model_dim;
+      const auto network = [&](std::int64_t width) {
+        for (int up = gated ? 2 : 1; up > 0; --up) count.matrix("ffn", rows, d, width);
+        count.matrix("ffn", rows, width, d);
+      };
+      for (std::int64_t i = 0; i < layer.count; ++i) {
+        if (experts == 0) network(layer.ffn.ffn_dim);
+        if (experts > 0) count.matrix("ffn", rows, d, experts);
+        for (std::int64_t used = 0; used < layer.ffn.experts_used; ++used)
+          network(layer.ffn.ffn_dim);
+        if (experts > 0) network(layer.ffn.shared_dim);
+      }
+      count.matrix("logits", work.batch, d, model.vocab_size);
+      const Term made = model_flops(model, work, Phase::prefill);
+      EXPECT_EQ(made.at("feed_forward").str(), count.flops("ffn").str())
+          << gated << ", experts " << experts;
+      EXPECT_EQ(made.at("logits").str(), count.flops("logits").str());
+    }
   }
 }
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "polyhead/kv_cache.h"
 
 namespace polyhead::cost {
 namespace {
@@ -47,7 +46,9 @@ std::uint64_t number(const Count& count) {
 TEST(CostGolden, LayerParameters) {
   const nlohmann::json shapes = golden()["mha_layer_parameters"];
   for (const auto& [name, shape] : shapes.items()) {
-    const Term made = attention_parameters(mha(shape["d_model"], shape["heads"]));
+    const Layer layer = mha(shape["d_model"], shape["heads"]);
+    EXPECT_EQ(layer.head_dim, shape["head_dim"].get<std::int64_t>());
+    const Term made = attention_parameters(layer);
     EXPECT_EQ(number(made.value), shape["parameters"].get<std::uint64_t>()) << name;
   }
 }
@@ -56,6 +57,10 @@ TEST(CostGolden, Llama70B) {
   const json of = golden()["llama3_70b_as_mha"];
   const ModelDescription model = with_kv_heads(model_preset("llama-3-70b"), 64);
   const Layer& layer = model.layers[0];
+  EXPECT_EQ(layer.model_dim, of["d_model"].get<std::int64_t>());
+  EXPECT_EQ(layer.count, of["layers"].get<std::int64_t>());
+  EXPECT_EQ(layer.q_heads, of["heads"].get<std::int64_t>());
+  EXPECT_EQ(layer.head_dim, of["head_dim"].get<std::int64_t>());
   for (const auto& [length, steps] : of["layer_flops"].items()) {
     const Workload work = prompt_of(std::stoll(length));
     const Term made = attention_flops(layer, work, Phase::prefill);
@@ -106,6 +111,15 @@ TEST(CostGolden, CrossoverAndOthers) {
             golden()["gpt3_kv_cache_fp16_2048_tokens"].get<std::uint64_t>());
   EXPECT_EQ(number(score_bytes(model_preset("gpt-3-175b").layers[0], prompt_of(8192)).value),
             golden()["score_bytes_96_heads_8192_tokens_fp16"].get<std::uint64_t>());
+  const json latent = golden()["deepseek_v3_mla"];
+  std::int64_t layers = 0;
+  for (const Layer& layer : model_preset("deepseek-v3").layers) {
+    layers += layer.count;
+    EXPECT_EQ(layer.latent.kv_rank, latent["kv_lora_rank"].get<std::int64_t>());
+    EXPECT_EQ(layer.latent.rope_dim, latent["rope_dim"].get<std::int64_t>());
+  }
+  EXPECT_EQ(layers, latent["layers"].get<std::int64_t>());
+  EXPECT_EQ(storage_type("f16").block_bytes, latent["bytes"].get<std::int64_t>());
   EXPECT_EQ(number(kv_cache_bytes(model_preset("deepseek-v3"), prompt_of(1)).value),
             golden()["deepseek_v3_mla"]["kv_cache_bytes_per_token"].get<std::uint64_t>());
 }
@@ -243,52 +257,6 @@ TEST(CostProperties, TermsAddUp) {
   }
 }
 
-TEST(CostKv, BytesAreThoseOfTheCache) {
-  struct Type {
-    const char* name;
-    ElementType element;
-  };
-  for (const Type type : {Type{"f32", ElementType::float32}, Type{"f16", ElementType::float16},
-                          Type{"bf16", ElementType::bfloat16}}) {
-    for (const std::int64_t kv_heads : {1, 3, 8}) {
-      KvCacheConfig config;
-      config.batch = 2;
-      config.kv_heads = kv_heads;
-      config.head_dim = 64;
-      config.value_dim = 32;
-      config.type = type.element;
-      config.capacity = 37;
-      Layer layer = mha(24 * 64, 24, kv_heads);
-      layer.value_dim = 32;
-      Workload work = prompt_of(37);
-      work.batch = 2;
-      work.kv_type = storage_type(type.name);
-      EXPECT_EQ(kv_cache_bytes(only(layer), work).value, Count(KvCache(config).bytes()));
-    }
-  }
-}
-
-TEST(CostKv, PagesBlocksAndWindows) {
-  Layer layer = mha(1024, 8);  // head_dim 128
-  Workload work = prompt_of(100);
-  work.page_tokens = 64;
-  EXPECT_EQ(kv_cache_bytes(only(layer), work).value, Count(128 * 2 * 8 * 128 * 2));
-  work.page_tokens = 0;
-  work.kv_type = storage_type("int8");
-  EXPECT_EQ(kv_cache_bytes(only(layer), work).value, Count(100 * 2 * 8 * (128 / 32 * 34)));
-  work.kv_type = storage_type("int4");
-  EXPECT_EQ(kv_cache_bytes(only(layer), work).value, Count(100 * 2 * 8 * (128 / 32 * 18)));
-  layer.head_dim = 80;  // two and a half blocks take three
-  EXPECT_EQ(kv_bytes_per_token(layer, work.kv_type).value, Count(8 * (3 * 18 + 4 * 18)));
-  layer = mha(1024, 8);
-  layer.window = 30;
-  work.kv_type = storage_type("f16");
-  EXPECT_EQ(kv_cache_bytes(only(layer), work).value, Count(30 * 2 * 8 * 128 * 2));
-  work.bounded_windows = false;
-  EXPECT_EQ(kv_cache_bytes(only(layer), work).value, Count(100 * 2 * 8 * 128 * 2));
-  EXPECT_EQ(kv_cache_bytes(model_preset("bert-base"), prompt_of(100)).value, Count(0));
-}
-
 TEST(CostSearch, LargestIsTheLastThatFits) {
   const ModelDescription& model = model_preset("llama-3-70b");
   const std::int64_t memory = machine_preset("b200").memory_bytes;
@@ -313,6 +281,52 @@ TEST(CostSearch, WindowsMayNeverOvertake) {
   const Crossover gqa = crossover(model_preset("llama-3-70b"), Counting::full);
   EXPECT_EQ(gqa.projections, 9216);  // 2·d·(2·H + 2·kv)·dim / (4·H·dim) = d · (1 + 8/64)
   EXPECT_GT(gqa.everything, gqa.projections);
+}
+
+TEST(CostStored, EachPartByItsOwnTypes) {
+  ModelDescription model = only(mha(256, 4));
+  model.vocab_size = 1000;
+  model.layers[0].count = 2;
+  model.weight_type = "q4_k";
+  const StorageType q4 = storage_type("q4_k"), q6 = storage_type("q6_k"), q8 = storage_type("q8_0");
+  model.stored = {{"attention", q4, 6 * 256 * 256}, {"attention", q6, 2 * 256 * 256},
+                  {"embedding", q8, 1000 * 256}};
+  const Term bytes = weight_bytes(model, prompt_of(1));
+  EXPECT_EQ(bytes.at("attention"), Count(256 * (6 * 144 + 2 * 210)));
+  EXPECT_EQ(bytes.at("embedding"), Count(1000 * 8 * 34));
+  const Term read = traffic_bytes(model, prompt_of(1), Phase::decode_step);
+  EXPECT_EQ(read.find("projections")->at("weights"), Count(256 * (6 * 144 + 2 * 210)));
+  EXPECT_EQ(read.find("logits")->at("weights"), Count(1000 * 8 * 34)) << "tied";
+  Workload asked = prompt_of(1);
+  asked.weight_type = storage_type("f16");
+  EXPECT_EQ(weight_bytes(model, asked).at("attention"), Count(8 * 256 * 256 * 2));
+  const Devices two{2, Split::tensor};
+  EXPECT_EQ(Count(2) * weight_bytes(model, prompt_of(1), two).at("attention"),
+            bytes.at("attention"));
+  model.stored[0].weights = -1;
+  EXPECT_THROW(weight_bytes(model, prompt_of(1)), InvalidArgument);
+}
+
+TEST(CostTime, RowWiseWorkWhereItsRateIsKnown) {
+  const ModelDescription& model = model_preset("smollm2-135m");
+  const Workload work = prompt_of(100);
+  // Two norms, two sums, q, k and v, one feed-forward column each.
+  const Count elements = Count(30 * 100) * Count(2 * 576 + 2 * 576 + 576 + 2 * 192 + 1536);
+  EXPECT_EQ(row_wise_elements(model, work, Phase::prefill).value, elements);
+  const Machine& machine = machine_preset("desktop-cpu");
+  const double without =
+      phase_time(model, work, Phase::prefill, machine, Compute::f32).seconds;
+  const double with = phase_time(model, work, Phase::prefill, machine, Compute::f32,
+                                 {.row_wise = 1e9})
+                          .seconds;
+  EXPECT_NEAR(with - without, elements.to_double() / 1e9, 1e-9);
+  const double slow_cache =
+      phase_time(model, work, Phase::decode_step, machine, Compute::f32, {.cache_bandwidth = 0.5})
+          .kernels[1]
+          .memory_seconds;
+  const double cache =
+      phase_time(model, work, Phase::decode_step, machine, Compute::f32).kernels[1].memory_seconds;
+  EXPECT_NEAR(slow_cache, 2 * cache, 1e-12);
 }
 
 TEST(CostSplit, HeadsOverDevices) {

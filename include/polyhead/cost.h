@@ -50,7 +50,7 @@ class Count {
 
 Count ceil_div(Count a, Count b);
 
-enum class Unit : std::uint8_t { parameters, flops, bytes };
+enum class Unit : std::uint8_t { parameters, flops, bytes, elements };
 
 /// One number of a term's product. `name` is empty for a plain constant.
 struct Factor {
@@ -120,6 +120,24 @@ struct Layer {
   FeedForward ffn{};
 };
 
+/// How elements lie in memory: blocks with their scales. "int8" and "int4" are blocks of 32 with a
+/// 16-bit scale (ggml's q8_0 and q4_0), "fp8" has none, "mxfp4" is OCP's (32 with an 8-bit scale).
+/// "cache-int8", "cache-int4" and "cache-fp8" are what this library's caches hold: codes padded to
+/// 32, a float32 scale for 32 or none; "int8-by-channel" and "int4-by-channel" its keys with scales
+/// by channel.
+struct StorageType {
+  std::string name;
+  std::int64_t block_elements = 1, block_bytes = 2;
+  std::int64_t channel_bytes = 0;  ///< of scales, for each dim of each KV head of a layer
+};
+
+/// So many weights of one of the parts of parameters() lie in memory as `type`.
+struct StoredWeights {
+  std::string part;
+  StorageType type;
+  std::int64_t weights = 0;
+};
+
 struct ModelDescription {
   std::string id, name, source;
   std::vector<std::string> aliases;
@@ -132,13 +150,9 @@ struct ModelDescription {
   std::int64_t context_length = 0;    ///< tokens it was made for; 0: not said
   std::string weight_type = "bf16";   ///< what its weights are published in
   std::string expert_type;            ///< of expert matrices; empty: weight_type
-};
-
-/// How elements lie in memory: blocks with their scales. "int8" and "int4" are blocks of 32 with a
-/// 16-bit scale (ggml's q8_0 and q4_0), "fp8" has none, "mxfp4" is OCP's (32 with an 8-bit scale).
-struct StorageType {
-  std::string name;
-  std::int64_t block_elements = 1, block_bytes = 2;
+  /// The weights of every part by their own types, as a file has them; a part that is not listed
+  /// has weight_type.
+  std::vector<StoredWeights> stored;
 };
 
 struct Machine {
@@ -174,6 +188,16 @@ enum class Counting : std::uint8_t { full, triangle };
 
 enum class Compute : std::uint8_t { f32, f16, fp8 };  ///< arithmetic that the machine's peak is of
 
+/// Activations of a layer: the widest step at a time in memory that is used again, or each step in
+/// memory of its own, as this library's models keep them.
+enum class Scratch : std::uint8_t { reused, apart };
+
+/// Windowed layers in rings of pages of 64 tokens, allocated whole (SlidingCache).
+struct RingCache {
+  std::int64_t chunk = 1;         ///< most tokens appended at once
+  std::int64_t first_tokens = 0;  ///< kept for ever
+};
+
 struct Workload {
   std::int64_t batch = 1;
   std::int64_t prompt = 0;     ///< tokens of each sequence given at once
@@ -182,11 +206,14 @@ struct Workload {
   Counting counting = Counting::full;
   LatentForm prefill_form = LatentForm::expanded, decode_form = LatentForm::absorbed;
   StorageType kv_type{"f16", 1, 2};
+  std::optional<StorageType> key_type;  ///< keys, where they are not stored as kv_type
   StorageType activation_type{"f16", 1, 2};
   std::optional<StorageType> weight_type;  ///< of all weights; none: as the model is published
   std::int64_t page_tokens = 0;            ///< tokens of a cache page; 0: no paging
   bool bounded_windows = true;             ///< windowed layers keep their window only
+  std::optional<RingCache> ring;           ///< of windowed layers
   std::int64_t scratch_tokens = 8192;      ///< at most so many rows under way where chunk is 0
+  Scratch scratch = Scratch::reused;
   std::int64_t context() const { return prompt + generated; }
 };
 
@@ -236,8 +263,10 @@ Count attention_only(const Term& model_flops);
 /// the activation type.
 Term score_bytes(const Layer& layer, const Workload& workload);
 
-/// Elements kept a token by one layer, as bytes of the KV type: rows of a head are whole blocks.
-Term kv_bytes_per_token(const Layer& layer, const StorageType& type);
+/// Elements kept a token by one layer, as bytes of the KV type (keys as bytes of `keys` where
+/// given): rows of a head are whole blocks.
+Term kv_bytes_per_token(const Layer& layer, const StorageType& type,
+                        const std::optional<StorageType>& keys = {});
 
 /// Of all layers that keep a cache, batch included; pages rounded up; a part a group of layers.
 /// Throws where the KV type's blocks do not fit.
@@ -250,7 +279,7 @@ Term weight_bytes(const ModelDescription& model, const Workload& workload,
 
 /// Activations of the rows under way (chunk, or min(prompt, scratch_tokens) times batch), reused
 /// from layer to layer, and the logits of one row a sequence in float32. An estimate of engines
-/// that keep no more.
+/// that keep no more than the workload's `scratch` says.
 Term scratch_bytes(const ModelDescription& model, const Workload& workload,
                    const Devices& devices = {});
 
@@ -261,6 +290,10 @@ Term memory_bytes(const ModelDescription& model, const Workload& workload,
 /// Bytes of a phase that must cross the memory bus at least once: weights (of the experts that can
 /// be touched), kv_read, kv_write, activations.
 Term traffic_bytes(const ModelDescription& model, const Workload& workload, Phase phase);
+
+/// Elements that norms, rotations, activations, residual sums and writes to the cache go over, which
+/// FLOPs leave out: rows times norms + 2 model_dim + q, k and v + the feed-forward's columns.
+Term row_wise_elements(const ModelDescription& model, const Workload& workload, Phase phase);
 
 /// What each device sends: all-reduces after attention and feed-forward (tensor), keys and values
 /// going round (ring).
@@ -273,12 +306,15 @@ enum class Bound : std::uint8_t { compute, bandwidth };
 
 /// Shares of the peak that kernels of a kind reach.
 struct Utilisation {
-  double gemm = 1, attention = 1, bandwidth = 1;
+  double gemm = 1, attention = 1;  ///< of the machine's FLOPs
+  double bandwidth = 1;            ///< of memory, by products that stream weights
+  double cache_bandwidth = 0;      ///< of memory, by attention that streams a cache; 0: bandwidth
+  double row_wise = 0;  ///< elements a second of norms, rotations, activations; 0: not counted
 };
 
 /// One kind of kernel against the roofline.
 struct KernelTime {
-  std::string id;  ///< projections, attention, feed_forward, logits
+  std::string id;  ///< projections, attention, feed_forward, logits; row_wise where it is counted
   Count flops, bytes;
   double compute_seconds = 0, memory_seconds = 0;
   double intensity() const { return flops.to_double() / bytes.to_double(); }

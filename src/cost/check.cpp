@@ -67,7 +67,7 @@ void check_layer(const Layer& layer) {
 
 void check_type(const char* what, const StorageType& type) {
   if (type.block_elements < 1 || type.block_bytes < 1 || type.block_elements > kLargestSize ||
-      type.block_bytes > kLargestSize) {
+      type.block_bytes > kLargestSize || type.channel_bytes < 0) {
     base::refuse("cost", what, " ", type.name, " has blocks of ", type.block_elements,
                  " elements in ", type.block_bytes, " bytes; expected at least 1");
   }
@@ -83,6 +83,10 @@ void check_rate(const char* name, double rate, bool needed) {
 void check(const ModelDescription& model) {
   if (model.layers.empty()) base::refuse("cost", "layers (0) is not at least 1");
   for (const Layer& layer : model.layers) check_layer(layer);
+  for (const StoredWeights& entry : model.stored) {
+    check_size("stored.weights", entry.weights, 0, kUnlimited);
+    check_type("stored type", entry.type);
+  }
   check_size("vocab_size", model.vocab_size, 0, kLargestSize);
   check_size("position_rows", model.position_rows, 0, kUnlimited);
   check_size("other_parameters", model.other_parameters, 0, kUnlimited);
@@ -97,6 +101,11 @@ void check(const Workload& workload) {
   check_size("page_tokens", workload.page_tokens, 0, kUnlimited);
   check_size("scratch_tokens", workload.scratch_tokens, 1, kUnlimited);
   check_type("KV type", workload.kv_type);
+  if (workload.key_type) check_type("key type", *workload.key_type);
+  if (workload.ring) {
+    check_size("ring.chunk", workload.ring->chunk, 1, kUnlimited);
+    check_size("ring.first_tokens", workload.ring->first_tokens, 0, kUnlimited);
+  }
   check_type("activation type", workload.activation_type);
   if (workload.weight_type) check_type("weight type", *workload.weight_type);
 }

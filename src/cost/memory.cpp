@@ -11,6 +11,8 @@ namespace {
 
 constexpr Unit kUnit = Unit::bytes;
 
+constexpr std::int64_t kRingPage = 64;  // tokens of a SlidingCache's page
+
 Count row_bytes(Count elements, const StorageType& type) {
   return ceil_div(elements, type.block_elements) * Count(type.block_bytes);
 }
@@ -20,6 +22,11 @@ Count tokens_kept(const Layer& layer, const Workload& workload, const Devices& d
   std::int64_t tokens = workload.context();
   if (layer.attends == Attends::all) tokens = 0;
   if (layer.attends == Attends::source) tokens = workload.prompt;
+  if (layer.window > 0 && workload.ring) {
+    const RingCache& ring = *workload.ring;
+    return Count(kRingPage) * (ceil_div(ring.first_tokens, kRingPage) +
+                               ceil_div(layer.window + ring.chunk - 1, kRingPage) + Count(1));
+  }
   if (layer.window > 0 && workload.bounded_windows) tokens = std::min(tokens, layer.window);
   tokens = on_one_device(tokens, devices);
   if (workload.page_tokens == 0) return tokens;
@@ -43,6 +50,11 @@ Count ffn_width(const Layer& layer) {
   return (dim + Count(f.shared_dim)) * Count(f.gated ? 2 : 1);
 }
 
+/// Columns behind the activation, where they are not written over what it read.
+Count activated_width(const Layer& layer) {
+  return ffn_width(layer) / Count(layer.ffn.gated ? 2 : 1);
+}
+
 Count rows_under_way(const Workload& workload, const Devices& devices) {
   const Count prompt = Count(workload.batch) * Count(on_one_device(workload.prompt, devices));
   const Count at_most = workload.chunk > 0 ? Count(workload.batch) * Count(workload.chunk)
@@ -64,6 +76,26 @@ Term stored(std::string id, Count weights, const StorageType& type) {
       type.name);
 }
 
+Term stored_part(const ModelDescription& model, const Workload& workload, const std::string& part,
+                 Count weights, const StorageType& otherwise) {
+  std::vector<const StoredWeights*> entries;
+  Count all = 0;
+  for (const StoredWeights& entry : model.stored) {
+    if (entry.part != part || workload.weight_type) continue;
+    entries.push_back(&entry);
+    all = all + Count(entry.weights);
+  }
+  if (all == Count(0)) return stored(part, weights, otherwise);
+  // The whole part as it is; of fewer weights (a layer's, a device's) each type its share.
+  std::vector<Term> parts;
+  for (const StoredWeights* entry : entries) {
+    const Count share = weights == all ? Count(entry->weights)
+                                       : ceil_div(weights * Count(entry->weights), all);
+    parts.push_back(stored("in_" + entry->type.name, share, entry->type));
+  }
+  return sum(part, kUnit, std::move(parts));
+}
+
 StorageType weight_type_of(const ModelDescription& model, const Workload& workload) {
   return workload.weight_type ? *workload.weight_type : storage_type(model.weight_type);
 }
@@ -77,23 +109,27 @@ StorageType plain_type_of(const StorageType& type) {
   return type.block_elements == 1 ? type : StorageType{"f32", 1, 4};
 }
 
-Term kv_bytes_per_token(const Layer& layer, const StorageType& type) {
+Term kv_bytes_per_token(const Layer& layer, const StorageType& type,
+                        const std::optional<StorageType>& keys_as) {
   if (layer.attends == Attends::all)
     return product("kv_bytes_per_token", kUnit, {constant(0)}, "an encoder keeps no cache");
+  const StorageType& key_type = keys_as ? *keys_as : type;
   if (layer.latent.given()) {
     const Count elements = layer.latent.kv_rank + layer.latent.rope_dim;
     return product("kv_bytes_per_token", kUnit,
-                   {{"bytes of (kv_rank + rope_dim)", row_bytes(elements, type)}}, type.name);
+                   {{"bytes of (kv_rank + rope_dim)", row_bytes(elements, key_type)}},
+                   key_type.name);
   }
-  const Count keys = row_bytes(layer.head_dim, type), values = row_bytes(layer.value_dim, type);
+  const std::string note = keys_as ? "keys " + key_type.name + ", values " + type.name : type.name;
+  const Count keys = row_bytes(layer.head_dim, key_type),
+              values = row_bytes(layer.value_dim, type);
   if (keys == values) {
     return product("kv_bytes_per_token", kUnit,
-                   {constant(2), {"kv_heads", layer.kv_heads}, {"bytes of head_dim", keys}},
-                   type.name);
+                   {constant(2), {"kv_heads", layer.kv_heads}, {"bytes of head_dim", keys}}, note);
   }
   return product("kv_bytes_per_token", kUnit,
                  {{"kv_heads", layer.kv_heads}, {"bytes of head_dim and value_dim", keys + values}},
-                 type.name);
+                 note);
 }
 
 Term kv_cache_bytes(const ModelDescription& model, const Workload& workload,
@@ -102,15 +138,25 @@ Term kv_cache_bytes(const ModelDescription& model, const Workload& workload,
   check(workload);
   check(devices, model);
   std::vector<Term> parts;
+  const StorageType& key_type = workload.key_type ? *workload.key_type : workload.kv_type;
   for (const Layer& layer : of_one_device(model, devices).layers) {
     if (layer.attends == Attends::all) continue;
-    const Term token = kv_bytes_per_token(layer, workload.kv_type);
+    const Term token = kv_bytes_per_token(layer, workload.kv_type, workload.key_type);
     std::vector<Factor> factors{{"layers", layer.count},
                                 {"batch", workload.batch},
                                 {workload.page_tokens > 0 ? "tokens in pages" : "tokens",
                                  tokens_kept(layer, workload, devices)}};
     factors.insert(factors.end(), token.factors.begin(), token.factors.end());
     parts.push_back(product("kv_cache_of_layers", kUnit, std::move(factors), layer.name));
+    if (key_type.channel_bytes == 0) continue;
+    const bool latent = layer.latent.given();
+    parts.push_back(product(
+        "key_scales_of_layers", kUnit,
+        {{"layers", layer.count},
+         {"kv_heads", latent ? 1 : layer.kv_heads},
+         {"head_dim", latent ? layer.latent.kv_rank + layer.latent.rope_dim : layer.head_dim},
+         {"bytes", key_type.channel_bytes}},
+        "by channel, of all sequences together"));
   }
   return sum("kv_cache", kUnit, std::move(parts));
 }
@@ -124,10 +170,10 @@ Term weight_bytes(const ModelDescription& whole, const Workload& workload, const
   std::vector<Term> parts;
   for (const Term& part : all.parts) {
     const bool small = part.id == "norms" || part.id == "other";
-    parts.push_back(stored(part.id, part.value,
-                           part.id == "experts" ? expert_type_of(model, workload)
-                           : small              ? plain
-                                                : type));
+    parts.push_back(stored_part(model, workload, part.id, part.value,
+                                part.id == "experts" ? expert_type_of(model, workload)
+                                : small              ? plain
+                                                     : type));
   }
   return sum("weights", kUnit, std::move(parts));
 }
@@ -140,9 +186,12 @@ Term scratch_bytes(const ModelDescription& whole, const Workload& workload,
   const ModelDescription model = of_one_device(whole, devices);
   const Factor rows{"rows", rows_under_way(workload, devices)};
   const Factor bytes{"bytes", workload.activation_type.block_bytes};
+  const bool apart = workload.scratch == Scratch::apart;
   Count widest = 0, expanded = 0, latents = 0;
   for (const Layer& layer : model.layers) {
-    widest = std::max({widest, attention_width(layer), ffn_width(layer)});
+    const Count attention = attention_width(layer), ffn = ffn_width(layer);
+    widest = std::max(widest, apart ? attention + ffn + activated_width(layer)
+                                    : std::max(attention, ffn));
     if (!layer.latent.given() || workload.prefill_form == LatentForm::absorbed) continue;
     latents = std::min(Count(workload.batch) * Count(on_one_device(workload.context(), devices)),
                        Count(workload.scratch_tokens));
@@ -152,10 +201,13 @@ Term scratch_bytes(const ModelDescription& whole, const Workload& workload,
   }
   std::vector<Term> parts{
       product("residual", kUnit,
-              {constant(2), rows, {"model_dim", model.layers.front().model_dim}, bytes},
-              "x and what is being added to it"),
-      product("widest_step", kUnit, {rows, {"columns", widest}, bytes},
-              "q, k, v and the heads' outputs, or the feed-forward's hidden rows")};
+              {constant(apart ? 3 : 2), rows, {"model_dim", model.layers.front().model_dim}, bytes},
+              apart ? "x, its norm and what is being added to it"
+                    : "x and what is being added to it"),
+      product(apart ? "steps" : "widest_step", kUnit, {rows, {"columns", widest}, bytes},
+              apart ? "q, k, v, the heads' outputs, the feed-forward's hidden rows and what is made "
+                      "of them"
+                    : "q, k, v and the heads' outputs, or the feed-forward's hidden rows")};
   if (expanded > Count(0)) {
     parts.push_back(product("expanded_keys", kUnit,
                             {{"latents", latents}, {"columns", expanded}, bytes},

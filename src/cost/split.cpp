@@ -60,7 +60,7 @@ Term round_the_ring(const ModelDescription& model, const Workload& workload, Pha
                    batch,
                    others,
                    {"tokens of a device", share(workload.prompt, devices.count)},
-                   {"bytes a token", kv_bytes_per_token(layer, workload.kv_type).value}},
+                   {"bytes a token", kv_bytes_per_token(layer, workload.kv_type, workload.key_type).value}},
                   trains(phase) ? "keys and values forward, again backward, and their gradients"
                                 : "every device's keys and values visit every other"));
     }

@@ -24,12 +24,13 @@ struct Traffic {
 
   Count rows(const Calls& calls) const { return Count(workload.batch) * calls.queries; }
 
-  Term weights(const Layer& layer, const Calls& calls, Count parameters,
+  Term weights(const Layer& layer, const Calls& calls, const char* part, Count parameters,
                const StorageType& type) const {
-    return product("weights", kUnit,
-                   {{"layers", layer.count},
-                    {"calls", calls.calls},
-                    {"bytes of a layer", stored("weights", parameters, type).value}});
+    return product(
+        "weights", kUnit,
+        {{"layers", layer.count},
+         {"calls", calls.calls},
+         {"bytes of a layer", stored_part(model, workload, part, parameters, type).value}});
   }
 
   Term activations(const Layer& layer, const Calls& calls, Count columns) const {
@@ -46,14 +47,15 @@ struct Traffic {
                             : heads * Count(layer.head_dim) +
                                   Count(layer.kv_heads) * Count(layer.head_dim + layer.value_dim);
     return {
-        weights(layer, calls, attention_parameters(layer).value, weight_type_of(model, workload)),
+        weights(layer, calls, "attention", attention_parameters(layer).value,
+                weight_type_of(model, workload)),
         activations(layer, calls, d + width + heads * Count(layer.value_dim) + d)};
   }
 
   std::vector<Term> attention(const Layer& layer, const Calls& calls) const {
     const Latent& l = layer.latent;
     const Count heads = layer.q_heads;
-    const Count token = kv_bytes_per_token(layer, workload.kv_type).value;
+    const Count token = kv_bytes_per_token(layer, workload.kv_type, workload.key_type).value;
     const Count columns = heads * Count(l.given() ? l.nope_dim + l.rope_dim : layer.head_dim) +
                           heads * Count(layer.value_dim);
     // An encoder's keys are no cache, but they are read all the same.
@@ -77,14 +79,15 @@ struct Traffic {
   std::vector<Term> feed_forward(const Layer& layer, const Calls& calls) const {
     const FeedForward& f = layer.ffn;
     std::vector<Term> parts{
-        weights(layer, calls, dense_ffn_parameters(layer).value, weight_type_of(model, workload))};
+        weights(layer, calls, "feed_forward", dense_ffn_parameters(layer).value,
+                weight_type_of(model, workload))};
     Count active = f.ffn_dim;
     if (f.experts > 0) {
       active = Count(f.experts_used) * Count(f.ffn_dim) + Count(f.shared_dim);
       const Count per_call = ceil_div(rows(calls), std::max(calls.calls, Count(1)));
       const Count touched = std::min(Count(f.experts), Count(f.experts_used) * per_call);
       const Count one = expert_parameters(layer).value / Count(f.experts);
-      parts.push_back(weights(layer, calls, one * touched, expert_type_of(model, workload)));
+      parts.push_back(weights(layer, calls, "experts", one * touched, expert_type_of(model, workload)));
     }
     parts.push_back(
         activations(layer, calls, Count(2 * layer.model_dim) + active * Count(f.gated ? 4 : 2)));
@@ -97,9 +100,10 @@ struct Traffic {
                             : Count(1);
     return {product("weights", kUnit,
                     {{"calls", calls},
-                     {"bytes of the output matrix", stored("output", output_parameters(model).value,
-                                                           weight_type_of(model, workload))
-                                                        .value}}),
+                     {"bytes of the output matrix",
+                      stored_part(model, workload, model.tied_output ? "embedding" : "output",
+                                  output_parameters(model).value, weight_type_of(model, workload))
+                          .value}}),
             product("activations", kUnit,
                     {{"calls", calls},
                      {"batch", workload.batch},
@@ -155,6 +159,26 @@ Term traffic_bytes(const ModelDescription& model, const Workload& workload, Phas
   return sum("traffic", kUnit, std::move(parts), "each operand of a call once: the least there is");
 }
 
+Term row_wise_elements(const ModelDescription& model, const Workload& workload, Phase phase) {
+  check(model);
+  check(workload);
+  std::vector<Term> parts;
+  for (const Layer& layer : model.layers) {
+    const FeedForward& f = layer.ffn;
+    const Count columns = Count(f.experts > 0 ? f.experts_used : 1) * Count(f.ffn_dim);
+    const Count heads = Count(layer.q_heads) * Count(layer.head_dim) +
+                        Count(layer.kv_heads) * Count(layer.head_dim + layer.value_dim);
+    parts.push_back(product(
+        "row_wise_of_layers", Unit::elements,
+        {{"layers", layer.count},
+         {"rows", Count(workload.batch) * calls_of(layer, workload, phase).queries},
+         {"(norms + 2 · model_dim + heads + ffn columns)",
+          Count(layer.norm_parameters) + Count(2) * Count(layer.model_dim) + heads + columns +
+              Count(f.shared_dim)}}));
+  }
+  return sum("row_wise", Unit::elements, std::move(parts));
+}
+
 double peak_flops(const Machine& machine, Compute compute) {
   const double peak = compute == Compute::f32   ? machine.f32_flops
                       : compute == Compute::f16 ? machine.f16_flops
@@ -181,13 +205,23 @@ PhaseTime phase_time(const ModelDescription& model, const Workload& workload, Ph
     const bool products = kernel.id == "attention";
     kernel.compute_seconds =
         seconds_for(kernel.flops, peak * (products ? utilisation.attention : utilisation.gemm));
-    kernel.memory_seconds =
-        seconds_for(kernel.bytes, machine.memory_bandwidth * utilisation.bandwidth);
+    const double share = products && utilisation.cache_bandwidth > 0 ? utilisation.cache_bandwidth
+                                                                     : utilisation.bandwidth;
+    kernel.memory_seconds = seconds_for(kernel.bytes, machine.memory_bandwidth * share);
     time.seconds += kernel.seconds();
     if (kernel.bound() == Bound::compute) compute_bound += kernel.seconds();
     flops = flops + kernel.flops;
     bytes = bytes + kernel.bytes;
     if (products || kernel.id == "projections") attention = attention + kernel.flops;
+  }
+  if (utilisation.row_wise > 0) {
+    KernelTime rows;
+    rows.id = "row_wise";
+    rows.compute_seconds = seconds_for(row_wise_elements(model, workload, phase).value,
+                                       utilisation.row_wise * static_cast<double>(devices.count));
+    time.seconds += rows.seconds();
+    compute_bound += rows.seconds();
+    time.kernels.push_back(rows);
   }
   time.attention_seconds = seconds_for(attention, peak);
   time.peak_seconds = seconds_for(flops, peak);

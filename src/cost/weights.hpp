@@ -17,6 +17,12 @@ Term output_parameters(const ModelDescription& model);
 /// Bytes of that many weights in whole blocks.
 Term stored(std::string id, Count weights, const StorageType& type);
 
+/// Bytes of `weights` weights of a part of the model ("attention", "output", ...; a tied output is
+/// the embedding): each type in its share where the model says what its parts are stored in, else
+/// as `otherwise`.
+Term stored_part(const ModelDescription& model, const Workload& workload, const std::string& part,
+                 Count weights, const StorageType& otherwise);
+
 /// What weights and experts of `model` are stored in.
 StorageType weight_type_of(const ModelDescription& model, const Workload& workload);
 StorageType expert_type_of(const ModelDescription& model, const Workload& workload);
