@@ -121,8 +121,7 @@ void PlanCommand::add_options(CLI::App& app) {
 /// With --here weights lie as this library packs them; --measure takes the model that would run.
 cost::ModelDescription PlanCommand::first_model() const {
   if (model_.empty()) return shape_.model();
-  const cost::ModelDescription model =
-      find_model(measure_ ? models::model_path(model_) : model_);
+  const cost::ModelDescription model = find_model(measure_ ? models::model_path(model_) : model_);
   return here_ ? as_held(model) : model;
 }
 
@@ -231,8 +230,8 @@ void PlanCommand::measure(const Console& console, PlanRequest& request) const {
   work.batch = request.batches.front();
   if (measure_) {  // first: what was allocated before would be taken for the run's
     progress.show("running the model ...");
-    request.measured = measure_run(models::model_path(model_), work.prompt, threads_,
-                                   in_bfloat16(request));
+    request.measured =
+        measure_run(models::model_path(model_), work.prompt, threads_, in_bfloat16(request));
   }
   progress.show("measuring kernels ...");
   request.here = measure_kernels(model, work, known(request.machine), request.compute, threads_);

@@ -29,7 +29,7 @@ struct PlanRequest {
   std::optional<cost::Machine> machine;
   cost::Devices devices;
   cost::Compute compute = cost::Compute::f16;
-  cost::Utilisation low, high;  ///< what kernels of a kind usually reach, from and to
+  cost::Utilisation low, high;      ///< what kernels of a kind usually reach, from and to
   std::optional<KernelRates> here;  ///< the machine is this one: what the kernels reach on it
   bool training = false;
   std::optional<MeasuredRun> measured;  ///< of the first model and context

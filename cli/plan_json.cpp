@@ -106,6 +106,11 @@ ordered_json time_json(const Likely& time) {
                        {"likely_seconds", {time.fast.seconds, time.slow.seconds}},
                        {"intensity", time.peak.intensity},
                        {"bound", kBounds[static_cast<int>(time.slow.bound)]}};
+  if (time.predicted) {
+    made["predicted_seconds"] = known(time.predicted).seconds;
+    for (const cost::KernelTime& kernel : known(time.predicted).kernels)
+      made["predicted_kernel_seconds"][kernel.id] = kernel.seconds();
+  }
   made["kernels"] = ordered_json::array();
   for (const cost::KernelTime& kernel : time.peak.kernels) {
     made["kernels"].push_back({{"id", kernel.id},
@@ -190,7 +195,7 @@ ordered_json assumptions_json(const PlanRequest& r) {
   const auto shares = [](const cost::Utilisation& u) -> ordered_json {
     return {{"gemm", u.gemm}, {"attention", u.attention}, {"bandwidth", u.bandwidth}};
   };
-  return {{"flops_of_a_multiply_add", 2},
+  ordered_json made = {{"flops_of_a_multiply_add", 2},
           {"counting", r.workload.counting == cost::Counting::full ? "full" : "triangle"},
           {"activation_type", r.workload.activation_type.name},
           {"compute", kCompute[static_cast<int>(r.compute)]},
@@ -198,7 +203,21 @@ ordered_json assumptions_json(const PlanRequest& r) {
           {"page_tokens", r.workload.page_tokens},
           {"devices", r.devices.count},
           {"split", kSplits[static_cast<int>(r.devices.split)]},
-          {"likely_utilisation", {{"from", shares(r.low)}, {"to", shares(r.high)}}}};
+          };
+  if (!r.here) {
+    made["likely_utilisation"] = {{"from", shares(r.low)}, {"to", shares(r.high)}};
+    return made;
+  }
+  const KernelRates& k = *r.here;
+  made["measured_rates"] = {{"products_of_many_rows_flops", k.many_rows},
+                            {"products_of_one_row_bytes", k.one_row},
+                            {"attention_on_the_diagonal_flops", k.diagonal},
+                            {"attention_beside_it_flops", k.beside},
+                            {"attention_of_one_query_seconds", k.query_seconds},
+                            {"attention_of_one_query_bytes", k.cache},
+                            {"row_wise_of_many_rows_elements", k.rows_many},
+                            {"row_wise_of_one_row_elements", k.rows_one}};
+  return made;
 }
 
 std::string quoted(const std::string& text) {

@@ -22,10 +22,10 @@ using cost::Layer;
 using cost::ModelDescription;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kMostElements = 32 << 20;  // of one array here; larger ones are cut to it
-constexpr std::int64_t kStackBytes = 192 << 20;   // of a stack of layers: more than caches hold
-constexpr std::int64_t kMostLayers = 32;          // of a stack
-constexpr int kRepeats = 7;                       // the median of which counts
+constexpr std::int64_t kMostElements = 32 << 20;    // of one array here; larger ones are cut to it
+constexpr std::int64_t kStackBytes = 192 << 20;     // of a stack of layers: more than caches hold
+constexpr std::int64_t kMostLayers = 32;            // of a stack
+constexpr int kRepeats = 7;                         // the median of which counts
 constexpr std::int64_t kShort = 128, kLong = 1024;  // keys of one query's attention
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -82,7 +82,8 @@ std::vector<Matrix> matrices_of(const Layer& layer) {
   const std::int64_t d = layer.model_dim, q = layer.q_heads * layer.head_dim;
   std::vector<Matrix> all;
   if (layer.latent.given()) {
-    all.push_back({d, layer.latent.q_rank + layer.latent.kv_rank + layer.latent.rope_dim, "attention"});
+    all.push_back(
+        {d, layer.latent.q_rank + layer.latent.kv_rank + layer.latent.rope_dim, "attention"});
     all.push_back({std::max(layer.latent.q_rank, layer.latent.kv_rank), q, "attention"});
   } else {
     all.push_back({d, q + layer.kv_heads * (layer.head_dim + layer.value_dim), "attention"});
@@ -133,7 +134,8 @@ class Kernels {
     std::vector<std::unique_ptr<bench::Workload>> stack;
     bytes_ = 0;
     for (std::int64_t i = 0; i < layers; ++i) {
-      for (const Matrix& matrix : matrices_of(layer_)) stack.push_back(make(matrix, rows_of_step()));
+      for (const Matrix& matrix : matrices_of(layer_))
+        stack.push_back(make(matrix, rows_of_step()));
     }
     if (model_.output_matrix && model_.vocab_size > 0) {
       const std::int64_t outputs = ceil_div(model_.vocab_size * layers, all_layers());
@@ -191,7 +193,8 @@ class Kernels {
     const layers::Engine engine = layers::engine_of("plan", options_);
     const std::int64_t d = std::min(layer_.model_dim, kMostElements / rows);
     const cost::FeedForward& f = layer_.ffn;
-    const std::int64_t wanted = f.ffn_dim * std::max<std::int64_t>(f.experts_used, 1) + f.shared_dim;
+    const std::int64_t wanted =
+        f.ffn_dim * std::max<std::int64_t>(f.experts_used, 1) + f.shared_dim;
     const std::int64_t ffn = std::clamp<std::int64_t>(wanted, 1, kMostElements / rows / 2);
     layers::Buffer a, b, c, e;
     const models::Matrix x = filled(a, ElementType::float32, rows, d);
@@ -225,7 +228,8 @@ class Kernels {
   }
 
   std::int64_t stack_height(double bytes) const {
-    const auto fit = static_cast<std::int64_t>(static_cast<double>(kStackBytes) / std::max(bytes, 1.0));
+    const auto fit =
+        static_cast<std::int64_t>(static_cast<double>(kStackBytes) / std::max(bytes, 1.0));
     return std::clamp<std::int64_t>(fit, 1, std::min(kMostLayers, all_layers()));
   }
 
@@ -247,7 +251,8 @@ class Kernels {
     if (type_ == ElementType::bfloat16) return 2 * elements;
     const cost::StorageType held =
         packed_type(type_of(matrix.part), kernels::cpu::gemm(resolve_isa(Isa::automatic)));
-    return elements / static_cast<double>(held.block_elements) * static_cast<double>(held.block_bytes);
+    return elements / static_cast<double>(held.block_elements) *
+           static_cast<double>(held.block_bytes);
   }
 
   double bytes_of_layer() const {
@@ -286,7 +291,8 @@ class Kernels {
     // Heads beyond these change no rate: groups stay as they are.
     const std::int64_t group = layer_.latent.given() ? 1 : layer_.q_heads / layer_.kv_heads;
     c.head_dim = std::min<std::int64_t>(layer_.head_dim, 1024);
-    c.kv_heads = std::clamp<std::int64_t>(layer_.q_heads / group, 1, std::max<std::int64_t>(64 / group, 1));
+    c.kv_heads =
+        std::clamp<std::int64_t>(layer_.q_heads / group, 1, std::max<std::int64_t>(64 / group, 1));
     c.q_heads = c.kv_heads * group;
     c.order = bench::Order::tokens_first;
     c.type = type_;
@@ -299,7 +305,7 @@ class Kernels {
   ElementType type_;
   std::optional<ThreadPool> pool_;
   Options options_;
-  double bytes_ = 0;   ///< of the matrices made for a stack
+  double bytes_ = 0;  ///< of the matrices made for a stack
 };
 
 }  // namespace
@@ -317,7 +323,8 @@ KernelRates measure_kernels(const ModelDescription& model, const cost::Workload&
   rates.beside = kernels.attention(false);
   const double few = kernels.query(kShort), many = kernels.query(kLong);
   const double bytes = kernels.token_bytes() * static_cast<double>(kernels.rows_of_step());
-  const double each = std::max((many - few) / static_cast<double>(kLong - kShort), many / 4 / kLong);
+  const double each =
+      std::max((many - few) / static_cast<double>(kLong - kShort), many / 4 / kLong);
   rates.cache = bytes / each;
   rates.query_seconds = std::max(0.0, few - each * static_cast<double>(kShort));
   rates.rows_many = kernels.row_wise(kernels.prefill_rows());
@@ -328,7 +335,8 @@ KernelRates measure_kernels(const ModelDescription& model, const cost::Workload&
 cost::Utilisation KernelRates::prefill(const cost::Workload& work) const {
   // Of a prompt's visible pairs, those of a call with its own tokens lie on the diagonal.
   const auto prompt = static_cast<double>(std::max<std::int64_t>(work.prompt, 1));
-  const double chunk = std::min(static_cast<double>(work.chunk > 0 ? work.chunk : kHereChunk), prompt);
+  const double chunk =
+      std::min(static_cast<double>(work.chunk > 0 ? work.chunk : kHereChunk), prompt);
   const double own = std::min(1.0, (chunk + 1) / (prompt + 1));
   cost::Utilisation share;
   share.gemm = many_rows / peak;
@@ -339,13 +347,15 @@ cost::Utilisation KernelRates::prefill(const cost::Workload& work) const {
   return share;
 }
 
-cost::Utilisation KernelRates::decode(const ModelDescription& model, const cost::Workload& work) const {
+cost::Utilisation KernelRates::decode(const ModelDescription& model,
+                                      const cost::Workload& work) const {
   cost::Utilisation share;
   share.bandwidth = one_row / bandwidth;
   double layers = 0;
   for (const Layer& layer : model.layers) layers += static_cast<double>(layer.count);
   const cost::Term read = cost::traffic_bytes(model, work, cost::Phase::decode_step);
-  const double bytes = read.find("attention") == nullptr ? 0 : read.find("attention")->value.to_double();
+  const double bytes =
+      read.find("attention") == nullptr ? 0 : read.find("attention")->value.to_double();
   const double seconds = layers * query_seconds + bytes / cache;
   share.cache_bandwidth = std::max(bytes, 1.0) / seconds / bandwidth;
   share.row_wise = rows_one;

@@ -17,9 +17,9 @@ struct KernelRates {
   double bandwidth = 0;                        ///< bytes a second it reads memory at
   double many_rows = 0;                        ///< FLOPs a second of products with many rows
   double diagonal = 0, beside = 0;             ///< FLOPs a second of attention with many queries
-  double one_row = 0;             ///< bytes of weights a second of products with a row a sequence
-  double query_seconds = 0;       ///< of one layer's attention of one query, whatever its length
-  double cache = 0;               ///< bytes of keys and values a second, beyond that
+  double one_row = 0;        ///< bytes of weights a second of products with a row a sequence
+  double query_seconds = 0;  ///< of one layer's attention of one query, whatever its length
+  double cache = 0;          ///< bytes of keys and values a second, beyond that
   double rows_many = 0, rows_one = 0;  ///< elements a second of row-wise work
 
   /// Shares of the peaks for prefill in calls of work.chunk tokens, and for a decode step.

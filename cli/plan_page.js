@@ -46,6 +46,7 @@
              type: data.types[state.type] };
   };
   const split = data.devices;
+  const headsText = (c) => isLatent(c.model) ? "MLA" : c.heads + (c.heads === 1 ? " KV head" : " KV heads");
   const variant = (model, heads) => {
     const made = Cost.withHeads(model, isLatent(model) ? null : heads);
     return split.split === "tensor" ? Cost.onOneDevice(made, split.count) : made;
@@ -91,7 +92,7 @@
     const home = at(id);
     home.textContent = "";
     const width = Math.max(280, home.clientWidth || 560);
-    const svg = node(home, "svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img" });
+    const svg = node(home, "svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-labelledby": id + "-title " + id + "-note" });
     const scale = (axis, low, high) => (value) => axis.linear
       ? low + (high - low) * (value - axis.from) / (axis.to - axis.from)
       : low + (high - low) * Math.log(value / axis.from) / Math.log(axis.to / axis.from);
@@ -143,7 +144,8 @@
 
   const drawShare = (c) => {
     const model = variant(c.model, c.heads);
-    const plot = frame("share", 300, lengthAxis, { linear: true, from: 0, to: 1, ticks: [0, .25, .5, .75, 1], text: (v) => v * 100 + " %" });
+    const plot = frame("share", 300, lengthAxis, { linear: true, from: 0, to: 1, ticks: [0, .25, .5, .75, 1], text: (v) => v * 100 + " %" },
+                       { left: 58, right: 16, top: 42, bottom: 30 });
     const shares = lengths.map((n) => {
       const f = Cost.flops(model, workOf(n, 1, c.type, state.counting), "prefill");
       return KINDS.map(([kind]) => Number(f[kind]) / Number(f.all));
@@ -161,11 +163,12 @@
       notes.push((everything ? "projections and feed-forward at " : "Scores and weighted sums overtake the projections at ") +
                  (turn === null ? "no length (windows)" : whole(turn) + " tokens"));
       if (turn === null || Number(turn) < lengthAxis.from || Number(turn) > lengthAxis.to) continue;
-      const x = plot.X(Number(turn)), low = everything ? 30 : 14;
+      // Its name stands above the plot, where no colour is behind it.
+      const x = plot.X(Number(turn)), low = everything ? 22 : 4;
       node(plot.svg, "line", { x1: x, x2: x, y1: low, y2: 270, stroke: "var(--ink)", "stroke-dasharray": "4 3" });
-      const right = x > plot.width * .7;
-      node(plot.svg, "text", { x: x + (right ? -5 : 5), y: low + 10, "text-anchor": right ? "end" : "start", class: "mark",
-        stroke: "var(--card)", "stroke-width": 3, "paint-order": "stroke" }, tokens(Number(turn)) + " " + name);
+      const right = x > plot.width * .5;
+      node(plot.svg, "text", { x: x + (right ? -5 : 5), y: low + 11, "text-anchor": right ? "end" : "start", class: "mark" },
+        tokens(Number(turn)) + " " + name);
     }
     at("share-note").textContent = notes.join("; ") + ".";
     legend("share-legend", KINDS.map(([, name, colour]) => [name, colour]));
@@ -193,7 +196,7 @@
     const top = plot.Y(c.machine.memory);
     node(plot.svg, "rect", { x: 64, y: 14, width: plot.width - 142, height: Math.max(0, top - 14), fill: "var(--bad)", "fill-opacity": .07 });
     node(plot.svg, "line", { x1: 64, x2: plot.width - 78, y1: top, y2: top, stroke: "var(--bad)", "stroke-width": 1.5 });
-    node(plot.svg, "text", { x: 70, y: top - 5, style: "fill:var(--bad)" }, c.machine.name.slice(0, 34) + ": " + bytesText(c.machine.memory));
+    node(plot.svg, "text", { x: 70, y: top > 44 ? 28 : top - 5, style: "fill:var(--bad)" }, c.machine.name.slice(0, 34) + ": " + bytesText(c.machine.memory));
     let lowest = -1e9;
     curves.forEach((curve) => {
       const bold = curve.count === c.heads;
@@ -201,7 +204,7 @@
       const [x, y] = curve.points[curve.points.length - 1];
       lowest = Math.max(plot.Y(y) + 4, lowest + 15);
       node(plot.svg, "text", { x: plot.X(x) + 7, y: lowest, style: `fill:var(${curve.colour});font-weight:${bold ? 700 : 400}` },
-        isLatent(c.model) ? "MLA" : curve.count + " heads");
+        isLatent(c.model) ? "MLA" : curve.count + (curve.count === 1 ? " head" : " heads"));
     });
     const now = Number(Cost.kvCache(variant(c.model, c.heads), workOf(c.context, c.batch, c.type, "full")));
     if (c.context >= lengthAxis.from && now > 0) {
@@ -244,7 +247,7 @@
     const home = at("bar");
     home.textContent = "";
     const width = Math.max(280, home.clientWidth || 560), all = Math.max(Number(f.memory), c.machine.memory) * 1.02;
-    const svg = node(home, "svg", { viewBox: `0 0 ${width} 58`, height: 58, role: "img" });
+    const svg = node(home, "svg", { viewBox: `0 0 ${width} 58`, height: 58, role: "img", "aria-labelledby": "bar-title bar-note" });
     let x = 0;
     const parts = [["weights", f.weights, "--blue"], ["KV cache", f.kv, "--orange"], ["scratch", f.scratch, "--teal"]];
     for (const [, bytes, colour] of parts) {
@@ -292,7 +295,7 @@
       : Number(f.weights) > m.memory ? `Does not fit: ${bytesText(f.weights)} of weights against ${bytesText(m.memory)}`
       : `Does not fit: ${bytesText(f.memory)} against ${bytesText(m.memory)}`;
     const more = document.createElement("small");
-    more.textContent = `${whole(c.context)} tokens, batch ${whole(c.batch)}, ${isLatent(c.model) ? "MLA" : c.heads + " KV heads"}, ${c.type.name}: ` +
+    more.textContent = `${whole(c.context)} tokens, batch ${whole(c.batch)}, ${headsText(c)}, ${c.type.name}: ` +
       `weights ${bytesText(f.weights)} + KV ${bytesText(f.kv)} + scratch ${bytesText(f.scratch)} on ${m.name}`;
     at("verdict").append(more);
     const attention = f.prefill.projections + f.prefill.attention;
@@ -376,7 +379,11 @@
       const line = body.insertRow();
       cells(line, [data.models[row.model].name, row.heads, data.types[row.type].name, whole(row.batch), whole(row.context),
                    bytesText(row.kv), bytesText(row.memory), flopText(row.attention), row.verdict], [1, 3, 4, 5, 6, 7]);
-      line.style.cursor = "pointer";
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "row";
+      button.textContent = line.cells[0].textContent;
+      line.cells[0].replaceChildren(button);
       line.addEventListener("click", () => look(row));
     }
     for (const id of ["context", "batch", "heads", "type", "model", "machine"]) {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/plan.hpp"
+#include "cli/plan_parts.hpp"
 #include "cli/table.hpp"
 
 namespace polyhead::cli {
@@ -16,10 +16,6 @@ using cost::Term;
 using Align = Table::Align;
 
 constexpr int kBarCells = 20;  // of a share: 5 % a cell
-
-void heading(const Console& console, const std::string& text) {
-  console.out << '\n' << console.styled(Style::heading, text) << '\n';
-}
 
 std::string percent(double share) { return fixed(share * 100, share < 0.0995 ? 1 : 0) + " %"; }
 
@@ -70,11 +66,6 @@ struct Columns {
     return all;
   }
 };
-
-/// "8 KV heads", "MLA".
-std::string heads_of(const std::string& heads) {
-  return heads == "MLA" ? heads : heads + (heads == "1" ? " KV head" : " KV heads");
-}
 
 std::string shape_of(const Layer& layer) {
   std::string text = grouped(layer.count) + (layer.name.empty() ? "" : " " + layer.name) +
@@ -316,31 +307,6 @@ void print_others(const Console& console, const PlanResult& plan) {
   table.print(console);
 }
 
-void print_measured(const Console& console, const PlanResult& plan) {
-  if (!plan.request.measured) return;
-  const MeasuredRun& run = *plan.request.measured;
-  const PlanCase& c = plan.cases.front();
-  heading(console, "Measured here, " + grouped(run.tokens) + " tokens");
-  Table table({Align::left, Align::right, Align::right, Align::right});
-  table.header({"", "measured", "predicted", "predicted / measured"});
-  const auto time = [&](const char* name, double measured, const Likely& likely) {
-    const double predicted = known(likely.predicted).seconds;
-    table.row(
-        {name, seconds_text(measured), seconds_text(predicted), fixed(predicted / measured, 2)});
-  };
-  const auto bytes = [&](const char* name, std::int64_t measured, const Count& predicted) {
-    if (measured <= 0) return;
-    table.row({name, gigabytes(Count(measured)), gigabytes(predicted),
-               fixed(predicted.to_double() / static_cast<double>(measured), 2)});
-  };
-  time("prefill", run.prefill_seconds, known(c.prefill_time));
-  time("a decode step", run.decode_seconds, known(c.decode_time));
-  bytes("weights", run.weight_bytes, c.weights.value);
-  bytes("KV cache", run.cache_bytes, c.kv_cache.value);
-  bytes("memory", run.resident_bytes, c.memory.value);
-  table.print(console);
-}
-
 std::string turn_text(const std::optional<std::int64_t>& tokens) {
   return tokens ? grouped(*tokens) : "never";
 }
@@ -362,33 +328,6 @@ void print_crossover(const Console& console, const PlanResult& plan) {
   table.print(console);
 }
 
-void print_terms(const Console& console, const PlanResult& plan) {
-  const PlanCase& c = plan.cases.front();
-  for (const Layer& layer : c.model->layers) {
-    heading(console, "One " + (layer.name.empty() ? std::string() : layer.name + " ") + "layer, " +
-                         heads_of(c.heads) + ", " + grouped(c.work.context()) + " tokens");
-    cost::Workload full = c.work;
-    full.counting = plan.request.workload.counting;
-    const Term flops = cost::attention_flops(layer, full, Phase::prefill);
-    const Term softmax = cost::softmax_flops(layer, full, Phase::prefill);
-    Table table({Align::left, Align::right, Align::right, Align::left});
-    table.header({"term", "", "exactly", ""});
-    for (const Term& part : cost::attention_parameters(layer).parts)
-      table.row({part.id, parameters_text(part.value), part.value.grouped(), "parameters"});
-    table.rule();
-    for (const Term& part : flops.parts)
-      table.row({part.id, flops_text(part.value), part.value.grouped(), "FLOPs"});
-    table.row({"softmax, counted apart", flops_text(softmax.value), softmax.value.grouped(),
-               "operations"});
-    table.rule();
-    const Term scores = cost::score_bytes(layer, c.work);
-    const Term token = cost::kv_bytes_per_token(layer, c.work.kv_type);
-    table.row({"scores if written", gigabytes(scores.value), scores.value.grouped(), "bytes"});
-    table.row({"KV of one token", gigabytes(token.value), token.value.grouped(), "bytes"});
-    table.print(console);
-  }
-}
-
 void print_assumptions(const Console& console, const PlanResult& plan) {
   const PlanRequest& r = plan.request;
   const auto share = [](double low, double high) {
@@ -400,46 +339,17 @@ void print_assumptions(const Console& console, const PlanResult& plan) {
   text += "; attention is projections, scores and weighted sums.\n";
   text += "  1 GB = 10^9 bytes, 1 GiB = 2^30; k is 1,000, Ki 1,024.";
   if (r.machine) {
-    text += " At peak: the least time. Likely: visible pairs only,\n  matrix products at " +
+    text += " At peak: the least time.";
+  }
+  if (r.here) {
+    text += " Likely: the kernels' rates as measured here, give or\n  take 15 %; --explain shows them.";
+  } else if (r.machine) {
+    text += " Likely: visible pairs only,\n  matrix products at " +
             share(r.low.gemm, r.high.gemm) + " of peak, attention " +
             share(r.low.attention, r.high.attention) + ", bandwidth " +
             share(r.low.bandwidth, r.high.bandwidth) + ".";
   }
   console.out << console.styled(Style::faint, text) << "\n";
-}
-
-void explain_term(const Console& console, const Term& term, std::size_t depth) {
-  const std::string indent(2 + 2 * depth, ' ');
-  console.out << indent << console.styled(Style::key, term.id) << " = " << term.formula() << '\n';
-  if (term.numbers() != term.formula() && term.numbers() != term.value.grouped())
-    console.out << indent << "  = " << term.numbers() << '\n';
-  console.out << indent << "  = " << term.value.grouped();
-  if (!term.note.empty())
-    console.out << "  " << console.styled(Style::faint, "(" + term.note + ")");
-  console.out << '\n';
-  for (const Term& part : term.parts) explain_term(console, part, depth + 1);
-}
-
-void explain_case(const Console& console, const PlanResult& plan, const PlanCase& c) {
-  const auto show = [&](const char* title, const Term& term) {
-    heading(console, title);
-    explain_term(console, term, 0);
-  };
-  heading(console, printable(c.model->id) + ", " + heads_of(c.heads) + ", " +
-                       grouped(c.work.context()) + " tokens, batch " + grouped(c.work.batch) +
-                       ", " + c.work.kv_type.name);
-  const bool triangle = plan.request.workload.counting == cost::Counting::triangle;
-  show("Parameters", cost::parameters(*c.model));
-  show("Memory", c.memory);
-  show("FLOPs of prefill", triangle ? c.prefill_triangle : c.prefill);
-  show("FLOPs of one decode step", c.decode);
-  show("Bytes read and written by prefill", cost::traffic_bytes(*c.model, c.work, Phase::prefill));
-  show("Bytes read and written by one decode step",
-       cost::traffic_bytes(*c.model, c.work, Phase::decode_step));
-  show("Scores of one layer, were they written", c.scores);
-  if (c.training) show("FLOPs of training", known(c.training));
-  if (c.sent_prefill) show("Sent by a device in prefill", known(c.sent_prefill));
-  if (c.sent_decode) show("Sent by a device in one decode step", known(c.sent_decode));
 }
 
 }  // namespace
@@ -456,6 +366,7 @@ void print_plan(const Console& console, const PlanResult& plan, bool explain) {
   print_measured(console, plan);
   print_crossover(console, plan);
   if (explain) {
+    explain_rates(console, plan);
     for (const PlanCase& c : plan.cases) explain_case(console, plan, c);
   } else {
     print_terms(console, plan);

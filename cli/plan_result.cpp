@@ -28,8 +28,8 @@ std::string scaled(double value, const char* const (&units)[7]) {
 constexpr double kSpread = 1.15;  // around what is predicted here: others use the machine too
 
 cost::Utilisation scaled_by(cost::Utilisation share, double factor) {
-  for (double* one : {&share.gemm, &share.attention, &share.bandwidth, &share.cache_bandwidth,
-                      &share.row_wise}) {
+  for (double* one :
+       {&share.gemm, &share.attention, &share.bandwidth, &share.cache_bandwidth, &share.row_wise}) {
     *one *= factor;
   }
   return share;

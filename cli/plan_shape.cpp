@@ -54,8 +54,7 @@ cost::ModelDescription PlanShape::model() const {
   layer.count = parse_count("--layers", layers);
   layer.q_heads = parse_count("--q-heads", q_heads);
   layer.latent = {or_else("--q-rank", q_rank, 0), or_else("--kv-rank", kv_rank, 0),
-                  or_else("--nope-dim", nope_dim, 0),
-                  or_else("--rope-dim", rope_dim, 0)};
+                  or_else("--nope-dim", nope_dim, 0), or_else("--rope-dim", rope_dim, 0)};
   const std::int64_t latent_dim = layer.latent.nope_dim + layer.latent.rope_dim;
   if (head_dim.empty() && model_dim.empty() && !layer.latent.given())
     throw UsageError("--head-dim or --model-dim is needed");
@@ -66,10 +65,9 @@ cost::ModelDescription PlanShape::model() const {
                      ") is not a multiple of --q-heads (" + std::to_string(layer.q_heads) +
                      "); give --head-dim");
   }
-  layer.head_dim = layer.latent.given()
-                       ? latent_dim
-                       : or_else("--head-dim", head_dim,
-                                 layer.q_heads > 0 ? columns / layer.q_heads : 0);
+  layer.head_dim = layer.latent.given() ? latent_dim
+                                        : or_else("--head-dim", head_dim,
+                                                  layer.q_heads > 0 ? columns / layer.q_heads : 0);
   layer.value_dim = or_else("--value-dim", value_dim,
                             layer.latent.given() ? layer.latent.nope_dim : layer.head_dim);
   layer.model_dim =

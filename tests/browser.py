@@ -1,15 +1,39 @@
 """Chromium without a driver: the DevTools protocol over a pipe."""
 import base64
+import hashlib
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
+import zipfile
+from pathlib import Path
 
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome")
                  if (path := shutil.which(name))), None)
+AXE = ("axe-core-python==0.1.0", "axe_core_python/axe.min.js")
+AXE_SHA256 = "697ea6c7edff0fe289b7bbecf1ff7b9015249bc834b409a348cd060df80aeba0"
+
+
+def axe_source():
+    """axe-core out of a pinned package, kept between runs; None where there is no network."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "polyhead" / "axe.min.js"
+    if not cache.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+                       "--disable-pip-version-check", "--dest", folder, AXE[0]]
+            if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+                return None
+            with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
+                text = wheel.read(AXE[1])
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.write_bytes(text)
+    text = cache.read_bytes()
+    assert hashlib.sha256(text).hexdigest() == AXE_SHA256, "axe.min.js is not the pinned one"
+    return text.decode()
 
 
 class Browser:

@@ -189,9 +189,10 @@ TEST(CostCounted, CrossAttention) {
       for (const Phase phase : {Phase::prefill, Phase::decode_step, Phase::generation}) {
         Counter count;
         const bool first = phase == Phase::prefill;
-        const std::int64_t steps = phase == Phase::decode_step  ? 1
-                                   : phase == Phase::generation ? std::max<std::int64_t>(run.generated - 1, 0)
-                                                                : run.prompt;
+        const std::int64_t steps = phase == Phase::decode_step ? 1
+                                   : phase == Phase::generation
+                                       ? std::max<std::int64_t>(run.generated - 1, 0)
+                                       : run.prompt;
         for (std::int64_t b = 0; b < run.batch; ++b) {
           count.matrix("q_projection", steps, layer.model_dim, layer.q_heads * layer.head_dim);
           const std::int64_t made = first ? run.prompt : 0;
@@ -245,8 +246,8 @@ TEST(CostCounted, Training) {
             for (std::int64_t key = 0; key < work.prompt; ++key) {
               if (!computed(layer, counting, query, work.prompt - 1, key)) continue;
               count.step("products");
-              count.dot(dim), count.dot(dim);                          // forward
-              if (again) count.dot(dim);                               // scores
+              count.dot(dim), count.dot(dim);  // forward
+              if (again) count.dot(dim);       // scores
               count.dot(dim), count.dot(dim), count.dot(dim), count.dot(dim);
             }
           }

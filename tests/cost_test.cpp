@@ -8,7 +8,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-
 namespace polyhead::cost {
 namespace {
 
@@ -289,7 +288,8 @@ TEST(CostStored, EachPartByItsOwnTypes) {
   model.layers[0].count = 2;
   model.weight_type = "q4_k";
   const StorageType q4 = storage_type("q4_k"), q6 = storage_type("q6_k"), q8 = storage_type("q8_0");
-  model.stored = {{"attention", q4, 6 * 256 * 256}, {"attention", q6, 2 * 256 * 256},
+  model.stored = {{"attention", q4, 6 * 256 * 256},
+                  {"attention", q6, 2 * 256 * 256},
                   {"embedding", q8, 1000 * 256}};
   const Term bytes = weight_bytes(model, prompt_of(1));
   EXPECT_EQ(bytes.at("attention"), Count(256 * (6 * 144 + 2 * 210)));
@@ -314,11 +314,9 @@ TEST(CostTime, RowWiseWorkWhereItsRateIsKnown) {
   const Count elements = Count(30 * 100) * Count(2 * 576 + 2 * 576 + 576 + 2 * 192 + 1536);
   EXPECT_EQ(row_wise_elements(model, work, Phase::prefill).value, elements);
   const Machine& machine = machine_preset("desktop-cpu");
-  const double without =
-      phase_time(model, work, Phase::prefill, machine, Compute::f32).seconds;
-  const double with = phase_time(model, work, Phase::prefill, machine, Compute::f32,
-                                 {.row_wise = 1e9})
-                          .seconds;
+  const double without = phase_time(model, work, Phase::prefill, machine, Compute::f32).seconds;
+  const double with =
+      phase_time(model, work, Phase::prefill, machine, Compute::f32, {.row_wise = 1e9}).seconds;
   EXPECT_NEAR(with - without, elements.to_double() / 1e9, 1e-9);
   const double slow_cache =
       phase_time(model, work, Phase::decode_step, machine, Compute::f32, {.cache_bandwidth = 0.5})

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
 """The head page in a real Chromium: what it shows against the arrays it was made from, and how it behaves."""
-import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import unittest
-import zipfile
 from pathlib import Path
 
 try:
@@ -18,10 +16,9 @@ except ImportError:  # Debian's NumPy belongs to Debian's Python
     os.execv("/usr/bin/python3", ["/usr/bin/python3", "-B", *sys.argv])
 
 import page_file
-from browser import CHROMIUM, Browser
+from browser import CHROMIUM, Browser, axe_source
 
 VIEWS = ["heads", "head", "compare", "query", "about"]
-AXE = ("axe-core-python==0.1.0", "axe_core_python/axe.min.js")
 HELPERS = """
 window.root = () => document.getElementById('page').shadowRoot;
 window.$ = (s) => root().querySelector(s);
@@ -33,27 +30,6 @@ window.middle = (node) => { node.scrollIntoView({block: 'center'}); const b = no
 window.cells = (table) => [...table.querySelectorAll('tr')].map((tr) => [...tr.children].map((c) => c.textContent));
 true;
 """
-
-
-def axe_source():
-    """axe-core out of a pinned package, kept between runs; None where there is no network."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "polyhead" / "axe.min.js"
-    if not cache.exists():
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
-                       "--disable-pip-version-check", "--dest", folder, AXE[0]]
-            if subprocess.run(command, capture_output=True, check=False).returncode != 0:
-                return None
-            with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
-                text = wheel.read(AXE[1])
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        cache.write_bytes(text)
-    text = cache.read_bytes()
-    assert hashlib.sha256(text).hexdigest() == AXE_SHA256, "axe.min.js is not the pinned one"
-    return text.decode()
-
-
-AXE_SHA256 = "697ea6c7edff0fe289b7bbecf1ff7b9015249bc834b409a348cd060df80aeba0"
 
 
 @unittest.skipUnless(CHROMIUM, "needs Chromium (scripts/setup test)")

@@ -291,8 +291,8 @@ Term memory_bytes(const ModelDescription& model, const Workload& workload,
 /// be touched), kv_read, kv_write, activations.
 Term traffic_bytes(const ModelDescription& model, const Workload& workload, Phase phase);
 
-/// Elements that norms, rotations, activations, residual sums and writes to the cache go over, which
-/// FLOPs leave out: rows times norms + 2 model_dim + q, k and v + the feed-forward's columns.
+/// Elements that norms, rotations, activations, residual sums and writes to the cache go over,
+/// which FLOPs leave out: rows times norms + 2 model_dim + q, k and v + the feed-forward's columns.
 Term row_wise_elements(const ModelDescription& model, const Workload& workload, Phase phase);
 
 /// What each device sends: all-reduces after attention and feed-forward (tensor), keys and values

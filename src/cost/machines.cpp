@@ -122,14 +122,28 @@ const std::vector<Machine>& machine_presets() {
 const std::vector<StorageType>& storage_types() {
   // Blocks of 32 carry one 16-bit scale (q4_1 and q5_1 a minimum too), the k types have blocks of
   // 256 (ggml-common.h); mxfp4 one 8-bit scale (OCP Microscaling Formats 1.0).
-  static const std::vector<StorageType> types{
-      {"f32", 1, 4},     {"f16", 1, 2},      {"bf16", 1, 2},     {"fp8", 1, 1},
-      {"int8", 32, 34},  {"int4", 32, 18},   {"mxfp4", 32, 17},  {"q8_0", 32, 34},
-      {"q4_0", 32, 18},  {"q4_1", 32, 20},   {"q5_0", 32, 22},   {"q5_1", 32, 24},
-      {"q2_k", 256, 84}, {"q3_k", 256, 110}, {"q4_k", 256, 144}, {"q5_k", 256, 176},
-      {"q6_k", 256, 210},
-      {"cache-int8", 32, 36},      {"cache-int4", 32, 20},      {"cache-fp8", 32, 32},
-      {"int8-by-channel", 32, 32, 4}, {"int4-by-channel", 32, 16, 4}};
+  static const std::vector<StorageType> types{{"f32", 1, 4},
+                                              {"f16", 1, 2},
+                                              {"bf16", 1, 2},
+                                              {"fp8", 1, 1},
+                                              {"int8", 32, 34},
+                                              {"int4", 32, 18},
+                                              {"mxfp4", 32, 17},
+                                              {"q8_0", 32, 34},
+                                              {"q4_0", 32, 18},
+                                              {"q4_1", 32, 20},
+                                              {"q5_0", 32, 22},
+                                              {"q5_1", 32, 24},
+                                              {"q2_k", 256, 84},
+                                              {"q3_k", 256, 110},
+                                              {"q4_k", 256, 144},
+                                              {"q5_k", 256, 176},
+                                              {"q6_k", 256, 210},
+                                              {"cache-int8", 32, 36},
+                                              {"cache-int4", 32, 20},
+                                              {"cache-fp8", 32, 32},
+                                              {"int8-by-channel", 32, 32, 4},
+                                              {"int4-by-channel", 32, 16, 4}};
   return types;
 }
 

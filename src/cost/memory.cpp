@@ -89,8 +89,8 @@ Term stored_part(const ModelDescription& model, const Workload& workload, const 
   // The whole part as it is; of fewer weights (a layer's, a device's) each type its share.
   std::vector<Term> parts;
   for (const StoredWeights* entry : entries) {
-    const Count share = weights == all ? Count(entry->weights)
-                                       : ceil_div(weights * Count(entry->weights), all);
+    const Count share =
+        weights == all ? Count(entry->weights) : ceil_div(weights * Count(entry->weights), all);
     parts.push_back(stored("in_" + entry->type.name, share, entry->type));
   }
   return sum(part, kUnit, std::move(parts));
@@ -121,8 +121,7 @@ Term kv_bytes_per_token(const Layer& layer, const StorageType& type,
                    key_type.name);
   }
   const std::string note = keys_as ? "keys " + key_type.name + ", values " + type.name : type.name;
-  const Count keys = row_bytes(layer.head_dim, key_type),
-              values = row_bytes(layer.value_dim, type);
+  const Count keys = row_bytes(layer.head_dim, key_type), values = row_bytes(layer.value_dim, type);
   if (keys == values) {
     return product("kv_bytes_per_token", kUnit,
                    {constant(2), {"kv_heads", layer.kv_heads}, {"bytes of head_dim", keys}}, note);
@@ -190,8 +189,8 @@ Term scratch_bytes(const ModelDescription& whole, const Workload& workload,
   Count widest = 0, expanded = 0, latents = 0;
   for (const Layer& layer : model.layers) {
     const Count attention = attention_width(layer), ffn = ffn_width(layer);
-    widest = std::max(widest, apart ? attention + ffn + activated_width(layer)
-                                    : std::max(attention, ffn));
+    widest = std::max(widest,
+                      apart ? attention + ffn + activated_width(layer) : std::max(attention, ffn));
     if (!layer.latent.given() || workload.prefill_form == LatentForm::absorbed) continue;
     latents = std::min(Count(workload.batch) * Count(on_one_device(workload.context(), devices)),
                        Count(workload.scratch_tokens));
@@ -200,14 +199,15 @@ Term scratch_bytes(const ModelDescription& whole, const Workload& workload,
                                                         layer.latent.rope_dim + layer.value_dim));
   }
   std::vector<Term> parts{
-      product("residual", kUnit,
-              {constant(apart ? 3 : 2), rows, {"model_dim", model.layers.front().model_dim}, bytes},
-              apart ? "x, its norm and what is being added to it"
-                    : "x and what is being added to it"),
+      product(
+          "residual", kUnit,
+          {constant(apart ? 3 : 2), rows, {"model_dim", model.layers.front().model_dim}, bytes},
+          apart ? "x, its norm and what is being added to it" : "x and what is being added to it"),
       product(apart ? "steps" : "widest_step", kUnit, {rows, {"columns", widest}, bytes},
-              apart ? "q, k, v, the heads' outputs, the feed-forward's hidden rows and what is made "
-                      "of them"
-                    : "q, k, v and the heads' outputs, or the feed-forward's hidden rows")};
+              apart
+                  ? "q, k, v, the heads' outputs, the feed-forward's hidden rows and what is made "
+                    "of them"
+                  : "q, k, v and the heads' outputs, or the feed-forward's hidden rows")};
   if (expanded > Count(0)) {
     parts.push_back(product("expanded_keys", kUnit,
                             {{"latents", latents}, {"columns", expanded}, bytes},
