@@ -167,21 +167,28 @@ const Cost = (() => {
     const share = (tokens) => (work.ring > 1n ? up(tokens, work.ring) : tokens);
     const atMost = work.chunk > 0n ? work.batch * work.chunk : work.scratchTokens;
     const rows = most(least(work.batch * share(work.prompt), atMost), work.batch);
-    let widest = 0n, expanded = 0n;
+    let widest = 0n, expanded = 0n, heads = 0n, projected = 0n, hidden = 0n, activated = 0n;
     for (const layer of model.layers) {
       const l = sizes(layer), mla = l.kv_rank > 0n;
       const attention = mla
         ? l.q_rank + l.kv_rank + l.rope_dim + l.q_heads * (l.nope_dim + l.rope_dim + l.value_dim)
         : (l.q_heads + l.kv_heads) * (l.head_dim + l.value_dim);
       const ffn = ((l.experts > 0n ? l.experts_used : 1n) * l.ffn_dim + l.shared_dim) * (l.gated ? 2n : 1n);
-      widest = most(widest, work.scratchApart ? attention + ffn + ffn / (l.gated ? 2n : 1n) : most(attention, ffn));
+      widest = most(widest, most(attention, ffn));
+      heads = most(heads, attention);
+      projected = most(projected, attention - l.q_heads * l.value_dim);
+      hidden = most(hidden, ffn);
+      activated = most(activated, ffn / (l.gated ? 2n : 1n));
       if (mla && work.prefillForm === "expanded")
         expanded = most(expanded, l.q_heads * (l.nope_dim + l.rope_dim + l.value_dim));
     }
     const a = big(work.activationBytes);
     const latents = least(work.batch * share(work.prompt + work.generated), work.scratchTokens);
-    return (work.scratchApart ? 3n : 2n) * rows * firstDim(model) * a + rows * widest * a + latents * expanded * a +
-      (hasLogits(model) ? work.batch * big(model.vocab_size) * 4n : 0n);
+    const d = firstDim(model);
+    const steps = work.scratchApart
+      ? rows * (4n * (2n * d + hidden + (a < 4n ? projected : 0n)) + a * (d + heads + activated))
+      : 2n * rows * d * a + rows * widest * a;
+    return steps + latents * expanded * a + (hasLogits(model) ? work.batch * big(model.vocab_size) * 4n : 0n);
   };
 
   // Bytes that cross the bus once, by kind of kernel.

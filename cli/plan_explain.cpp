@@ -111,8 +111,12 @@ void explain_case(const Console& console, const PlanResult& plan, const PlanCase
 void explain_rates(const Console& console, const PlanResult& plan) {
   if (!plan.request.here) return;
   const KernelRates& k = *plan.request.here;
-  const auto flops = [](double rate) { return flops_text(Count(static_cast<std::int64_t>(rate))) + "/s"; };
-  const auto bytes = [](double rate) { return gigabytes(Count(static_cast<std::int64_t>(rate))) + "/s"; };
+  const auto flops = [](double rate) {
+    return flops_text(Count(static_cast<std::int64_t>(rate))) + "/s";
+  };
+  const auto bytes = [](double rate) {
+    return gigabytes(Count(static_cast<std::int64_t>(rate))) + "/s";
+  };
   const auto rows = [](double rate) {
     return parameters_text(Count(static_cast<std::int64_t>(rate))) + " elements/s";
   };
@@ -121,7 +125,8 @@ void explain_rates(const Console& console, const PlanResult& plan) {
   Table rates({Align::left, Align::right, Align::right});
   rates.header({"", "rate", "of the ceiling"});
   rates.row({"products, many rows", flops(k.many_rows), of(k.many_rows, k.peak)});
-  rates.row({"attention, many queries, on the diagonal", flops(k.diagonal), of(k.diagonal, k.peak)});
+  rates.row(
+      {"attention, many queries, on the diagonal", flops(k.diagonal), of(k.diagonal, k.peak)});
   rates.row({"attention, many queries, beside it", flops(k.beside), of(k.beside, k.peak)});
   rates.row({"products, a row a sequence", bytes(k.one_row), of(k.one_row, k.bandwidth)});
   rates.row({"attention, a query, keys and values", bytes(k.cache), of(k.cache, k.bandwidth)});

@@ -195,15 +195,16 @@ ordered_json assumptions_json(const PlanRequest& r) {
   const auto shares = [](const cost::Utilisation& u) -> ordered_json {
     return {{"gemm", u.gemm}, {"attention", u.attention}, {"bandwidth", u.bandwidth}};
   };
-  ordered_json made = {{"flops_of_a_multiply_add", 2},
-          {"counting", r.workload.counting == cost::Counting::full ? "full" : "triangle"},
-          {"activation_type", r.workload.activation_type.name},
-          {"compute", kCompute[static_cast<int>(r.compute)]},
-          {"chunk", r.workload.chunk},
-          {"page_tokens", r.workload.page_tokens},
-          {"devices", r.devices.count},
-          {"split", kSplits[static_cast<int>(r.devices.split)]},
-          };
+  ordered_json made = {
+      {"flops_of_a_multiply_add", 2},
+      {"counting", r.workload.counting == cost::Counting::full ? "full" : "triangle"},
+      {"activation_type", r.workload.activation_type.name},
+      {"compute", kCompute[static_cast<int>(r.compute)]},
+      {"chunk", r.workload.chunk},
+      {"page_tokens", r.workload.page_tokens},
+      {"devices", r.devices.count},
+      {"split", kSplits[static_cast<int>(r.devices.split)]},
+  };
   if (!r.here) {
     made["likely_utilisation"] = {{"from", shares(r.low)}, {"to", shares(r.high)}};
     return made;

@@ -342,11 +342,11 @@ void print_assumptions(const Console& console, const PlanResult& plan) {
     text += " At peak: the least time.";
   }
   if (r.here) {
-    text += " Likely: the kernels' rates as measured here, give or\n  take 15 %; --explain shows them.";
+    text +=
+        " Likely: the kernels' rates as measured here, give or\n  take 15 %; --explain shows them.";
   } else if (r.machine) {
-    text += " Likely: visible pairs only,\n  matrix products at " +
-            share(r.low.gemm, r.high.gemm) + " of peak, attention " +
-            share(r.low.attention, r.high.attention) + ", bandwidth " +
+    text += " Likely: visible pairs only,\n  matrix products at " + share(r.low.gemm, r.high.gemm) +
+            " of peak, attention " + share(r.low.attention, r.high.attention) + ", bandwidth " +
             share(r.low.bandwidth, r.high.bandwidth) + ".";
   }
   console.out << console.styled(Style::faint, text) << "\n";

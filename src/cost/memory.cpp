@@ -50,16 +50,34 @@ Count ffn_width(const Layer& layer) {
   return (dim + Count(f.shared_dim)) * Count(f.gated ? 2 : 1);
 }
 
-/// Columns behind the activation, where they are not written over what it read.
-Count activated_width(const Layer& layer) {
-  return ffn_width(layer) / Count(layer.ffn.gated ? 2 : 1);
-}
-
 Count rows_under_way(const Workload& workload, const Devices& devices) {
   const Count prompt = Count(workload.batch) * Count(on_one_device(workload.prompt, devices));
   const Count at_most = workload.chunk > 0 ? Count(workload.batch) * Count(workload.chunk)
                                            : Count(workload.scratch_tokens);
   return std::max(std::min(prompt, at_most), Count(workload.batch));
+}
+
+/// Every step in memory of its own: what products give in float32, what they read in the
+/// activation type, and q, k and v in both where the two differ.
+std::vector<Term> scratch_apart(const ModelDescription& model, const Factor& rows,
+                                const Factor& bytes) {
+  const Factor wide{"bytes of float32", 4};
+  const Count d = model.layers.front().model_dim;
+  Count heads = 0, hidden = 0, activated = 0, projected = 0;
+  for (const Layer& layer : model.layers) {
+    heads = std::max(heads, attention_width(layer));
+    projected =
+        std::max(projected, attention_width(layer) - Count(layer.q_heads) * Count(layer.value_dim));
+    hidden = std::max(hidden, ffn_width(layer));
+    activated = std::max(activated, ffn_width(layer) / Count(layer.ffn.gated ? 2 : 1));
+  }
+  if (bytes.value >= wide.value) projected = 0;
+  return {product("residual", kUnit, {constant(2), rows, {"model_dim", d}, wide},
+                  "x and what is being added to it"),
+          product("projected", kUnit, {rows, {"columns", hidden + projected}, wide},
+                  "the feed-forward's hidden rows; q, k and v before they are rounded"),
+          product("read", kUnit, {rows, {"columns", d + heads + activated}, bytes},
+                  "what products and attention read: norms, q, k, v, heads, activations")};
 }
 
 }  // namespace
@@ -188,9 +206,7 @@ Term scratch_bytes(const ModelDescription& whole, const Workload& workload,
   const bool apart = workload.scratch == Scratch::apart;
   Count widest = 0, expanded = 0, latents = 0;
   for (const Layer& layer : model.layers) {
-    const Count attention = attention_width(layer), ffn = ffn_width(layer);
-    widest = std::max(widest,
-                      apart ? attention + ffn + activated_width(layer) : std::max(attention, ffn));
+    widest = std::max({widest, attention_width(layer), ffn_width(layer)});
     if (!layer.latent.given() || workload.prefill_form == LatentForm::absorbed) continue;
     latents = std::min(Count(workload.batch) * Count(on_one_device(workload.context(), devices)),
                        Count(workload.scratch_tokens));
@@ -198,16 +214,16 @@ Term scratch_bytes(const ModelDescription& whole, const Workload& workload,
         std::max(expanded, Count(layer.q_heads) * Count(layer.latent.nope_dim +
                                                         layer.latent.rope_dim + layer.value_dim));
   }
-  std::vector<Term> parts{
-      product(
-          "residual", kUnit,
-          {constant(apart ? 3 : 2), rows, {"model_dim", model.layers.front().model_dim}, bytes},
-          apart ? "x, its norm and what is being added to it" : "x and what is being added to it"),
-      product(apart ? "steps" : "widest_step", kUnit, {rows, {"columns", widest}, bytes},
-              apart
-                  ? "q, k, v, the heads' outputs, the feed-forward's hidden rows and what is made "
-                    "of them"
-                  : "q, k, v and the heads' outputs, or the feed-forward's hidden rows")};
+  std::vector<Term> parts;
+  if (apart) {
+    parts = scratch_apart(model, rows, bytes);
+  } else {
+    parts = {product("residual", kUnit,
+                     {constant(2), rows, {"model_dim", model.layers.front().model_dim}, bytes},
+                     "x and what is being added to it"),
+             product("widest_step", kUnit, {rows, {"columns", widest}, bytes},
+                     "q, k, v and the heads' outputs, or the feed-forward's hidden rows")};
+  }
   if (expanded > Count(0)) {
     parts.push_back(product("expanded_keys", kUnit,
                             {{"latents", latents}, {"columns", expanded}, bytes},
