@@ -48,6 +48,7 @@ class PlanCommand : public Command {
   void choose_arithmetic(PlanRequest& request) const;
   cost::ModelDescription first_model() const;
   bool in_bfloat16(const PlanRequest& request) const;
+  void check_run(const PlanRequest& request) const;
   void measure(const Console& console, PlanRequest& request) const;
   PlanRequest request(const Console& console) const;
   static void list(const Console& console);
@@ -221,13 +222,34 @@ void PlanCommand::choose_arithmetic(PlanRequest& request) const {
   request.high = kHigh;
 }
 
+/// Refuses what a run of the model's file is not: it has one sequence, the file's own weights or
+/// bfloat16, and a cache of the arithmetic's type.
+void PlanCommand::check_run(const PlanRequest& request) const {
+  const auto& asked = request.workload.weight_type;
+  const std::string& own = request.models.front().weight_type;
+  if (asked && asked->name != "bf16" && asked->name != own) {
+    throw UsageError("--measure: --weight-type (" + asked->name +
+                     ") is not what would run; expected " + own + ", which the file has, or bf16");
+  }
+  const char* const cache = in_bfloat16(request) ? "bf16" : "f32";
+  if (request.kv_types.front().name != cache) {
+    throw UsageError("--measure: --kv-type (" + request.kv_types.front().name +
+                     ") is not what would run; expected " + cache);
+  }
+  if (request.batches.front() != 1) {
+    throw UsageError("--measure: --batch (" + std::to_string(request.batches.front()) +
+                     ") is not 1; one sequence is run");
+  }
+}
+
 /// What the kernels reach at the sizes of the first model, and what a run of it takes.
 void PlanCommand::measure(const Console& console, PlanRequest& request) const {
   Progress progress(console);
   const cost::ModelDescription& model = request.models.front();
   cost::Workload work = request.workload;
-  work.prompt = request.contexts.front();
+  work.prompt = request.contexts.front() - work.generated;
   work.batch = request.batches.front();
+  if (measure_) check_run(request);
   if (measure_) {  // first: what was allocated before would be taken for the run's
     progress.show("running the model ...");
     request.measured =

@@ -117,6 +117,8 @@ PlanResult work_out(PlanRequest request) {
 
 std::string gigabytes(const Count& bytes) {
   const double value = bytes.to_double();
+  if (value >= 0.9995e16) return three_figures(value / 1e15) + " PB";
+  if (value >= 0.9995e13) return three_figures(value / 1e12) + " TB";
   if (value >= 0.9995e9) return three_figures(value / 1e9) + " GB";
   return value >= 0.9995e6   ? three_figures(value / 1e6) + " MB"
          : value >= 0.9995e3 ? three_figures(value / 1e3) + " kB"
@@ -125,6 +127,8 @@ std::string gigabytes(const Count& bytes) {
 
 std::string gibibytes(const Count& bytes) {
   const double value = bytes.to_double();
+  if (value >= 10 * 0x1p50) return three_figures(value / 0x1p50) + " PiB";
+  if (value >= 10 * 0x1p40) return three_figures(value / 0x1p40) + " TiB";
   if (value >= 0x1p30) return three_figures(value / 0x1p30) + " GiB";
   return value >= 0x1p20   ? three_figures(value / 0x1p20) + " MiB"
          : value >= 0x1p10 ? three_figures(value / 0x1p10) + " KiB"

@@ -56,6 +56,8 @@ cost::ModelDescription PlanShape::model() const {
   layer.latent = {or_else("--q-rank", q_rank, 0), or_else("--kv-rank", kv_rank, 0),
                   or_else("--nope-dim", nope_dim, 0), or_else("--rope-dim", rope_dim, 0)};
   const std::int64_t latent_dim = layer.latent.nope_dim + layer.latent.rope_dim;
+  if (layer.latent.given() && latent_dim == 0)
+    throw UsageError("--kv-rank needs --nope-dim, --rope-dim or both");
   if (head_dim.empty() && model_dim.empty() && !layer.latent.given())
     throw UsageError("--head-dim or --model-dim is needed");
   const std::int64_t columns = or_else("--model-dim", model_dim, 0);

@@ -81,6 +81,8 @@ TEST(PlanCommand, VerdictComesFirst) {
   ASSERT_NE(verdict, std::string::npos) << made.out;
   EXPECT_LT(verdict, made.out.find("Memory\n"));
   EXPECT_NE(made.out.find("244 GiB"), std::string::npos) << "both units";
+  const Outcome vast = run({"llama-3-70b", "--context", "10M", "--batch", "100k"});
+  EXPECT_NE(vast.out.find("needs 328 PB"), std::string::npos) << vast.out.substr(0, 400);
   const Outcome free = run({"smollm2-135m", "--context", "4096"});
   EXPECT_NE(free.out.find("needs 398 MB"), std::string::npos) << free.out;
 }
@@ -147,6 +149,10 @@ TEST(PlanCommand, RefusesByName) {
                  "--generate (5000)");
   expect_refused({"llama-3-70b", "--layers", "2"}, 2, "exclude each other");
   expect_refused({"llama-3-70b", "--memory", "8GB"}, 2, "together");
+  expect_refused({"llama-3-70b", "--untied"}, 2, "exclude each other");
+  expect_refused({"llama-3-70b", "--measure"}, 2, "--measure needs --here");
+  expect_refused({"--measure", "--here"}, 2, "--measure needs a model's file");
+  expect_refused({"--layers", "2", "--q-heads", "4", "--kv-rank", "8"}, 2, "--kv-rank needs");
   expect_refused({}, 2, "a MODEL is needed");
   expect_refused({"nothing.gguf"}, 1, "nothing.gguf");
 }
