@@ -2,7 +2,6 @@
 """The head page in a real Chromium: what it shows against the arrays it was made from, and how it behaves."""
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import unittest
