@@ -46,8 +46,11 @@ class CacheStep : public Workload {
         q_(c.type, c.batch * c.q_heads * c.head_dim, 1),
         rows_(c.type, kChunk * c.kv_heads * c.head_dim, 2),
         out_(c.type, c.batch * c.q_heads * c.head_dim, 3),
-        plan_(limits_of(c), options_of(isa, executor)),
-        workspace_(plan_.make_workspace()) {
+        options_(options_of(isa, executor)) {
+    if (c.cached == c.type) {
+      plan_.emplace(limits_of(c), options_);
+      workspace_.emplace(plan_->make_workspace());
+    }
     if (c.page_tokens > 0)
       fill_pages(c);
     else
@@ -62,7 +65,12 @@ class CacheStep : public Workload {
       work_ = 2.0 * keys * static_cast<double>(c.kv_heads * c.head_dim) * bytes_a_value(c.cached);
   }
 
-  void run() override { plan_.run(call_, workspace_); }
+  void run() override {
+    if (plan_)
+      plan_->run(call_, *workspace_);
+    else
+      attention(call_, options_);
+  }
 
  private:
   Limits limits_of(const Case& c) const {
@@ -72,8 +80,7 @@ class CacheStep : public Workload {
     limits.q_heads = c.q_heads;
     limits.kv_heads = c.kv_heads;
     limits.head_dim = limits.value_dim = c.head_dim;
-    limits.q_type = c.type;
-    limits.kv_type = c.cached;
+    limits.q_type = limits.kv_type = c.type;
     return limits;
   }
 
@@ -137,8 +144,9 @@ class CacheStep : public Workload {
   std::optional<PagedCache> pages_;
   PagedBatch batch_;
   AttentionArguments call_;
-  Plan plan_;
-  Workspace workspace_;
+  Options options_;
+  std::optional<Plan> plan_;  // none for codes
+  std::optional<Workspace> workspace_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/codes.hpp"
+#include "base/large_pages.hpp"
 #include "base/element.hpp"
 #include "base/refuse.hpp"
 
@@ -59,6 +60,8 @@ Store::Store(const char* name, const StoreShape& shape, std::vector<float> chann
   product(name, product(name, rows, blocks_), 4);
   data_ = base::AlignedBuffer<std::byte>(static_cast<std::size_t>(product(name, rows, row_bytes_)));
   scales_ = base::AlignedBuffer<float>(static_cast<std::size_t>(rows * blocks_));
+  base::prefer_large_pages(data_.data(), data_.bytes());
+  base::prefer_large_pages(scales_.data(), scales_.bytes());
 }
 
 std::int64_t Store::bytes() const {
