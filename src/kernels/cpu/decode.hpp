@@ -204,7 +204,8 @@ struct Decode {
   /// 8 tokens part a group.
   struct Group {
     KeyRows low, high;
-    std::int64_t ahead;  // bytes from a row to the one to fetch while it is read
+    std::int64_t ahead;         // bytes from a row to the one to fetch while it is read
+    const float* scales_ahead;  // of that row; null: none to fetch
     const std::byte* row(int i, std::int64_t token) const {
       return (i < kLanes / 2 ? low : high).data + i * token;
     }
@@ -217,6 +218,7 @@ struct Decode {
     const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(x, call.head_dim));
     const std::int64_t tokens = std::max<std::int64_t>(kPair * kLanes, kAhead / bytes);
     group.ahead = tokens * x.token;
+    group.scales_ahead = scales_of(x, sequence.k, first + tokens);
     if (!sequence.pages) return group;
     group.ahead = distance_ahead(x, sequence.k, group.low.data, first, tokens);
     if (const int half = kLanes / 2; keys > half && run_of(call, sequence, first) <= half) {
@@ -225,6 +227,20 @@ struct Decode {
       if (group.high.scales) group.high.scales -= half * x.scales.token;
     }
     return group;
+  }
+
+  /// The scales of row `key`; null where there are none a token, and past the end.
+  const float* scales_of(const Operand& x, const std::byte* first, std::int64_t key) const {
+    if (!x.scales.data || x.scales.shift == 0 || key >= sequence.kv_len) return nullptr;
+    return key_rows(call, sequence, x, first, item.kv_head, key).scales;
+  }
+
+  /// Fetches the scales of `keys` rows from the one whose scales are `from`.
+  static void fetch_scales(const float* from, const Scales& step, std::int64_t dims, int keys) {
+    for (std::int64_t block = 0; from && block * 32 < dims; ++block) {
+      for (int key = 0; key < keys; key += 16)
+        __builtin_prefetch(from + block * step.block + key * step.token, 0, 3);
+    }
   }
 
   /// Bytes from the row of `key`, which lies at `row`, to the one `tokens` later; 0 past the end.
@@ -340,7 +356,9 @@ struct Decode {
     CodeTile tile;
     for (int g = 0; g < kPair; ++g) {
       tile.keys[g] = std::clamp(keys - g * kLanes, 0, kLanes);
-      if (tile.keys[g] > 0) tile.rows[g] = group_at(first + g * kLanes, tile.keys[g]);
+      if (tile.keys[g] == 0) continue;
+      tile.rows[g] = group_at(first + g * kLanes, tile.keys[g]);
+      fetch_scales(tile.rows[g].scales_ahead, call.k.scales, dims, kLanes);
     }
     for (std::int64_t at = 0; at < bytes; at += 4 * kLanes) {
       const int count = static_cast<int>(std::min<std::int64_t>(kLanes, (bytes - at) / 4));
@@ -632,6 +650,8 @@ struct Decode {
       return;
     }
     const Piece piece{rows, at, keys, b, fetch_distance(rows.data, first)};
+    fetch_scales(scales_of(call.v, sequence.v, first + kKeyBlock), call.v.scales, call.value_dim,
+                 keys);
     int r = 0;
     if constexpr (kLanes == 16) {
       for (; r + 8 <= row_count; r += 8) sum_rows<Elements, 8, 2>(piece, r);
