@@ -28,6 +28,13 @@ using test::ScratchDirectory;
 #define SKIP_WITHOUT(name) \
   if (test::fetched_model(name).empty()) GTEST_SKIP() << "scripts/get-model " name " was not run"
 
+TEST(Generate, RefusesEncoders) {
+  const Outcome made =
+      run_program({"generate", POLYHEAD_TEST_DATA "/gguf_models/bert.gguf", "--prompt", "a"});
+  EXPECT_EQ(made.status, cli::kFailure);
+  EXPECT_NE(made.err.find("the model is an encoder"), std::string::npos) << made.err;
+}
+
 TEST(Generate, ContinuesAsTheLogitsSay) {
   SKIP_WITHOUT("smollm2");
   const std::vector<std::string> arguments = {

@@ -287,8 +287,8 @@ class PageTest(unittest.TestCase):
 
     def test_widths_and_themes(self):
         path, _, meta = self.page("wide", layers=30, heads=9, kv=3, nq=40, page={"steps": True})
-        for width in (360, 768, 1400):
-            self.browser.size(width, 800)
+        for width, ratio in ((360, 1), (700, 2), (768, 1), (1400, 1)):  # 700 at 2: a wide window at 200 %
+            self.browser.size(width, 800, ratio)
             for theme in ("light", "dark"):
                 for view in VIEWS:
                     with self.subTest(width=width, view=view, theme=theme):
