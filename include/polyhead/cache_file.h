@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "polyhead/error.h"
 #include "polyhead/kv_cache.h"
+#include "polyhead/paged_cache.h"
 
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
@@ -32,6 +34,21 @@ void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
 /// changed then.
 void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<KvCache> caches);
+
+/// The same for sequences of a paged cache: one file of all of them. Throws InvalidArgument, also
+/// for a sequence that was released.
+void save_sequences(const std::string& path, const CacheFingerprint& fingerprint,
+                    const PagedCache& cache, std::span<const std::int64_t> sequences);
+
+/// The sequences of a file as new ones of `cache`, in the order in which they were saved; their
+/// full pages are shared with later prompts of the same salt. Exhausted, with no sequence added,
+/// where they do not fit into the pool's free pages together. Throws InvalidArgument as
+/// load_caches does.
+[[nodiscard]] PagedCache::Status load_sequences(const std::string& path,
+                                                const CacheFingerprint& fingerprint,
+                                                PagedCache& cache,
+                                                std::vector<std::int64_t>& sequences,
+                                                std::uint64_t salt = 0);
 
 }  // namespace polyhead::inline v0
 #pragma GCC visibility pop

@@ -1,9 +1,11 @@
 // A paged key-value cache: many sequences over one pool of pages, shared where they are equal.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "polyhead/error.h"
@@ -99,6 +101,23 @@ class PagedCache {
   void batch(std::span<const std::int64_t> sequences, PagedBatch& to) const;
   /// What attention reads of `batch` in one layer; points into both.
   KvView view(std::int64_t layer, const PagedBatch& batch) const;
+
+  /// Appends what `sequence` holds to `to`: sizes, tokens' numbers, scales and rows, of the tokens
+  /// whose rows are written in all layers (cache_file.h makes a file of it). Throws
+  /// InvalidArgument.
+  void save(std::int64_t sequence, std::vector<std::byte>& to) const;
+
+  /// What came of load().
+  struct Loaded {
+    std::int64_t sequence = -1;  ///< the new one; -1: nothing was loaded
+    bool exhausted = false;      ///< because the pool has too few pages
+    std::string wrong;           ///< why nothing was
+  };
+  /// Takes what save() wrote from the beginning of `from` as a new sequence, and leaves the rest
+  /// there. Refused, with nothing changed, where it is not of this cache's type, sizes and scales
+  /// by channel, is cut short or does not fit; pages may be of another size. Its full pages are
+  /// remembered under `salt` as if they had been written here.
+  Loaded load(std::span<const std::byte>& from, std::uint64_t salt = 0);
 
   /// Sequences that hold page `page`; for tests and displays.
   std::int64_t holders(std::int64_t page) const;

@@ -1,6 +1,7 @@
 // The file of saved caches. Little-endian, as the machines that the library runs on are:
 //   "PHKVCACH", u32 version, u32 caches, u64 fingerprint [model, weights, rope, tokens],
 //   each cache as KvCache::save writes it, u64 checksum of all before.
+// Sequences of a paged cache: "PHKVPAGE", and each as PagedCache::save writes it.
 #include "polyhead/cache_file.h"
 
 #include <bit>
@@ -18,9 +19,17 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr char kMagic[] = "PHKVCACH";
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kHeaderBytes = 8 + 4 + 4 + 4 * 8, kChecksumBytes = 8;
+
+/// What a file holds: how it begins, and how messages call that.
+struct Kind {
+  const char* call;
+  char magic[9];
+  const char* items;
+};
+constexpr Kind kCaches{"load_caches", "PHKVCACH", "caches"};
+constexpr Kind kSequences{"load_sequences", "PHKVPAGE", "sequences"};
 
 struct Header {
   char magic[8];
@@ -48,31 +57,31 @@ std::uint64_t checksum(std::span<const std::byte> bytes) {
   return sum;
 }
 
-Header header_of(const CacheFingerprint& f, std::size_t caches) {
+Header header_of(const Kind& kind, const CacheFingerprint& f, std::size_t caches) {
   Header header{
       {}, kVersion, static_cast<std::uint32_t>(caches), {f.model, f.weights, f.rope, f.tokens}};
-  std::memcpy(header.magic, kMagic, sizeof header.magic);
+  std::memcpy(header.magic, kind.magic, sizeof header.magic);
   return header;
 }
 
-std::vector<std::byte> contents_of(const std::string& path) {
+std::vector<std::byte> contents_of(const Kind& kind, const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) base::refuse("load_caches", path, " cannot be opened");
+  if (!file) base::refuse(kind.call, path, " cannot be opened");
   const std::streamoff size = file.tellg();
   std::vector<std::byte> bytes(size > 0 ? static_cast<std::size_t>(size) : 0);
   file.seekg(0);
   if (!file.read(reinterpret_cast<char*>(bytes.data()), size))
-    base::refuse("load_caches", path, " cannot be read");
+    base::refuse(kind.call, path, " cannot be read");
   return bytes;
 }
 
 /// The caches' part of a file, everything else having been checked.
-std::span<const std::byte> checked_body(const std::string& path, std::span<const std::byte> bytes,
-                                        const CacheFingerprint& fingerprint, std::size_t caches) {
-  constexpr const char* kCall = "load_caches";
-  Header found;
-  if (bytes.size() < kHeaderBytes + kChecksumBytes || std::memcmp(bytes.data(), kMagic, 8) != 0)
-    base::refuse(kCall, path, " is not a file of saved caches");
+std::span<const std::byte> checked_body(const Kind& kind, const std::string& path,
+                                        std::span<const std::byte> bytes,
+                                        const CacheFingerprint& fingerprint, Header& found) {
+  const char* const kCall = kind.call;
+  if (bytes.size() < kHeaderBytes + kChecksumBytes || std::memcmp(bytes.data(), kind.magic, 8) != 0)
+    base::refuse(kCall, path, " is not a file of saved ", kind.items);
   std::memcpy(&found, bytes.data(), sizeof found);
   if (found.version != kVersion)
     base::refuse(kCall, path, " has version ", found.version, ", expected ", kVersion);
@@ -81,26 +90,17 @@ std::span<const std::byte> checked_body(const std::string& path, std::span<const
   const std::span<const std::byte> summed = bytes.first(bytes.size() - kChecksumBytes);
   if (sum != checksum(summed))
     base::refuse(kCall, path, " is damaged or incomplete: its checksum does not match");
-  const Header expected = header_of(fingerprint, caches);
+  const Header expected = header_of(kind, fingerprint, found.caches);
   constexpr const char* kNames[] = {"model", "weights", "RoPE", "tokens"};
   for (std::size_t i = 0; i < 4; ++i) {
     if (found.fingerprint[i] != expected.fingerprint[i])
       base::refuse(kCall, path, " was saved for other ", kNames[i]);
   }
-  if (found.caches != caches)
-    base::refuse(kCall, path, " holds ", found.caches, " caches, expected ", caches);
   return summed.subspan(kHeaderBytes);
 }
 
-}  // namespace
-
-void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
-                 std::span<const KvCache> caches) {
-  constexpr const char* kCall = "save_caches";
-  const Header header = header_of(fingerprint, caches.size());
-  std::vector<std::byte> bytes(kHeaderBytes);
-  std::memcpy(bytes.data(), &header, sizeof header);
-  for (const KvCache& cache : caches) cache.save(bytes);
+/// Adds the checksum to a file's bytes and writes them, all or nothing.
+void write_file(const char* call, const std::string& path, const std::vector<std::byte>& bytes) {
   const std::uint64_t sum = checksum(bytes);
   const std::string partial = path + ".partial";
   {
@@ -111,21 +111,60 @@ void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
     file.close();
     if (!file) {
       std::remove(partial.c_str());
-      base::refuse(kCall, path, " cannot be written");
+      base::refuse(call, path, " cannot be written");
     }
   }
   std::error_code failure;
   std::filesystem::rename(partial, path, failure);
   if (failure) {
     std::remove(partial.c_str());
-    base::refuse(kCall, path, " cannot be written: ", failure.message());
+    base::refuse(call, path, " cannot be written: ", failure.message());
   }
+}
+
+/// Gives loaded sequences back, unless it is told that all were.
+class LoadedSequences {
+ public:
+  explicit LoadedSequences(PagedCache& cache) : cache_(cache) {}
+  LoadedSequences(const LoadedSequences&) = delete;
+  LoadedSequences& operator=(const LoadedSequences&) = delete;
+  ~LoadedSequences() {
+    for (const std::int64_t sequence : loaded_) cache_.release(sequence);
+  }
+  void add(std::int64_t sequence) { loaded_.push_back(sequence); }
+  std::vector<std::int64_t> take() { return std::exchange(loaded_, {}); }
+
+ private:
+  PagedCache& cache_;
+  std::vector<std::int64_t> loaded_;
+};
+
+std::vector<std::byte> begun(const Kind& kind, const CacheFingerprint& fingerprint,
+                             std::size_t items) {
+  const Header header = header_of(kind, fingerprint, items);
+  std::vector<std::byte> bytes(kHeaderBytes);
+  std::memcpy(bytes.data(), &header, sizeof header);
+  return bytes;
+}
+
+}  // namespace
+
+void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<const KvCache> caches) {
+  std::vector<std::byte> bytes = begun(kCaches, fingerprint, caches.size());
+  for (const KvCache& cache : caches) cache.save(bytes);
+  write_file("save_caches", path, bytes);
 }
 
 void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<KvCache> caches) {
-  const std::vector<std::byte> bytes = contents_of(path);
-  std::span<const std::byte> rest = checked_body(path, bytes, fingerprint, caches.size());
+  const std::vector<std::byte> bytes = contents_of(kCaches, path);
+  Header header;
+  std::span<const std::byte> rest = checked_body(kCaches, path, bytes, fingerprint, header);
+  if (header.caches != caches.size()) {
+    base::refuse("load_caches", path, " holds ", header.caches, " caches, expected ",
+                 caches.size());
+  }
   std::vector<KvCache> loaded;
   for (std::size_t i = 0; i < caches.size(); ++i) {
     KvCacheConfig config = caches[i].config();
@@ -137,6 +176,31 @@ void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
   }
   if (!rest.empty()) base::refuse("load_caches", path, " is ", rest.size(), " bytes too long");
   for (std::size_t i = 0; i < caches.size(); ++i) caches[i] = std::move(loaded[i]);
+}
+
+void save_sequences(const std::string& path, const CacheFingerprint& fingerprint,
+                    const PagedCache& cache, std::span<const std::int64_t> sequences) {
+  std::vector<std::byte> bytes = begun(kSequences, fingerprint, sequences.size());
+  for (const std::int64_t sequence : sequences) cache.save(sequence, bytes);
+  write_file("save_sequences", path, bytes);
+}
+
+PagedCache::Status load_sequences(const std::string& path, const CacheFingerprint& fingerprint,
+                                  PagedCache& cache, std::vector<std::int64_t>& sequences,
+                                  std::uint64_t salt) {
+  const std::vector<std::byte> bytes = contents_of(kSequences, path);
+  Header header;
+  std::span<const std::byte> rest = checked_body(kSequences, path, bytes, fingerprint, header);
+  LoadedSequences loaded(cache);
+  for (std::uint32_t i = 0; i < header.caches; ++i) {
+    const PagedCache::Loaded one = cache.load(rest, salt);
+    if (one.exhausted) return PagedCache::Status::exhausted;
+    if (one.sequence < 0) base::refuse(kSequences.call, path, ", sequence ", i, ": ", one.wrong);
+    loaded.add(one.sequence);
+  }
+  if (!rest.empty()) base::refuse(kSequences.call, path, " is ", rest.size(), " bytes too long");
+  sequences = loaded.take();
+  return PagedCache::Status::ok;
 }
 
 }  // namespace polyhead::inline v0

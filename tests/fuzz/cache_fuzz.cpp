@@ -35,6 +35,31 @@ void load(ElementType type, std::span<const std::byte> bytes) {
   if (!cache.load(bytes, wrong) && cache.max_length() != 0) std::abort();
 }
 
+polyhead::PagedCacheConfig paged_config(ElementType type) {
+  polyhead::PagedCacheConfig config;
+  config.pages = 12;
+  config.page_tokens = 8;
+  config.head_dim = kDim;
+  config.type = type;
+  return config;
+}
+
+/// The same bytes as a saved sequence: what is taken can be saved again.
+void load_sequence(ElementType type, std::span<const std::byte> bytes) {
+  PagedCache cache(paged_config(type));
+  std::span<const std::byte> rest = bytes;
+  const PagedCache::Loaded loaded = cache.load(rest);
+  if (loaded.sequence < 0) {
+    if (loaded.wrong.empty() || cache.sequences() != 0 || rest.size() != bytes.size()) std::abort();
+    return;
+  }
+  std::vector<std::byte> again;
+  cache.save(loaded.sequence, again);
+  if (again.size() != bytes.size() - rest.size()) std::abort();
+  cache.release(loaded.sequence);
+  if (cache.free_pages() != cache.config().pages) std::abort();
+}
+
 void attend(PagedCache& cache, const std::vector<std::int64_t>& sequences) {
   polyhead::PagedBatch batch;
   cache.batch(sequences, batch);
@@ -82,11 +107,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const ElementType type = kTypes[data[0] % std::size(kTypes)];
   load(type, {reinterpret_cast<const std::byte*>(data + 1), size - 1});
-  polyhead::PagedCacheConfig config;
-  config.pages = 12;
-  config.page_tokens = 8;
-  config.head_dim = kDim;
-  config.type = type;
+  load_sequence(type, {reinterpret_cast<const std::byte*>(data + 1), size - 1});
+  const polyhead::PagedCacheConfig config = paged_config(type);
   PagedCache cache(config);
   std::vector<std::int64_t> sequences;
   for (std::size_t i = 1; i + 1 < size; i += 2) operate(cache, sequences, data[i], data[i + 1]);

@@ -1,0 +1,255 @@
+// Saved sequences of a paged cache come back bit for bit, into pages of any size; what is not such
+// a file, is for another model or does not fit is refused, and nothing is lost.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "polyhead/attention.h"
+#include "polyhead/cache_file.h"
+#include "polyhead/paged_cache.h"
+#include "support/problem.h"
+#include "support/random.h"
+#include "support/scratch_directory.hpp"
+
+namespace polyhead::test {
+namespace {
+
+using Status = PagedCache::Status;
+
+constexpr ElementType kTypesHeld[] = {f32,
+                                      f16,
+                                      bf16,
+                                      ElementType::int8,
+                                      ElementType::int4,
+                                      ElementType::float8_e4m3,
+                                      ElementType::float8_e5m2};
+constexpr std::int64_t kLayers = 2, kHeads = 2, kDim = 40, kValueDim = 24;
+const CacheFingerprint kPrint{1, 2, 3, 4};
+
+struct Shape {
+  ElementType type = f32;
+  bool by_channel = false;
+  std::int64_t page_tokens = 16, pages = 40;
+  float scale = 0.02f;
+};
+
+PagedCache cache_of(const Shape& shape) {
+  PagedCacheConfig c;
+  c.pages = shape.pages;
+  c.page_tokens = shape.page_tokens;
+  c.layers = kLayers;
+  c.kv_heads = kHeads;
+  c.head_dim = kDim;
+  c.value_dim = kValueDim;
+  c.type = shape.type;
+  const std::vector<float> scales(kLayers * kHeads * kDim, shape.scale);
+  if (shape.by_channel) c.key_scales = ConstView(scales.data(), {kLayers, kHeads, kDim});
+  return PagedCache(c);
+}
+
+std::vector<std::int32_t> counting(std::int64_t count, std::int32_t from = 0) {
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < count; ++i) tokens.push_back(from + static_cast<std::int32_t>(i));
+  return tokens;
+}
+
+void put(PagedCache& cache, std::int64_t sequence, const std::vector<std::int32_t>& tokens,
+         std::uint64_t seed) {
+  const auto n = static_cast<std::int64_t>(tokens.size());
+  const std::int64_t first = cache.length(sequence);
+  ASSERT_EQ(cache.extend(sequence, n, tokens), Status::ok);
+  Random random(seed);
+  for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+    Tensor k(f32, {n, kHeads, kDim}), v(f32, {n, kHeads, kValueDim});
+    k.fill_normal(random);
+    v.fill_normal(random);
+    cache.write(sequence, layer, first, k.const_view(), v.const_view());
+  }
+}
+
+/// Sequences of 37, 50 (a fork of the first with 13 more) and 0 tokens.
+std::vector<std::int64_t> fill(PagedCache& cache) {
+  const std::int64_t a = cache.create(7);
+  put(cache, a, counting(37), 1);
+  const std::int64_t b = cache.fork(a);
+  put(cache, b, counting(13, 100), 2);
+  return {a, b, cache.create(7)};
+}
+
+Tensor attended(const PagedCache& cache, std::span<const std::int64_t> sequences) {
+  const auto n = static_cast<std::int64_t>(sequences.size());
+  Tensor q(f32, {n, 1, 2 * kHeads, kDim}), out(f32, {n, 1, 2 * kHeads, kValueDim});
+  Random random(5);
+  q.fill_normal(random);
+  PagedBatch batch;
+  cache.batch(sequences, batch);
+  AttentionArguments call;
+  call.q = q.const_view();
+  call.kv = cache.view(1, batch);
+  call.out = out.view();
+  attention(call);
+  return out;
+}
+
+std::vector<std::byte> saved(const PagedCache& cache, std::span<const std::int64_t> sequences) {
+  std::vector<std::byte> bytes;
+  for (const std::int64_t sequence : sequences) cache.save(sequence, bytes);
+  return bytes;
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+class PagedFile : public testing::Test {
+ protected:
+  ScratchDirectory directory_;
+  const std::string path_ = directory_.file("prompts.kv");
+
+  /// "ok", "exhausted", or what was refused; then nothing has been lost.
+  std::string load(PagedCache& cache, std::vector<std::int64_t>& into,
+                   const CacheFingerprint& print = kPrint) {
+    const std::int64_t free = cache.free_pages(), sequences = cache.sequences();
+    std::string message = "exhausted";
+    const std::string refused = refusal([&] {
+      if (load_sequences(path_, print, cache, into, 7) == Status::ok) message = "ok";
+    });
+    if (refused != "accepted") message = refused;
+    if (message != "ok") {
+      EXPECT_EQ(cache.free_pages(), free) << message;
+      EXPECT_EQ(cache.sequences(), sequences) << message;
+      const std::size_t at = message.find(path_);
+      if (at != std::string::npos) message.replace(at, path_.size(), "FILE");
+    }
+    return message;
+  }
+  void put_bytes(const std::string& bytes) const { directory_.write("prompts.kv", bytes); }
+};
+
+TEST_F(PagedFile, BringsBackEveryTypeIntoPagesOfAnySize) {
+  for (const ElementType type : kTypesHeld) {
+    for (const bool by_channel : {false, true}) {
+      if (by_channel && type != ElementType::int8 && type != ElementType::int4) continue;
+      PagedCache first = cache_of({type, by_channel});
+      const auto sequences = fill(first);
+      save_sequences(path_, kPrint, first, sequences);
+      for (const std::int64_t page_tokens : {8, 16, 64}) {
+        PagedCache second = cache_of({type, by_channel, page_tokens});
+        std::vector<std::int64_t> loaded;
+        ASSERT_EQ(load(second, loaded), "ok") << element_name(type);
+        ASSERT_EQ(loaded.size(), sequences.size());
+        for (std::size_t i = 0; i < loaded.size(); ++i)
+          EXPECT_EQ(second.length(loaded[i]), first.length(sequences[i]));
+        EXPECT_EQ(saved(second, loaded), saved(first, sequences)) << element_name(type);
+        EXPECT_EQ(differing_bits(attended(first, sequences), attended(second, loaded)), 0)
+            << element_name(type) << ", pages of " << page_tokens;
+        // They go on as any other, and their full pages are found by prompts of the salt.
+        put(second, loaded[0], counting(9, 50), 3);
+        const std::int64_t prompt = second.create(7), stranger = second.create(8);
+        EXPECT_EQ(second.adopt_prefix(prompt, counting(38)), 37 / page_tokens * page_tokens);
+        EXPECT_EQ(second.adopt_prefix(stranger, counting(38)), 0);
+      }
+    }
+  }
+}
+
+TEST_F(PagedFile, TokensWithoutRowsAreNotSaved) {
+  PagedCache cache = cache_of({});
+  const std::int64_t a = cache.create();
+  put(cache, a, counting(20), 1);
+  ASSERT_EQ(cache.extend(a, 5), Status::ok);
+  save_sequences(path_, kPrint, cache, {{a}});
+  std::vector<std::int64_t> loaded;
+  ASSERT_EQ(load(cache, loaded), "ok");
+  EXPECT_EQ(cache.length(loaded[0]), 20);
+}
+
+TEST_F(PagedFile, RefusesAnotherModelOrCache) {
+  PagedCache cache = cache_of({ElementType::int8, true});
+  const auto sequences = fill(cache);
+  save_sequences(path_, kPrint, cache, sequences);
+  std::vector<std::int64_t> into = {42};
+  EXPECT_EQ(load(cache, into, {9, 2, 3, 4}), "load_sequences: FILE was saved for other model");
+  EXPECT_EQ(load(cache, into, {1, 2, 9, 4}), "load_sequences: FILE was saved for other RoPE");
+  PagedCache by_token = cache_of({ElementType::int8, false});
+  EXPECT_EQ(load(by_token, into),
+            "load_sequences: FILE, sequence 0: its type, sizes or kind of scales are not this "
+            "cache's");
+  PagedCache other = cache_of({ElementType::int8, true, 16, 40, 0.03f});
+  EXPECT_EQ(load(other, into),
+            "load_sequences: FILE, sequence 0: its keys' scales by channel are not this cache's");
+  PagedCache small = cache_of({ElementType::int8, true, 16, 6});  // 3 and 4 pages are needed
+  EXPECT_EQ(load(small, into), "exhausted");
+  EXPECT_EQ(into, std::vector<std::int64_t>{42});
+  EXPECT_EQ(refusal([&] { save_sequences(path_, kPrint, cache, {{77}}); }),
+            "PagedCache::save: sequence 77 was released or never created");
+  std::vector<KvCache> none;
+  EXPECT_NE(
+      refusal([&] { load_caches(path_, kPrint, none); }).find("is not a file of saved caches"),
+      std::string::npos);
+  save_caches(path_, kPrint, none);
+  EXPECT_EQ(load(cache, into), "load_sequences: FILE is not a file of saved sequences");
+}
+
+TEST_F(PagedFile, RefusesDamage) {
+  PagedCache cache = cache_of({ElementType::int4});
+  save_sequences(path_, kPrint, cache, fill(cache));
+  const std::string good = ScratchDirectory::read(path_);
+  std::vector<std::int64_t> into;
+  Random random(1);
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes = good;
+    const auto at = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(good.size())));
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8)));
+    put_bytes(bytes);
+    const std::string message = load(cache, into);
+    EXPECT_NE(message, "ok") << "byte " << at;
+    EXPECT_NE(message, "exhausted") << "byte " << at;
+  }
+  for (const std::size_t size : {good.size() - 1, good.size() / 2, std::size_t{0}}) {
+    put_bytes(good.substr(0, size));
+    EXPECT_NE(load(cache, into), "ok") << size;
+  }
+}
+
+// A file whose checksum is right may still lie; what the cache reads is bounds-checked by itself.
+TEST(PagedCacheLoad, BelievesNothing) {
+  PagedCache cache = cache_of({ElementType::int4, true});
+  const auto sequences = fill(cache);
+  std::vector<std::byte> good;
+  cache.save(sequences[1], good);
+  Random random(2);
+  for (int i = 0; i < 3000; ++i) {
+    std::vector<std::byte> bytes = good;
+    for (int n = 0; n < 2; ++n) {
+      // Mostly among the sizes and the length.
+      const std::size_t most = random.chance(0.8) ? 56 : bytes.size();
+      bytes[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(most)))] =
+          static_cast<std::byte>(random.next());
+    }
+    if (random.chance(0.3))
+      bytes.resize(static_cast<std::size_t>(random.below(static_cast<std::int64_t>(good.size()))));
+    std::span<const std::byte> rest = bytes;
+    const std::int64_t free = cache.free_pages();
+    const PagedCache::Loaded loaded = cache.load(rest);
+    if (loaded.sequence >= 0) {
+      cache.release(loaded.sequence);
+    } else {
+      EXPECT_FALSE(loaded.wrong.empty());
+      EXPECT_EQ(rest.size(), bytes.size());
+    }
+    EXPECT_EQ(cache.free_pages(), free);
+    EXPECT_EQ(cache.sequences(), 3);
+  }
+}
+
+}  // namespace
+}  // namespace polyhead::test
