@@ -1,0 +1,54 @@
+// Who sees whom in a tree of drafted tokens, as speculative decoding checks them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "polyhead/error.h"
+#include "polyhead/mask.h"
+
+#pragma GCC visibility push(default)
+namespace polyhead::inline v0 {
+
+/// A tree of drafted tokens at the end of one sequence.
+struct DraftTree {
+  std::int64_t held = 0;  ///< tokens of the sequence before the draft; all drafted ones see them
+  /// For each drafted token the one that it follows, counted within the draft and before it; -1
+  /// where it follows the last held one.
+  std::span<const std::int32_t> parents;
+};
+
+/// The mask under which every token of a draft sees the held tokens, those it follows and itself,
+/// so that one call gives what each branch of the tree gives by itself. The draft's keys lie behind
+/// the held ones in the order of `parents`, and its queries are the call's last (or only) rows of
+/// the sequence.
+///
+/// Same bits as each branch run by itself after the held tokens, for float32 arithmetic, where the
+/// draft ends within the block of 64 keys that it begins in; elsewhere (and in products of bfloat16
+/// pairs) equal within the error bound, since the branch's keys then lie in other blocks or pairs.
+/// Always the same bits as each query alone under its own row of the mask.
+///
+/// A token's place in the cache is not its position in the text: rotate q and k by positions(), and
+/// use no window, ALiBi or dropout beside it, which count places. Owns its table: one bit a
+/// (query, key) pair.
+class TreeMask {
+ public:
+  explicit TreeMask(const DraftTree& tree) : TreeMask(std::span(&tree, 1)) {}
+  /// One tree a sequence of the batch; sequences of a ragged call may differ in all sizes. Throws
+  /// InvalidArgument.
+  explicit TreeMask(std::span<const DraftTree> trees);
+
+  /// Points into this object: boolean(bits [sequences, 1, longest draft, most keys]).
+  Mask mask() const;
+  /// Positions in the text, held + depth, of the drafts one after the other: for RoPE.
+  std::span<const std::int64_t> positions() const { return positions_; }
+
+ private:
+  std::vector<std::uint8_t> bits_;
+  std::vector<std::int64_t> positions_;
+  std::int64_t sequences_ = 0, queries_ = 0, keys_ = 0;
+};
+
+}  // namespace polyhead::inline v0
+#pragma GCC visibility pop
