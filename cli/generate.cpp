@@ -1,4 +1,5 @@
 // polyhead generate: the words a model continues a text with.
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -6,6 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/generate_many.hpp"
 #include "cli/json_text.hpp"
+#include "cli/kv_options.hpp"
 #include "cli/model_options.hpp"
 #include "cli/stream_text.hpp"
 #include "cli/table.hpp"
@@ -68,6 +70,7 @@ class Generate : public Command {
   void answer_all(const Console& console, Progress& progress) const;
 
   ModelOptions model_;
+  KvOptions kv_;
   std::string prompt_, chat_template_, system_;
   bool chat_ = false;
   std::string prompts_;
@@ -79,6 +82,7 @@ class Generate : public Command {
 
 void Generate::add_options(CLI::App& app) {
   model_.add_options(app);
+  kv_.add_options(app);
   auto* one = app.add_option("--prompt", prompt_, "The text to continue; - reads standard input")
                   ->type_name("TEXT");
   auto* many = app.add_option("--prompts", prompts_,
@@ -126,7 +130,7 @@ void Generate::add_options(CLI::App& app) {
 void Generate::speak(const Model& model, const Tokenizer& tokenizer, const Console& console,
                      Outcome& outcome) const {
   models::Sampler sampler(sampling_);
-  auto session = model.make_session();
+  auto session = model.make_session(0, kv_.form(model, outcome.prompt));
   std::vector<float> logits(static_cast<std::size_t>(model.config().vocab_size));
   Stopwatch watch;
   model.forward(session, outcome.prompt, models::Wanted::last, logits.data());
@@ -210,6 +214,9 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   const Model model = model_.load(file);
   progress.clear();
   ManyOptions options = many_;
+  options.cache = kv_.form(model, std::ranges::max_element(prompts, {}, [](const Prompt& prompt) {
+                                    return prompt.ids.size();
+                                  })->ids);
   options.max_tokens = max_tokens_;
   options.sampling = sampling_;
   options.json = json_;
@@ -223,6 +230,7 @@ void Generate::run(const Console& console) {
   if (!chat_ && !(chat_template_.empty() && system_.empty())) {
     throw UsageError("--chat-template and --system need --chat");
   }
+  kv_.check();
   Progress progress(console);
   progress.show("loading ...");
   if (!prompts_.empty()) return answer_all(console, progress);

@@ -72,6 +72,7 @@ models::BatcherOptions batcher_options(const std::vector<Prompt>& prompts,
   models::BatcherOptions to;
   to.sequences = options.batch;
   to.page_tokens = options.page_tokens;
+  to.cache = options.cache;
   std::int64_t tokens = options.pool_tokens;
   if (tokens == 0) {
     std::int64_t longest = 1;

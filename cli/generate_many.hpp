@@ -23,6 +23,7 @@ struct ManyOptions {
   std::int64_t pool_tokens = 0;  ///< 0: as much as the longest request needs, for each of the batch
   std::int64_t max_tokens = 128;
   models::Sampling sampling{};
+  models::CacheForm cache{};
   bool json = false;
 };
 

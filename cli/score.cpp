@@ -5,6 +5,7 @@
 
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
+#include "cli/kv_options.hpp"
 #include "cli/model_options.hpp"
 #include "cli/table.hpp"
 #include "models/tokenizers/tokenizer.hpp"
@@ -41,6 +42,7 @@ class ScoreCommand : public Command {
               std::int32_t begin_token, const Console& console) const;
 
   ModelOptions model_;
+  KvOptions kv_;
   std::string file_, text_;
   std::int64_t context_ = 0;
   bool json_ = false;
@@ -48,6 +50,7 @@ class ScoreCommand : public Command {
 
 void ScoreCommand::add_options(CLI::App& app) {
   model_.add_options(app);
+  kv_.add_options(app);
   auto* const file = app.add_option("--file", file_, "The text; - reads standard input");
   file->type_name("FILE");
   app.add_option("--text", text_, "The text itself")->type_name("TEXT")->excludes(file);
@@ -68,7 +71,7 @@ Score ScoreCommand::score(const models::Model& model, const std::vector<std::int
   Progress progress(console);
   Score sum;
   std::int64_t scored = 1;  // tokens of the text that are done, the first without a figure
-  auto session = model.make_session(context);
+  auto session = model.make_session(context, kv_.form(model, ids));
   while (scored < count) {
     session.truncate(0);
     const bool first = scored == 1;
@@ -109,6 +112,7 @@ Score ScoreCommand::score(const models::Model& model, const std::vector<std::int
 
 void ScoreCommand::run(const Console& console) {
   if (file_.empty() && text_.empty()) throw UsageError("--file or --text with a text is needed");
+  kv_.check();
   const models::ModelFile file = model_.open();
   const models::Tokenizer tokenizer(file.tokenizer());
   const auto ids = tokenizer.encode(file_.empty() ? text_ : read_text(file_));

@@ -25,7 +25,7 @@ Batcher::Batcher(const Model& model, const BatcherOptions& options, Ends ends, H
       options_(checked(options)),
       ends_(std::move(ends)),
       hear_(std::move(hear)),
-      pool_(model.make_pool(options.pages, options.page_tokens)) {}
+      pool_(model.make_pool(options.pages, options.page_tokens, options.cache)) {}
 
 std::int64_t Batcher::submit(const Request& request) {
   constexpr const char* kCall = "Batcher::submit";

@@ -17,6 +17,7 @@ struct BatcherOptions {
   std::int64_t pages = 256;        ///< of the pool
   std::int64_t page_tokens = 64;   ///< a power of two from 8 to 256
   std::int64_t step_tokens = 256;  ///< of one step: chunks of prompts beside decoding
+  CacheForm cache{};               ///< what pages hold
 };
 
 /// A text to continue.

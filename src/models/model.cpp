@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/codes.hpp"
 #include "base/refuse.hpp"
 #include "models/model_state.hpp"
 
@@ -50,6 +51,11 @@ void run_chunks(const Model& model, Session& session, const char* call,
   }
   model.check_ids(call, ids);
   model.check_heads(call, options);
+  const ElementType held = session.caches.front().config().type;
+  if (options.observer != nullptr && base::is_code(held)) {
+    base::refuse(call, "the session's cache holds ", element_name(held),
+                 ", but an observer reads float32, float16 or bfloat16");
+  }
   if (inputs != nullptr) model.prepare_inputs(call, *inputs, count, options);
   const std::int64_t step = chunk > 0 ? chunk : kChunk;
   Appended appended(session);

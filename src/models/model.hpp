@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,7 +31,8 @@ struct AttentionSeen {
   AttentionArguments call;       ///< q, k, v, mask, modifiers, out and lse: inspect() takes it
 };
 
-/// Watches a run from inside, on the calling thread, once for each layer and chunk.
+/// Watches a run from inside, on the calling thread, once for each layer and chunk. Sessions whose
+/// cache holds codes refuse one.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -59,6 +61,15 @@ struct RunOptions {
 /// What each layer of a run with all heads on was given: the residual stream of every token.
 struct LayerInputs {
   std::vector<std::vector<float>> of_layer;  ///< [layer][tokens * model_dim]; none: not yet known
+};
+
+/// How a session's or a pool's cache holds keys and values. Attention reads what the cache holds,
+/// also in the chunk that wrote it.
+struct CacheForm {
+  std::optional<ElementType> type{};  ///< none: what attention was given, unchanged
+  /// Scales of int8 or int4 keys by channel, [layer][kv_heads * head_dim]: Model::calibrated
+  /// gives them. Empty: a scale a token and block of 32 dims.
+  std::vector<std::vector<float>> key_scales{};
 };
 
 enum class Wanted : std::uint8_t { nothing, last, every };  ///< logits of which tokens
@@ -120,8 +131,13 @@ class Model {
   const ModelConfig& config() const;
   std::size_t weight_bytes() const;
 
-  /// `capacity` tokens; 0: the model's context. The cache grows up to it.
-  Session make_session(std::int64_t capacity = 0) const;
+  /// `capacity` tokens; 0: the model's context. The cache grows up to it. Throws InvalidArgument.
+  Session make_session(std::int64_t capacity = 0, const CacheForm& form = {}) const;
+
+  /// int8 or int4 with keys by channel, the scales those of the keys of `ids` (a prompt, or a part
+  /// of it). Runs them once. int8 keys have room for a quarter more than the largest seen, int4
+  /// keys for no more; larger ones that come later are clamped. Throws InvalidArgument.
+  CacheForm calibrated(ElementType type, std::span<const std::int32_t> ids) const;
 
   /// Runs `ids` after what the session holds, in chunks of at most `chunk` tokens (0: chosen).
   /// Logits float32 [1 or ids.size()][vocab_size], as `wanted` says. Same bits for any chunking and
@@ -131,12 +147,13 @@ class Model {
 
   /// A pool of `pages` pages of `page_tokens` tokens each. Throws InvalidArgument where layers
   /// differ in their heads' sizes, which pages cannot.
-  SequencePool make_pool(std::int64_t pages, std::int64_t page_tokens = 64) const;
+  SequencePool make_pool(std::int64_t pages, std::int64_t page_tokens = 64,
+                         const CacheForm& form = {}) const;
 
   /// One step of a batch: the parts of different sequences run as one ragged batch, prompts beside
   /// single tokens. Logits float32 [parts that ask for them][vocab_size], in their order. A token
-  /// gets the bits it has in a session of its own. Where the pool is exhausted nothing changes.
-  /// Throws InvalidArgument; the pool is as before then.
+  /// gets the bits it has in a session of its own with the same CacheForm. Where the pool is
+  /// exhausted nothing changes. Throws InvalidArgument; the pool is as before then.
   PagedCache::Status forward(SequencePool& pool, std::span<const SequencePart> parts,
                              float* logits) const;
 

@@ -38,6 +38,7 @@ struct Model::State {
 
   void check_ids(const char* call, std::span<const std::int32_t> ids) const;
   void check_heads(const char* call, const RunOptions& options) const;
+  void check_form(const char* call, const CacheForm& form) const;
 };
 
 struct Session::State {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/codes.hpp"
 #include "layers/calls.hpp"
 
 namespace polyhead::inline v0::models {
@@ -109,8 +110,13 @@ AttentionArguments Pass::prepare(const Block& block, std::int64_t index) {
   if (tokens_.caches != nullptr) {
     KvCache& cache = (*tokens_.caches)[static_cast<std::size_t>(index)];
     cache.append(arguments.k, arguments.v);
-    arguments.k = cache.keys();
-    arguments.v = cache.values();
+    arguments.k = arguments.v = {};
+    if (base::is_code(cache.config().type)) {
+      arguments.kv = cache.view();
+    } else {  // as observers read them
+      arguments.k = cache.keys();
+      arguments.v = cache.values();
+    }
     arguments.mask.align = Align::unstated;  // positions are the cache's
     arguments.q_start = ConstView(&tokens_.first, {1});
   }

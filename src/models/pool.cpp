@@ -63,7 +63,8 @@ SequencePool::~SequencePool() = default;
 PagedCache& SequencePool::cache() { return state_->cache; }
 const PagedCache& SequencePool::cache() const { return state_->cache; }
 
-SequencePool Model::make_pool(std::int64_t pages, std::int64_t page_tokens) const {
+SequencePool Model::make_pool(std::int64_t pages, std::int64_t page_tokens,
+                              const CacheForm& form) const {
   constexpr const char* kMake = "Model::make_pool";
   const ModelConfig& config = state_->config;
   if (!config.causal) base::refuse(kMake, "the model is an encoder; embed() runs it");
@@ -83,7 +84,13 @@ SequencePool Model::make_pool(std::int64_t pages, std::int64_t page_tokens) cons
   cache.kv_heads = first.kv_heads;
   cache.head_dim = first.head_dim;
   cache.value_dim = first.value_dim;
-  cache.type = state_->activations;
+  cache.type = form.type.value_or(state_->activations);
+  state_->check_form(kMake, form);
+  std::vector<float> key_scales;  // of all layers, as a paged cache takes them
+  for (const std::vector<float>& layer : form.key_scales)
+    key_scales.insert(key_scales.end(), layer.begin(), layer.end());
+  if (!key_scales.empty())
+    cache.key_scales = ConstView(key_scales.data(), {cache.layers, cache.kv_heads, cache.head_dim});
   return SequencePool(std::make_unique<SequencePool::State>(cache));
 }
 

@@ -1,0 +1,50 @@
+#include "cli/kv_options.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+namespace polyhead::cli {
+namespace {
+
+constexpr std::pair<const char*, ElementType> kTypes[] = {
+    {"f32", ElementType::float32},      {"bf16", ElementType::bfloat16},
+    {"f16", ElementType::float16},      {"int8", ElementType::int8},
+    {"int4", ElementType::int4},        {"e4m3", ElementType::float8_e4m3},
+    {"e5m2", ElementType::float8_e5m2},
+};
+constexpr std::size_t kCalibration = 2048;  // tokens: keys hardly grow after that
+
+}  // namespace
+
+void KvOptions::add_options(CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto& [name, type] : kTypes) names.emplace_back(name);
+  app.add_option("--kv-type", type_,
+                 "What the KV cache holds: f32, bf16, f16, int8, int4, e4m3 or e5m2\n"
+                 "(default: what --weights says)")
+      ->type_name("TYPE")
+      ->check(CLI::IsMember(names).description(""));
+  app.add_option("--kv-keys", keys_,
+                 "Scales of int8 and int4 keys: by token, the default, or by channel,\n"
+                 "calibrated on the first 2048 tokens of the text")
+      ->type_name("token|channel")
+      ->check(CLI::IsMember({"token", "channel"}).description(""));
+}
+
+void KvOptions::check() const {
+  if (keys_ == "channel" && type_ != "int8" && type_ != "int4")
+    throw UsageError("--kv-keys channel needs --kv-type int8 or int4");
+}
+
+models::CacheForm KvOptions::form(const models::Model& model,
+                                  std::span<const std::int32_t> ids) const {
+  if (type_.empty()) return {};
+  const ElementType type =
+      std::ranges::find(kTypes, type_, [](const auto& row) { return row.first; })->second;
+  if (keys_ == "token") return {type, {}};
+  const auto context = static_cast<std::size_t>(model.config().context_length);
+  return model.calibrated(type, ids.first(std::min({ids.size(), kCalibration, context})));
+}
+
+}  // namespace polyhead::cli

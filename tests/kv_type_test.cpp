@@ -1,0 +1,250 @@
+// What a model's cache holds: for every type the same bits however tokens arrive, in sessions and
+// pools, and on real text no more loss than docs/numerics.md says.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <sstream>
+
+#include "cli/command.hpp"
+#include "cli/exit_codes.hpp"
+#include "models/batcher.hpp"
+#include "models/model.hpp"
+#include "models/tokenizers/tokenizer.hpp"
+#include "polyhead/error.h"
+#include "support/effort.h"
+#include "support/golden_model.hpp"
+
+namespace polyhead {
+namespace {
+
+using models::CacheForm;
+using models::Model;
+using models::ModelFile;
+using models::Wanted;
+
+constexpr ElementType kTypes[] = {
+    ElementType::float32, ElementType::bfloat16,    ElementType::float16,    ElementType::int8,
+    ElementType::int4,    ElementType::float8_e4m3, ElementType::float8_e5m2};
+const std::vector<std::int32_t> kIds = {3, 1, 4, 1, 5, 0, 2, 5, 3, 5, 4, 2, 1, 3, 0, 2, 4, 4, 1, 0};
+
+Model tiny(const char* name) {
+  return Model{ModelFile(POLYHEAD_TEST_DATA "/tiny/" + std::string(name))};
+}
+
+/// Every way to hold a cache.
+std::vector<CacheForm> forms(const Model& model) {
+  std::vector<CacheForm> all;
+  for (const ElementType type : kTypes) all.push_back({type, {}});
+  for (const ElementType type : {ElementType::int8, ElementType::int4})
+    all.push_back(model.calibrated(type, std::span(kIds).first(12)));
+  return all;
+}
+
+std::string said(const CacheForm& form) {
+  return std::string(element_name(*form.type)) + (form.key_scales.empty() ? "" : " by channel");
+}
+
+std::vector<float> logits_of(const Model& model, const CacheForm& form, std::size_t piece) {
+  const auto vocabulary = static_cast<std::size_t>(model.config().vocab_size);
+  std::vector<float> logits(kIds.size() * vocabulary, NAN);
+  auto session = model.make_session(0, form);
+  for (std::size_t first = 0; first < kIds.size(); first += piece) {
+    const std::size_t count = std::min(piece, kIds.size() - first);
+    model.forward(session, std::span(kIds).subspan(first, count), Wanted::every,
+                  logits.data() + first * vocabulary, {}, 4);
+  }
+  return logits;
+}
+
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class KvTypeOf : public testing::TestWithParam<const char*> {};
+
+TEST_P(KvTypeOf, GivesTheSameBitsHoweverTokensArrive) {
+  const Model model = tiny(GetParam());
+  const std::vector<float> exact = logits_of(model, {}, kIds.size());
+  for (const CacheForm& form : forms(model)) {
+    SCOPED_TRACE(said(form));
+    const std::vector<float> whole = logits_of(model, form, kIds.size());
+    EXPECT_TRUE(same(whole, logits_of(model, form, 1))) << "token by token";
+    EXPECT_TRUE(same(whole, logits_of(model, form, 7))) << "pieces of 7";
+    // What the cache holds is what is read, so only float32 is exact.
+    EXPECT_EQ(same(whole, exact), form.type == ElementType::float32);
+    EXPECT_TRUE(std::ranges::all_of(whole, [](float x) { return std::isfinite(x); }));
+  }
+}
+
+TEST_P(KvTypeOf, PoolsGiveTheBitsOfSessions) {
+  const Model model = tiny(GetParam());
+  const auto vocabulary = static_cast<std::size_t>(model.config().vocab_size);
+  for (const CacheForm& form : forms(model)) {
+    SCOPED_TRACE(said(form));
+    const std::vector<float> whole = logits_of(model, form, kIds.size());
+    auto pool = model.make_pool(12, 8, form);
+    PagedCache& cache = pool.cache();
+    const std::int64_t a = cache.create(), b = cache.create();
+    std::vector<float> rows(2 * vocabulary, NAN);
+    for (std::size_t at = 0; at + 2 <= kIds.size(); at += 2) {  // two tokens beside one
+      const models::SequencePart parts[] = {{a, std::span(kIds).subspan(at, 2)},
+                                            {b, std::span(kIds).subspan(at / 2, 1)}};
+      ASSERT_EQ(model.forward(pool, parts, rows.data()), PagedCache::Status::ok);
+      EXPECT_EQ(std::memcmp(rows.data(), whole.data() + (at + 1) * vocabulary, vocabulary * 4), 0);
+      EXPECT_EQ(
+          std::memcmp(rows.data() + vocabulary, whole.data() + at / 2 * vocabulary, vocabulary * 4),
+          0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, KvTypeOf, testing::Values("llama3", "gemma3", "gpt2"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST(KvType, ABatcherAnswersAsASessionOfItsTypeDoes) {
+  const Model model = tiny("llama3");
+  const auto vocabulary = static_cast<std::size_t>(model.config().vocab_size);
+  for (const CacheForm& form : forms(model)) {
+    models::BatcherOptions options;
+    options.pages = 8;
+    options.page_tokens = 8;
+    options.step_tokens = 5;
+    options.cache = form;
+    models::Batcher batcher(model, options);
+    const std::vector<std::int32_t> one(kIds.begin(), kIds.begin() + 11), two = {2, 2, 3};
+    batcher.submit({one, 6, {}});
+    batcher.submit({two, 6, {}});
+    while (batcher.step()) {
+    }
+    for (const auto& [number, prompt] : {std::pair{0, one}, {1, two}}) {
+      auto session = model.make_session(0, form);
+      std::vector<float> logits(vocabulary, NAN);
+      std::vector<std::int32_t> next = prompt, ids;
+      for (int i = 0; i < 6; ++i) {
+        model.forward(session, next, Wanted::last, logits.data());
+        next = {static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin())};
+        ids.push_back(next[0]);
+      }
+      EXPECT_EQ(batcher.answer(number).ids, ids) << said(form);
+    }
+  }
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(KvType, RefusesByName) {
+  const Model model = tiny("llama3");
+  CacheForm form = model.calibrated(ElementType::int8, kIds);
+  form.key_scales[1].pop_back();
+  const std::size_t scales = form.key_scales[0].size();
+  EXPECT_EQ(refusal([&] { model.make_session(0, form); }),
+            "Model::make_session: key_scales[1] has " + std::to_string(scales - 1) +
+                " scales, expected " + std::to_string(scales));
+  form.key_scales.pop_back();
+  EXPECT_EQ(refusal([&] { model.make_pool(4, 8, form); }),
+            "Model::make_pool: key_scales has " + std::to_string(form.key_scales.size()) +
+                " layers, expected " + std::to_string(form.key_scales.size() + 1));
+  EXPECT_EQ(refusal([&] { model.calibrated(ElementType::float16, kIds); }),
+            "key_scales_by_channel: type is float16, expected int8 or int4");
+  EXPECT_EQ(refusal([&] { model.calibrated(ElementType::int8, {}); }),
+            "Model::calibrated: ids is empty");
+  EXPECT_NE(refusal([&] { model.make_session(0, {ElementType::int32, {}}); }), "accepted");
+
+  class Deaf : public models::Observer {
+    void attended(const models::AttentionSeen&) override {}
+  } observer;
+  models::RunOptions run;
+  run.observer = &observer;
+  auto session = model.make_session(0, {ElementType::int8, {}});
+  EXPECT_EQ(refusal([&] { model.forward(session, kIds, Wanted::nothing, nullptr, run); }),
+            "Model::forward: the session's cache holds int8, but an observer reads float32, "
+            "float16 or bfloat16");
+  EXPECT_EQ(session.length(), 0);
+}
+
+std::vector<double> losses_of(const Model& model, const CacheForm& form,
+                              std::span<const std::int32_t> ids) {
+  auto session = model.make_session(0, form);
+  std::vector<double> nats(ids.size() - 1);
+  model.losses(session, ids.first(nats.size()), ids.subspan(1), nats.data());
+  return nats;
+}
+
+/// The mean of what changed, and its standard error: a text of a few hundred tokens says no more.
+struct Change {
+  double mean = 0.0, error = 0.0;
+};
+
+Change change_of(const std::vector<double>& from, const std::vector<double>& to) {
+  Change change;
+  const auto n = static_cast<double>(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) change.mean += (to[i] - from[i]) / n;
+  double squares = 0.0;
+  for (std::size_t i = 0; i < from.size(); ++i)
+    squares += (to[i] - from[i] - change.mean) * (to[i] - from[i] - change.mean);
+  change.error = std::sqrt(squares / n / n);
+  return change;
+}
+
+// int8 changes the loss by at most 0.002 (docs/numerics.md has the table); by channel, whose steps
+// are wider, this short text shows it within two standard errors.
+TEST(KvType, CodesChangeTheLossOfRealTextByLittle) {
+  std::ifstream file(POLYHEAD_TEST_DATA "/prose.txt");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const std::string name : {"smollm2", "gemma3"}) {
+    const std::string path = test::fetched_model(name);
+    if (path.empty()) GTEST_SKIP() << "scripts/get-model " << name << " was not run";
+    const ModelFile model_file(path);
+    const auto ids = models::Tokenizer(model_file.tokenizer()).encode(text);
+    const Model model(model_file);
+    const std::vector<double> exact = losses_of(model, {}, ids);
+    const auto change = [&](const CacheForm& form) {
+      return change_of(exact, losses_of(model, form, ids));
+    };
+    EXPECT_LE(std::fabs(change({ElementType::int8, {}}).mean), 0.002) << name;
+    const Change by_channel = change(model.calibrated(ElementType::int8, ids));
+    EXPECT_LE(std::fabs(by_channel.mean), 0.002 + 2 * by_channel.error) << name;
+    // Scales by channel are what makes int4 keys usable.
+    EXPECT_LT(change(model.calibrated(ElementType::int4, ids)).mean,
+              change({ElementType::int4, {}}).mean)
+        << name;
+  }
+}
+
+int status_of(const std::vector<std::string>& arguments) {
+  std::ostringstream out, err;
+  return cli::run_program(arguments, {out, err, false, false});
+}
+
+TEST(KvType, TheProgramTakesIt) {
+  const std::string model = POLYHEAD_TEST_DATA "/gguf_models/llama.gguf";
+  EXPECT_EQ(status_of({"score", model, "--text", "x", "--kv-type", "int3"}), cli::kBadUsage);
+  EXPECT_EQ(status_of({"score", model, "--text", "x", "--kv-keys", "channel"}), cli::kBadUsage);
+  EXPECT_EQ(
+      status_of({"generate", model, "--prompt", "x", "--kv-type", "f16", "--kv-keys", "channel"}),
+      cli::kBadUsage);
+  if (test::fetched_model("smollm2").empty()) GTEST_SKIP() << "scripts/get-model smollm2";
+  for (const char* keys : {"token", "channel"}) {
+    std::ostringstream out, err;
+    ASSERT_EQ(cli::run_program({"generate", "smollm2", "--prompt", "The capital of France is",
+                                "--max-tokens", "4", "--kv-type", "int8", "--kv-keys", keys},
+                               {out, err, false, false}),
+              cli::kSuccess)
+        << err.str();
+    EXPECT_NE(out.str().find("Paris"), std::string::npos) << out.str();
+  }
+}
+
+}  // namespace
+}  // namespace polyhead
