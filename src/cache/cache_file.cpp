@@ -79,22 +79,22 @@ std::vector<std::byte> contents_of(const Kind& kind, const std::string& path) {
 std::span<const std::byte> checked_body(const Kind& kind, const std::string& path,
                                         std::span<const std::byte> bytes,
                                         const CacheFingerprint& fingerprint, Header& found) {
-  const char* const kCall = kind.call;
+  const char* const call = kind.call;
   if (bytes.size() < kHeaderBytes + kChecksumBytes || std::memcmp(bytes.data(), kind.magic, 8) != 0)
-    base::refuse(kCall, path, " is not a file of saved ", kind.items);
+    base::refuse(call, path, " is not a file of saved ", kind.items);
   std::memcpy(&found, bytes.data(), sizeof found);
   if (found.version != kVersion)
-    base::refuse(kCall, path, " has version ", found.version, ", expected ", kVersion);
+    base::refuse(call, path, " has version ", found.version, ", expected ", kVersion);
   std::uint64_t sum;
   std::memcpy(&sum, bytes.data() + bytes.size() - kChecksumBytes, kChecksumBytes);
   const std::span<const std::byte> summed = bytes.first(bytes.size() - kChecksumBytes);
   if (sum != checksum(summed))
-    base::refuse(kCall, path, " is damaged or incomplete: its checksum does not match");
+    base::refuse(call, path, " is damaged or incomplete: its checksum does not match");
   const Header expected = header_of(kind, fingerprint, found.caches);
   constexpr const char* kNames[] = {"model", "weights", "RoPE", "tokens"};
   for (std::size_t i = 0; i < 4; ++i) {
     if (found.fingerprint[i] != expected.fingerprint[i])
-      base::refuse(kCall, path, " was saved for other ", kNames[i]);
+      base::refuse(call, path, " was saved for other ", kNames[i]);
   }
   return summed.subspan(kHeaderBytes);
 }
