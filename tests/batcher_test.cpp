@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "polyhead/error.h"
+#include "support/effort.h"
 #include "support/golden_model.hpp"
 
 namespace polyhead {
@@ -143,6 +144,7 @@ TEST(Batcher, AnswersAreThoseOfEachRequestAlone) {
   }
   // A small pool: somebody must wait and somebody must begin again.
   for (const std::int64_t pages : {9, 40}) {
+    if (pages > 9 && test::effort() == test::Effort::smoke) continue;
     BatcherOptions options;
     options.sequences = 3;
     options.pages = pages;

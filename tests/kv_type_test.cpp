@@ -200,6 +200,7 @@ Change change_of(const std::vector<double>& from, const std::vector<double>& to)
 // int8 changes the loss by at most 0.002 (docs/numerics.md has the table); by channel, whose steps
 // are wider, this short text shows it within two standard errors.
 TEST(KvType, CodesChangeTheLossOfRealTextByLittle) {
+  if (test::effort() == test::Effort::smoke) GTEST_SKIP() << "whole models take long here";
   std::ifstream file(POLYHEAD_TEST_DATA "/prose.txt");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   for (const std::string name : {"smollm2", "gemma3"}) {

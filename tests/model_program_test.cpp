@@ -12,6 +12,7 @@
 #include "models/sampler.hpp"
 #include "models/tokenizers/tokenizer.hpp"
 #include "polyhead/error.h"
+#include "support/effort.h"
 #include "support/golden_model.hpp"
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
@@ -110,6 +111,7 @@ TEST(Score, GivesTheGoldenFigure) {
 
 TEST(Score, LongTextsAreReadInWindowsThatOverlapByHalf) {
   for (const std::string name : {"smollm2", "gemma3"}) {
+    if (name == "gemma3" && test::effort() == test::Effort::smoke) continue;
     const std::string path = test::fetched_model(name);
     if (path.empty()) GTEST_SKIP() << "scripts/get-model " << name << " was not run";
     const models::ModelFile file(path);
