@@ -82,7 +82,7 @@ std::string html_text(std::string_view text) {
 
 /// A string, or {"bytes": "D9"} where the bytes alone are no text.
 ordered_json token_json(const std::string& bytes) {
-  const ordered_json text(bytes);
+  ordered_json text(bytes);
   try {
     (void)text.dump();
     return text;

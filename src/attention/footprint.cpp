@@ -104,7 +104,8 @@ Footprint footprint_of(const char* call, const char* name, const ConstView& view
   if (bits) print.element = (layout.extents[layout.axes - 1] + 7) / 8;
   if (view.data == nullptr) base::refuse(call, name, ": data is null, but the view has elements");
   const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(view.data);
-  if (!bits && at % static_cast<std::uintptr_t>(element_bytes(view.type)) != 0) {
+  const int bytes = element_bytes(view.type);
+  if (bytes > 1 && at % static_cast<std::uintptr_t>(bytes) != 0) {
     base::refuse(call, name, ": data is not aligned to its element type ", element_name(view.type));
   }
   std::int64_t reach = 0;

@@ -204,7 +204,7 @@ void unpack_block(WeightType type, const std::byte* block, BlockParts& parts) {
     case WeightType::q6_k:
       return q6_k(block, parts);
     default:
-      return;
+      parts = {};
   }
 }
 
