@@ -1,7 +1,7 @@
 // The file of saved caches. Little-endian, as the machines that the library runs on are:
-//   "PHKVCACH", u32 version, u32 caches, u64 fingerprint [model, weights, rope, tokens],
+//   "PHKVCACH", u32 version, u32 items (caches), u64 fingerprint [model, weights, rope, tokens],
 //   each cache as KvCache::save writes it, u64 checksum of all before.
-// Sequences of a paged cache: "PHKVPAGE", and each as PagedCache::save writes it.
+// Sequences of a paged cache: "PHKVPAGE", the same header, and each as PagedCache::save writes it.
 #include "polyhead/cache_file.h"
 
 #include <bit>
@@ -33,7 +33,7 @@ constexpr Kind kSequences{"load_sequences", "PHKVPAGE", "sequences"};
 
 struct Header {
   char magic[8];
-  std::uint32_t version, caches;
+  std::uint32_t version, items;
   std::uint64_t fingerprint[4];
 };
 static_assert(sizeof(Header) == kHeaderBytes);
@@ -57,9 +57,9 @@ std::uint64_t checksum(std::span<const std::byte> bytes) {
   return sum;
 }
 
-Header header_of(const Kind& kind, const CacheFingerprint& f, std::size_t caches) {
+Header header_of(const Kind& kind, const CacheFingerprint& f, std::size_t items) {
   Header header{
-      {}, kVersion, static_cast<std::uint32_t>(caches), {f.model, f.weights, f.rope, f.tokens}};
+      {}, kVersion, static_cast<std::uint32_t>(items), {f.model, f.weights, f.rope, f.tokens}};
   std::memcpy(header.magic, kind.magic, sizeof header.magic);
   return header;
 }
@@ -75,7 +75,7 @@ std::vector<std::byte> contents_of(const Kind& kind, const std::string& path) {
   return bytes;
 }
 
-/// The caches' part of a file, everything else having been checked.
+/// The items' part of a file, everything else having been checked; how many they are is in `found`.
 std::span<const std::byte> checked_body(const Kind& kind, const std::string& path,
                                         std::span<const std::byte> bytes,
                                         const CacheFingerprint& fingerprint, Header& found) {
@@ -90,7 +90,7 @@ std::span<const std::byte> checked_body(const Kind& kind, const std::string& pat
   const std::span<const std::byte> summed = bytes.first(bytes.size() - kChecksumBytes);
   if (sum != checksum(summed))
     base::refuse(call, path, " is damaged or incomplete: its checksum does not match");
-  const Header expected = header_of(kind, fingerprint, found.caches);
+  const Header expected = header_of(kind, fingerprint, found.items);
   constexpr const char* kNames[] = {"model", "weights", "RoPE", "tokens"};
   for (std::size_t i = 0; i < 4; ++i) {
     if (found.fingerprint[i] != expected.fingerprint[i])
@@ -161,9 +161,8 @@ void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
   const std::vector<std::byte> bytes = contents_of(kCaches, path);
   Header header;
   std::span<const std::byte> rest = checked_body(kCaches, path, bytes, fingerprint, header);
-  if (header.caches != caches.size()) {
-    base::refuse("load_caches", path, " holds ", header.caches, " caches, expected ",
-                 caches.size());
+  if (header.items != caches.size()) {
+    base::refuse("load_caches", path, " holds ", header.items, " caches, expected ", caches.size());
   }
   std::vector<KvCache> loaded;
   for (std::size_t i = 0; i < caches.size(); ++i) {
@@ -192,7 +191,7 @@ PagedCache::Status load_sequences(const std::string& path, const CacheFingerprin
   Header header;
   std::span<const std::byte> rest = checked_body(kSequences, path, bytes, fingerprint, header);
   LoadedSequences loaded(cache);
-  for (std::uint32_t i = 0; i < header.caches; ++i) {
+  for (std::uint32_t i = 0; i < header.items; ++i) {
     const PagedCache::Loaded one = cache.load(rest, salt);
     if (one.exhausted) return PagedCache::Status::exhausted;
     if (one.sequence < 0) base::refuse(kSequences.call, path, ", sequence ", i, ": ", one.wrong);

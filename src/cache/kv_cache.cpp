@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "base/element.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
+#include "cache/saved_bytes.hpp"
 #include "cache/store.hpp"
 
 namespace polyhead::inline v0 {
@@ -232,29 +232,17 @@ void visit_pieces(cache::Store& store, const std::vector<std::int64_t>& lengths,
   }
 }
 
-/// Moves the front of `from` to `to`; false where there is not enough.
-bool take(std::span<const std::byte>& from, void* to, std::size_t bytes) {
-  if (from.size() < bytes) return false;
-  if (bytes > 0) std::memcpy(to, from.data(), bytes);
-  from = from.subspan(bytes);
-  return true;
-}
-
 }  // namespace
 
 void KvCache::save(std::vector<std::byte>& to) const {
-  const auto put = [&](const void* data, std::size_t bytes) {
-    const auto* const from = static_cast<const std::byte*>(data);
-    to.insert(to.end(), from, from + bytes);
-  };
   State& s = *state_;
   const SavedSizes sizes = sizes_of(s.config);
-  put(&sizes, sizeof sizes);
-  put(s.lengths.data(), s.lengths.size() * 8);
-  put(s.key_scales.data(), s.key_scales.size() * 4);
+  cache::put(to, &sizes, sizeof sizes);
+  cache::put(to, s.lengths.data(), s.lengths.size() * 8);
+  cache::put(to, s.key_scales.data(), s.key_scales.size() * 4);
   for (cache::Store* store : {&s.keys, &s.values}) {
     visit_pieces(*store, s.lengths,
-                 [&](std::span<std::byte> piece) { put(piece.data(), piece.size()); });
+                 [&](std::span<std::byte> piece) { cache::put(to, piece.data(), piece.size()); });
   }
 }
 
@@ -267,13 +255,13 @@ bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
   const State& s = *state_;
   std::span<const std::byte> rest = from;
   SavedSizes sizes{};
-  if (!take(rest, &sizes, sizeof sizes)) return fail(cut_short);
+  if (!cache::take(rest, &sizes, sizeof sizes)) return fail(cut_short);
   if (sizes != sizes_of(s.config))
     return fail("its type, sizes or kind of scales are not this cache's");
   std::vector<std::int64_t> lengths(s.lengths.size());
   std::vector<float> scales(s.key_scales.size());
-  if (!take(rest, lengths.data(), lengths.size() * 8)) return fail(cut_short);
-  if (!take(rest, scales.data(), scales.size() * 4)) return fail(cut_short);
+  if (!cache::take(rest, lengths.data(), lengths.size() * 8)) return fail(cut_short);
+  if (!cache::take(rest, scales.data(), scales.size() * 4)) return fail(cut_short);
   // Before anything is allocated: the rows that the lengths promise are there.
   const std::int64_t row = s.config.kv_heads * (s.keys.row_bytes() + s.values.row_bytes() +
                                                 4 * (s.keys.blocks() + s.values.blocks()));
@@ -292,7 +280,7 @@ bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
   loaded->move_to(std::max(longest, s.capacity));
   for (cache::Store* store : {&loaded->keys, &loaded->values}) {
     visit_pieces(*store, lengths, [&](std::span<std::byte> piece) {
-      take(rest, piece.data(), piece.size());  // there, as was just checked
+      cache::take(rest, piece.data(), piece.size());  // there, as was just checked
     });
   }
   loaded->lengths = std::move(lengths);

@@ -2,9 +2,11 @@
 // what was saved from pages of one size is taken into pages of another.
 //   sizes, the numbers of the tokens, the keys' scales by channel, and for each layer keys and
 //   values: of each head the rows of all tokens, then its scales of each block of dims.
+#include <algorithm>
 #include <cstring>
 
 #include "cache/paged_state.hpp"
+#include "cache/saved_bytes.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
@@ -46,13 +48,6 @@ void visit_pieces(Store& store, const std::vector<std::int32_t>& pages, std::int
   }
 }
 
-bool take(std::span<const std::byte>& from, void* to, std::size_t bytes) {
-  if (from.size() < bytes) return false;
-  if (bytes > 0) std::memcpy(to, from.data(), bytes);
-  from = from.subspan(bytes);
-  return true;
-}
-
 /// Bytes of one token: its number and its rows.
 std::int64_t token_bytes(const std::vector<Store>& keys, const std::vector<Store>& values) {
   std::int64_t bytes = 4;
@@ -68,19 +63,15 @@ std::int64_t token_bytes(const std::vector<Store>& keys, const std::vector<Store
 void PagedCache::save(std::int64_t sequence, std::vector<std::byte>& to) const {
   State& s = *state_;
   const Held& held = s.at("PagedCache::save", sequence);
-  const auto put = [&](const void* data, std::size_t bytes) {
-    const auto* const from = static_cast<const std::byte*>(data);
-    to.insert(to.end(), from, from + bytes);
-  };
   const SavedSizes sizes = sizes_of(s.config);
-  put(&sizes, sizeof sizes);
-  put(&held.written, sizeof held.written);
-  put(s.key_scales.data(), s.key_scales.size() * 4);
-  put(held.tokens.data(), static_cast<std::size_t>(held.written) * 4);
+  cache::put(to, &sizes, sizeof sizes);
+  cache::put(to, &held.written, sizeof held.written);
+  cache::put(to, s.key_scales.data(), s.key_scales.size() * 4);
+  cache::put(to, held.tokens.data(), static_cast<std::size_t>(held.written) * 4);
   for (std::size_t layer = 0; layer < s.keys.size(); ++layer) {
     for (Store* store : {&s.keys[layer], &s.values[layer]}) {
       visit_pieces(*store, held.pages, held.written,
-                   [&](std::span<std::byte> piece) { put(piece.data(), piece.size()); });
+                   [&](std::span<std::byte> piece) { cache::put(to, piece.data(), piece.size()); });
     }
   }
 }
@@ -92,11 +83,12 @@ PagedCache::Loaded PagedCache::load(std::span<const std::byte>& from, std::uint6
   std::span<const std::byte> rest = from;
   SavedSizes sizes{};
   std::int64_t length = 0;
-  if (!take(rest, &sizes, sizeof sizes)) return fail(cut_short);
+  if (!cache::take(rest, &sizes, sizeof sizes)) return fail(cut_short);
   if (sizes != sizes_of(s.config))
     return fail("its type, sizes or kind of scales are not this cache's");
   std::vector<float> scales(s.key_scales.size());
-  if (!take(rest, &length, sizeof length) || !take(rest, scales.data(), scales.size() * 4))
+  if (!cache::take(rest, &length, sizeof length) ||
+      !cache::take(rest, scales.data(), scales.size() * 4))
     return fail(cut_short);
   if (!scales.empty() && std::memcmp(scales.data(), s.key_scales.data(), scales.size() * 4) != 0)
     return fail("its keys' scales by channel are not this cache's");
@@ -105,7 +97,7 @@ PagedCache::Loaded PagedCache::load(std::span<const std::byte>& from, std::uint6
   const std::int64_t bytes = token_bytes(s.keys, s.values);
   if (length > static_cast<std::int64_t>(rest.size()) / bytes) return fail(cut_short);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(length));
-  take(rest, tokens.data(), tokens.size() * 4);
+  cache::take(rest, tokens.data(), tokens.size() * 4);
   const std::int64_t sequence = create(salt);
   if (extend(sequence, length, tokens) != Status::ok) {
     release(sequence);
@@ -115,7 +107,7 @@ PagedCache::Loaded PagedCache::load(std::span<const std::byte>& from, std::uint6
   for (std::size_t layer = 0; layer < s.keys.size(); ++layer) {
     for (Store* store : {&s.keys[layer], &s.values[layer]}) {
       visit_pieces(*store, held.pages, length, [&](std::span<std::byte> piece) {
-        take(rest, piece.data(), piece.size());  // there, as was just checked
+        cache::take(rest, piece.data(), piece.size());  // there, as was just checked
       });
     }
   }

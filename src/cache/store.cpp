@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/codes.hpp"
-#include "base/large_pages.hpp"
 #include "base/element.hpp"
+#include "base/large_pages.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::cache {
