@@ -1,8 +1,8 @@
 #include "cli/plan_kernels.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cctype>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -354,8 +354,8 @@ cost::Utilisation KernelRates::decode(const ModelDescription& model,
   double layers = 0;
   for (const Layer& layer : model.layers) layers += static_cast<double>(layer.count);
   const cost::Term read = cost::traffic_bytes(model, work, cost::Phase::decode_step);
-  const double bytes =
-      read.find("attention") == nullptr ? 0 : read.find("attention")->value.to_double();
+  const cost::Term* const cached = read.find("attention");
+  const double bytes = cached != nullptr ? cached->value.to_double() : 0;
   const double seconds = layers * query_seconds + bytes / cache;
   share.cache_bandwidth = std::max(bytes, 1.0) / seconds / bandwidth;
   share.row_wise = rows_one;
