@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import random
-import struct
 import subprocess
 import sys
 import tempfile
@@ -18,11 +17,13 @@ from array import array
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import llama_checkpoint  # pylint: disable=wrong-import-position
+
 WITHIN = 0.25
-SMOLLM2 = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 576, "num_hidden_layers": 30,
-           "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "intermediate_size": 1536,
-           "vocab_size": 49152, "rms_norm_eps": 1e-5, "max_position_embeddings": 8192, "rope_theta": 100000.0,
-           "tie_word_embeddings": True, "hidden_act": "silu", "torch_dtype": "float32"}
+SMOLLM2 = {"layers": 30, "dim": 576, "heads": 9, "kv_heads": 3, "head_dim": 64, "ffn": 1536, "vocabulary": 49152,
+           "context": 8192}
 
 
 def parse_arguments():
@@ -38,28 +39,9 @@ def parse_arguments():
 
 def write_float32(folder):
     """SmolLM2's sizes in float32, random numbers: speed does not depend on what the weights are."""
-    (folder / "config.json").write_text(json.dumps(SMOLLM2))
-    dim, ffn, kv = 576, 1536, 192
-    shapes = {"model.embed_tokens.weight": [49152, dim], "model.norm.weight": [dim]}
-    for layer in range(30):
-        for name, shape in {"self_attn.q_proj": [dim, dim], "self_attn.k_proj": [kv, dim],
-                            "self_attn.v_proj": [kv, dim], "self_attn.o_proj": [dim, dim], "mlp.gate_proj": [ffn, dim],
-                            "mlp.up_proj": [ffn, dim], "mlp.down_proj": [dim, ffn], "input_layernorm": [dim],
-                            "post_attention_layernorm": [dim]}.items():
-            shapes[f"model.layers.{layer}.{name}.weight"] = shape
-    header, at = {}, 0
-    for name, shape in shapes.items():
-        size = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
     generator = random.Random(3)
     block = array("f", (generator.uniform(-0.05, 0.05) for _ in range(1 << 18)))
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for first in range(0, at // 4, len(block)):
-            block[:min(len(block), at // 4 - first)].tofile(file)
+    llama_checkpoint.write(folder, block, **SMOLLM2)
     return str(folder)
 
 

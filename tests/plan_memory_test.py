@@ -4,45 +4,22 @@ real ones where they are."""
 
 import json
 import os
-import struct
 import subprocess
 import tempfile
 import unittest
 from array import array
 from pathlib import Path
 
+import llama_checkpoint
+
 PROGRAM = os.environ.get("POLYHEAD_PROGRAM", "build/polyhead")
 WITHIN = 0.05
-LAYERS, DIM, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCABULARY = 8, 512, 8, 2, 64, 1536, 20000
 
 
 def write_model(folder):
-    """A Llama of float32 with one value throughout: what its weights are changes no byte."""
-    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": DIM,
-              "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
-              "head_dim": HEAD_DIM, "intermediate_size": FFN, "vocab_size": VOCABULARY, "rms_norm_eps": 1e-5,
-              "max_position_embeddings": 4096, "rope_theta": 10000.0, "tie_word_embeddings": True,
-              "hidden_act": "silu", "torch_dtype": "float32"}
-    (folder / "config.json").write_text(json.dumps(config))
-    shapes = {"model.embed_tokens.weight": [VOCABULARY, DIM], "model.norm.weight": [DIM]}
-    for layer in range(LAYERS):
-        of = lambda name, layer=layer: f"model.layers.{layer}.{name}.weight"
-        shapes.update({of("self_attn.q_proj"): [HEADS * HEAD_DIM, DIM], of("self_attn.k_proj"): [KV_HEADS * HEAD_DIM, DIM],
-                       of("self_attn.v_proj"): [KV_HEADS * HEAD_DIM, DIM], of("self_attn.o_proj"): [DIM, HEADS * HEAD_DIM],
-                       of("mlp.gate_proj"): [FFN, DIM], of("mlp.up_proj"): [FFN, DIM], of("mlp.down_proj"): [DIM, FFN],
-                       of("input_layernorm"): [DIM], of("post_attention_layernorm"): [DIM]})
-    header, at = {}, 0
-    for name, shape in shapes.items():
-        size = 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        block = array("f", [0.01]) * (1 << 20)
-        for first in range(0, at // 4, len(block)):
-            block[:min(len(block), at // 4 - first)].tofile(file)
+    """One value throughout: what the weights are changes no byte."""
+    llama_checkpoint.write(folder, array("f", [0.01]) * (1 << 20), layers=8, dim=512, heads=8, kv_heads=2, head_dim=64,
+                           ffn=1536, vocabulary=20000, context=4096)
 
 
 class Memory(unittest.TestCase):
