@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "polyhead/paged_cache.h"
 #include "support/problem.h"
 #include "support/random.h"
+#include "support/refusal.h"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead::test {
@@ -60,15 +60,6 @@ std::vector<std::byte> saved(const std::vector<KvCache>& list) {
   return bytes;
 }
 
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 const CacheFingerprint kPrint{1, 2, 3, 4};
 
 class CacheFile : public testing::Test {
@@ -77,7 +68,7 @@ class CacheFile : public testing::Test {
   const std::string path_ = directory_.file("prompt.kv");
   std::string load(std::vector<KvCache>& into, const CacheFingerprint& print = kPrint) {
     const std::vector<std::byte> before = saved(into);
-    std::string message = refusal([&] { load_caches(path_, print, into); });
+    std::string message = refusal_of([&] { load_caches(path_, print, into); });
     if (message != "accepted") {
       EXPECT_EQ(saved(into), before) << message;
       const std::size_t at = message.find(path_);

@@ -9,30 +9,10 @@
 #include "polyhead/kv_cache.h"
 #include "polyhead/paged_cache.h"
 #include "polyhead/sliding_cache.h"
+#include "support/cost_models.h"
 
 namespace polyhead::cost {
 namespace {
-
-Layer mha(std::int64_t model_dim, std::int64_t heads, std::int64_t kv_heads = 0) {
-  Layer layer;
-  layer.model_dim = model_dim;
-  layer.q_heads = heads;
-  layer.kv_heads = kv_heads > 0 ? kv_heads : heads;
-  layer.head_dim = layer.value_dim = model_dim / heads;
-  return layer;
-}
-
-ModelDescription only(Layer layer) {
-  ModelDescription model;
-  model.layers = {layer};
-  return model;
-}
-
-Workload prompt_of(std::int64_t tokens) {
-  Workload work;
-  work.prompt = tokens;
-  return work;
-}
 
 /// A type of the caches, and what a row of `dim` elements takes with its scales: codes are padded
 /// to blocks of 32, int8 and int4 have a float32 scale a block where the planner's int8 and int4

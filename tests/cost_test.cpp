@@ -8,34 +8,15 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "support/cost_models.h"
+#include "support/refusal.h"
+
 namespace polyhead::cost {
 namespace {
 
 using nlohmann::json;
 
 json golden() { return json::parse(std::ifstream(POLYHEAD_TEST_DATA "/cost_cases.json")); }
-
-Layer mha(std::int64_t model_dim, std::int64_t heads, std::int64_t kv_heads = 0) {
-  Layer layer;
-  layer.model_dim = model_dim;
-  layer.q_heads = heads;
-  layer.kv_heads = kv_heads > 0 ? kv_heads : heads;
-  layer.head_dim = layer.value_dim = model_dim / heads;
-  return layer;
-}
-
-ModelDescription only(Layer layer) {
-  ModelDescription model;
-  model.layers = {layer};
-  return model;
-}
-
-Workload prompt_of(std::int64_t tokens, Counting counting = Counting::full) {
-  Workload work;
-  work.prompt = tokens;
-  work.counting = counting;
-  return work;
-}
 
 std::uint64_t number(const Count& count) {
   EXPECT_LE(count, Count(~std::uint64_t{0}));
@@ -383,19 +364,9 @@ TEST(CostLimits, HugeButPossible) {
   EXPECT_EQ(Count(0).str(), "0");
 }
 
-template <class Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "not refused";
-}
-
 TEST(CostLimits, RefusedByName) {
   Layer layer = mha(1024, 8);
-  const auto of = [](Layer l) { return refusal([&] { parameters(only(l)); }); };
+  const auto of = [](Layer l) { return test::refusal_of([&] { parameters(only(l)); }); };
   layer.kv_heads = 3;
   EXPECT_EQ(of(layer), "cost: q_heads (8) is not a multiple of kv_heads (3)");
   layer = mha(1024, 8);
@@ -412,20 +383,17 @@ TEST(CostLimits, RefusedByName) {
   layer.window = 5;
   layer.attends = Attends::all;
   EXPECT_NE(of(layer).find("window (5)"), std::string::npos);
-  EXPECT_NE(refusal([] { parameters({}); }).find("layers (0)"), std::string::npos);
-  EXPECT_NE(refusal([] { kv_cache_bytes(only(mha(8, 1)), prompt_of(-1)); }).find("prompt (-1)"),
-            std::string::npos);
-  EXPECT_NE(refusal([] { with_kv_heads(model_preset("llama-3-70b"), 7); }).find("kv_heads (7)"),
-            std::string::npos);
+  test::expect_refusal([] { parameters({}); }, "layers (0)");
+  test::expect_refusal([] { kv_cache_bytes(only(mha(8, 1)), prompt_of(-1)); }, "prompt (-1)");
+  test::expect_refusal([] { with_kv_heads(model_preset("llama-3-70b"), 7); }, "kv_heads (7)");
   Layer huge = mha(1'000'000'000, 1'000'000'000);
   huge.count = 1'000'000'000;
   huge.head_dim = huge.value_dim = 1'000'000'000;
   Workload work = prompt_of(kUnlimited);
-  EXPECT_NE(refusal([&] { model_flops(only(huge), work, Phase::prefill); }).find("beyond 2^128"),
-            std::string::npos);
+  test::expect_refusal([&] { model_flops(only(huge), work, Phase::prefill); }, "beyond 2^128");
   Machine machine = machine_preset("b200");
   machine.memory_bandwidth = 0;
-  EXPECT_NE(refusal([&] { check(machine); }).find("memory_bandwidth (0)"), std::string::npos);
+  test::expect_refusal([&] { check(machine); }, "memory_bandwidth (0)");
 }
 
 }  // namespace

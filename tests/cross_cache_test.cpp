@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "polyhead/layer.h"
+#include "support/refusal.h"
 
 namespace {
 
@@ -76,16 +77,6 @@ TEST(CrossCache, GivesTheBitsOfTheContextItself) {
   }
 }
 
-template <class Call>
-void expect_refused(const Call& call, const std::string& part) {
-  try {
-    call();
-    FAIL() << "not refused: " << part;
-  } catch (const polyhead::InvalidArgument& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
-}
-
 TEST(CrossCache, RefusesWhatDoesNotFit) {
   const MultiHeadAttention layer = Layer().make(ElementType::float32, false);
   const auto x = random_floats(kTokens * kModel, 5);
@@ -95,15 +86,15 @@ TEST(CrossCache, RefusesWhatDoesNotFit) {
   const std::int64_t lengths[] = {1};
   const polyhead::ConstView in(x.data(), {kTokens, kModel});
   const polyhead::View out(y.data(), {kTokens, kModel});
-  expect_refused(
+  polyhead::test::expect_refusal(
       [&] {
         layer.project_context({context.data(), {std::int64_t{4}, kContext}}, small);
       },
       "exceed the capacity (3)");
   EXPECT_EQ(small.length(0), 0);
-  expect_refused([&] { layer.project_context(in, small); }, "context");
-  expect_refused([&] { layer.cross(in, other, out); }, "kv_heads");
-  expect_refused(
+  polyhead::test::expect_refusal([&] { layer.project_context(in, small); }, "context");
+  polyhead::test::expect_refusal([&] { layer.cross(in, other, out); }, "kv_heads");
+  polyhead::test::expect_refusal(
       [&] {
         layer.cross(in, small, out, {.context_lengths = {lengths, {1}}});
       },

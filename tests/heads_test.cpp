@@ -17,21 +17,12 @@
 #include "support/heads_reference.h"
 #include "support/heads_text.h"
 #include "support/problem.h"
+#include "support/refusal.h"
 
 namespace polyhead::test {
 namespace {
 
 namespace reference = kernels::reference;
-
-template <class F>
-std::string refusal(const F& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 /// Every mask, and every modifier but dropout, once; types and shapes in turn.
 std::vector<Case> cases() {
@@ -380,22 +371,25 @@ TEST(Heads, RefusesWhatContradictsItself) {
     change(study);
     return study;
   };
-  EXPECT_EQ(refusal([&] { HeadStatistics(with([&](HeadStudy& s) { s.tokens = longer.tokens; })); }),
-            "HeadStatistics: tokens (9) are not kv_len (8)");
-  EXPECT_EQ(refusal([&] { HeadStatistics(with([&](HeadStudy& s) { s.maps[0].q_bins = 0; })); }),
+  EXPECT_EQ(
+      refusal_of([&] { HeadStatistics(with([&](HeadStudy& s) { s.tokens = longer.tokens; })); }),
+      "HeadStatistics: tokens (9) are not kv_len (8)");
+  EXPECT_EQ(refusal_of([&] { HeadStatistics(with([&](HeadStudy& s) { s.maps[0].q_bins = 0; })); }),
             "HeadStatistics: maps: bins (0, 5) are not positive");
   HeadStatistics heads(study_of(c, text));
   AttentionArguments call = p.arguments();
   call.lse = {};
-  EXPECT_EQ(refusal([&] { heads.add(call); }),
+  EXPECT_EQ(refusal_of([&] { heads.add(call); }),
             "HeadStatistics: lse is not given, expected the one attention() wrote");
   call = p.arguments();
   call.modifiers.dropout.probability = 0.5f;
-  EXPECT_EQ(refusal([&] { heads.add(call); }), "HeadStatistics: modifiers.dropout (0.5) is not 0");
+  EXPECT_EQ(refusal_of([&] { heads.add(call); }),
+            "HeadStatistics: modifiers.dropout (0.5) is not 0");
   heads.add(p.arguments());
-  EXPECT_EQ(refusal([&] { heads.add(p.arguments()); }),
+  EXPECT_EQ(refusal_of([&] { heads.add(p.arguments()); }),
             "HeadStatistics: q_len (8) after 8 rows reaches beyond the study's (8)");
-  EXPECT_EQ(refusal([&] { heads.measures(1); }), "HeadStatistics: head (1) is not within 0 .. 0");
+  EXPECT_EQ(refusal_of([&] { heads.measures(1); }),
+            "HeadStatistics: head (1) is not within 0 .. 0");
   class Sparse : public HeadRowVisitor {
    public:
     void visit(const HeadRowBlock&) override {}
@@ -403,7 +397,7 @@ TEST(Heads, RefusesWhatContradictsItself) {
   visitor.sparse = true;
   visitor.threshold = 0.0f;
   HeadStatistics other(study_of(c, text));
-  EXPECT_EQ(refusal([&] { other.add(p.arguments(), {}, &visitor); }),
+  EXPECT_EQ(refusal_of([&] { other.add(p.arguments(), {}, &visitor); }),
             "HeadStatistics: visitor.threshold (0) is under 0.0001");
 }
 

@@ -13,6 +13,7 @@
 #include "base/element.hpp"
 #include "models/formats/safetensors.hpp"
 #include "polyhead/isa.h"
+#include "support/refusal.h"
 
 namespace {
 
@@ -393,16 +394,6 @@ TEST(LatentAttention, EqualsDeepSeekV3OfTransformers) {
   }
 }
 
-template <class Call>
-void expect_refused(const Call& call, const std::string& part) {
-  try {
-    call();
-    FAIL() << "not refused: " << part;
-  } catch (const polyhead::InvalidArgument& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
-}
-
 TEST(LatentAttention, RefusesWhatDoesNotFit) {
   const LatentConfig good = small_config();
   const Model model(good);
@@ -410,7 +401,7 @@ TEST(LatentAttention, RefusesWhatDoesNotFit) {
     LatentConfig config = good;
     LatentWeights weights = model.weights();
     change(config, weights);
-    expect_refused([&] { LatentAttention layer(config, weights); }, part);
+    polyhead::test::expect_refusal([&] { LatentAttention layer(config, weights); }, part);
   };
   with([](auto& c, auto&) { c.kv_rank = 0; }, "kv_rank (0)");
   with([](auto& c, auto&) { c.kv_rank = 765; }, "kv_rank + rope_dim (773)");
@@ -423,20 +414,20 @@ TEST(LatentAttention, RefusesWhatDoesNotFit) {
   const LatentAttention layer(good, model.weights());
   std::vector<float> x(static_cast<std::size_t>(2 * good.model_dim)), y = x;
   KvCache wrong({.batch = 1, .kv_heads = 1, .head_dim = 40, .value_dim = 32, .capacity = 4});
-  expect_refused(
+  polyhead::test::expect_refusal(
       [&] {
         layer.forward({x.data(), {2, 40}}, wrong, {y.data(), {2, 40}});
       },
       "values_in_keys");
   KvCache full(layer.cache_config(1, 1));
-  expect_refused(
+  polyhead::test::expect_refusal(
       [&] {
         layer.forward({x.data(), {2, 40}}, full, {y.data(), {2, 40}});
       },
       "exceed the capacity (1)");
   EXPECT_EQ(full.length(0), 0);
   KvCache cache(layer.cache_config(1, 8));
-  expect_refused(
+  polyhead::test::expect_refusal(
       [&] {
         layer.forward({x.data(), {2, 40}}, cache, {y.data(), {2, 40}},
                       {.bias = {x.data(), {1, 1, 1, 77}}});

@@ -9,6 +9,7 @@
 
 #include "models/formats/file_error.hpp"
 #include "models/formats/output_file.hpp"
+#include "support/refusal.h"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
@@ -46,12 +47,7 @@ Array parse(const std::string& file) {
 }
 
 std::string refusal(const std::string& file) {
-  try {
-    parse(file);
-  } catch (const FileError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal_of<FileError>([&] { parse(file); });
 }
 
 void expect_refused(const std::string& file, const std::string& because) {

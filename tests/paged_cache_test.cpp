@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -18,6 +17,7 @@
 
 #include "support/effort.h"
 #include "support/random.h"
+#include "support/refusal.h"
 
 namespace polyhead::test {
 namespace {
@@ -317,15 +317,6 @@ TEST(PagedCache, NoTokensCanBeAppendedWhereTheLastPageIsShared) {
   EXPECT_EQ(cache.free_pages(), free);  // no page was copied for it
 }
 
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(PagedCache, RefusesByName) {
   PagedCache cache(one_layer(4));
   const std::int64_t a = cache.create();
@@ -333,41 +324,42 @@ TEST(PagedCache, RefusesByName) {
   const std::int64_t b = cache.fork(a);
   const auto rows = ones(kHeads * kDim);
   const ConstView row(rows.data(), {std::int64_t{1}, kHeads, kDim});
-  EXPECT_EQ(refusal([&] { cache.write(a, 0, 12, row, row); }),
+  EXPECT_EQ(refusal_of([&] { cache.write(a, 0, 12, row, row); }),
             "PagedCache::write: tokens 12 to 12 + 1 are not among the 12 of sequence 0");
-  EXPECT_EQ(refusal([&] { cache.write(a, 1, 3, row, row); }),
+  EXPECT_EQ(refusal_of([&] { cache.write(a, 1, 3, row, row); }),
             "PagedCache::write: layer (1) is not below layers (1)");
-  EXPECT_EQ(refusal([&] { cache.write(a, 0, 10, row, row); }),
+  EXPECT_EQ(refusal_of([&] { cache.write(a, 0, 10, row, row); }),
             "PagedCache::write: tokens from 10 of sequence 0 lie on a page that is or may be "
             "shared");
-  EXPECT_EQ(refusal([&] { cache.truncate(a, 13); }),
+  EXPECT_EQ(refusal_of([&] { cache.truncate(a, 13); }),
             "PagedCache::truncate: length (13) is not within 0 .. 12, what sequence 0 holds");
-  EXPECT_EQ(refusal([&] { (void)cache.extend(a, -1); }),
+  EXPECT_EQ(refusal_of([&] { (void)cache.extend(a, -1); }),
             "PagedCache::extend: count (-1) is negative");
-  EXPECT_EQ(refusal([&] { (void)cache.extend(a, 2, counting(3)); }),
+  EXPECT_EQ(refusal_of([&] { (void)cache.extend(a, 2, counting(3)); }),
             "PagedCache::extend: tokens has 3 numbers, expected 2");
-  EXPECT_EQ(refusal([&] { cache.adopt_prefix(a, counting(3)); }),
+  EXPECT_EQ(refusal_of([&] { cache.adopt_prefix(a, counting(3)); }),
             "PagedCache::adopt_prefix: sequence 0 holds 12 tokens, expected none");
   cache.release(b);
-  EXPECT_EQ(refusal([&] { cache.release(b); }),
+  EXPECT_EQ(refusal_of([&] { cache.release(b); }),
             "PagedCache::release: sequence 1 was released or never created");
   PagedBatch batch;
   const std::int64_t ids[] = {a, b};
-  EXPECT_EQ(refusal([&] { cache.batch(ids, batch); }),
+  EXPECT_EQ(refusal_of([&] { cache.batch(ids, batch); }),
             "PagedCache::batch: sequence 1 was released or never created");
   PagedCacheConfig bad = one_layer(1);
   bad.page_tokens = 24;
-  EXPECT_EQ(refusal([&] { PagedCache{bad}; }),
+  EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),
             "PagedCache: page_tokens (24) is not a power of two from 8 to 256");
   bad = one_layer(-1);
-  EXPECT_EQ(refusal([&] { PagedCache{bad}; }),
+  EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),
             "PagedCache: pages (-1) is not within 0 .. 2^31 - 1");
   bad = one_layer(1);
   bad.type = ElementType::int32;
-  EXPECT_EQ(refusal([&] { PagedCache{bad}; }), "PagedCache: type (int32) is not one a cache holds");
+  EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),
+            "PagedCache: type (int32) is not one a cache holds");
   bad.type = ElementType::float16;
   bad.key_scales = row;
-  EXPECT_EQ(refusal([&] { PagedCache{bad}; }),
+  EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),
             "PagedCache: key_scales are given, but float16 has no scales");
 }
 

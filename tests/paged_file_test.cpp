@@ -2,7 +2,6 @@
 // a file, is for another model or does not fit is refused, and nothing is lost.
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "polyhead/paged_cache.h"
 #include "support/problem.h"
 #include "support/random.h"
+#include "support/refusal.h"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead::test {
@@ -100,15 +100,6 @@ std::vector<std::byte> saved(const PagedCache& cache, std::span<const std::int64
   return bytes;
 }
 
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 class PagedFile : public testing::Test {
  protected:
   ScratchDirectory directory_;
@@ -119,7 +110,7 @@ class PagedFile : public testing::Test {
                    const CacheFingerprint& print = kPrint) {
     const std::int64_t free = cache.free_pages(), sequences = cache.sequences();
     std::string message = "exhausted";
-    const std::string refused = refusal([&] {
+    const std::string refused = refusal_of([&] {
       if (load_sequences(path_, print, cache, into, 7) == Status::ok) message = "ok";
     });
     if (refused != "accepted") message = refused;
@@ -189,11 +180,11 @@ TEST_F(PagedFile, RefusesAnotherModelOrCache) {
   PagedCache small = cache_of({ElementType::int8, true, 16, 6});  // 3 and 4 pages are needed
   EXPECT_EQ(load(small, into), "exhausted");
   EXPECT_EQ(into, std::vector<std::int64_t>{42});
-  EXPECT_EQ(refusal([&] { save_sequences(path_, kPrint, cache, {{77}}); }),
+  EXPECT_EQ(refusal_of([&] { save_sequences(path_, kPrint, cache, {{77}}); }),
             "PagedCache::save: sequence 77 was released or never created");
   std::vector<KvCache> none;
   EXPECT_NE(
-      refusal([&] { load_caches(path_, kPrint, none); }).find("is not a file of saved caches"),
+      refusal_of([&] { load_caches(path_, kPrint, none); }).find("is not a file of saved caches"),
       std::string::npos);
   save_caches(path_, kPrint, none);
   EXPECT_EQ(load(cache, into), "load_sequences: FILE is not a file of saved sequences");

@@ -8,6 +8,7 @@
 
 #include "polyhead/attention.h"
 #include "support/problem.h"
+#include "support/refusal.h"
 #include "support/slice.h"
 
 namespace polyhead::test {
@@ -31,15 +32,6 @@ Case within_limits() {
   c.head_dim = 16;
   c.value_dim = 24;
   return c;
-}
-
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
 }
 
 TEST(Plan, ServesEverySizeUpToItsLimits) {
@@ -75,7 +67,7 @@ TEST(Plan, RefusesWhatItWasNotMadeFor) {
     change(c);
     Problem p(c);
     const Outputs before(p);
-    const std::string found = refusal([&] { plan.run(p.arguments(), workspace); });
+    const std::string found = refusal_of([&] { plan.run(p.arguments(), workspace); });
     if (found == "accepted") return found;
     EXPECT_EQ(p.out.bytes(), before.out.bytes());
     return found;
@@ -104,7 +96,7 @@ TEST(Plan, RefusesImpossibleLimits) {
     Limits limits = kLimits;
     Options options;
     change(limits, options);
-    return refusal([&] { Plan(limits, options); });
+    return refusal_of([&] { Plan(limits, options); });
   };
   EXPECT_EQ(message([](auto&, auto&) {}), "accepted");
   EXPECT_EQ(message([](auto& limits, auto&) { limits.batch = -1; }),
@@ -126,7 +118,7 @@ TEST(Plan, RefusesAnotherPlansSmallerWorkspace) {
   Workspace workspace = other.make_workspace();
   Problem p(within_limits());
   ASSERT_LT(workspace.bytes(), plan.make_workspace().bytes());
-  EXPECT_NE(refusal([&] { plan.run(p.arguments(), workspace); }).find("workspace"),
+  EXPECT_NE(refusal_of([&] { plan.run(p.arguments(), workspace); }).find("workspace"),
             std::string::npos);
 }
 
@@ -146,7 +138,7 @@ TEST(Plan, MovesAndDescribesItself) {
 
 TEST(Plan, ThreadsAreNotNegative) {
   Problem p(within_limits());
-  EXPECT_EQ(refusal([&] { attention(p.arguments(), {.threads = -2}); }),
+  EXPECT_EQ(refusal_of([&] { attention(p.arguments(), {.threads = -2}); }),
             "attention: threads (-2) is negative");
 }
 

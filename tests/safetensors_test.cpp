@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "models/formats/file_error.hpp"
+#include "support/refusal.h"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
@@ -35,12 +36,7 @@ Safetensors parse(const std::string& file) {
 }
 
 std::string refusal(const std::string& file) {
-  try {
-    parse(file);
-  } catch (const FileError& error) {
-    return error.what();
-  }
-  return "accepted";
+  return test::refusal_of<FileError>([&] { parse(file); });
 }
 
 void expect_refused(const std::string& file, const std::string& because) {

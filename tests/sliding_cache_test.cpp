@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "support/effort.h"
 #include "support/problem.h"
 #include "support/random.h"
+#include "support/refusal.h"
 
 namespace polyhead::test {
 namespace {
@@ -139,33 +139,24 @@ TEST(SlidingCache, ReadsWhatItHoldsInOrder) {
   }
 }
 
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(SlidingCache, RefusesByName) {
   Pair pair({50, 2, 3, f32});
   Random random(1);
   for (int i = 0; i < 80; ++i) pair.append(3, {3, 1}, random);
   Tensor k(f32, {2, 4, 2, 40}), v(f32, {2, 4, 2, 24});
-  EXPECT_EQ(refusal([&] { pair.sliding.append(k.const_view(), v.const_view()); }),
+  EXPECT_EQ(refusal_of([&] { pair.sliding.append(k.const_view(), v.const_view()); }),
             "SlidingCache::append: sequence 0 gets 4 tokens, expected at most chunk (3)");
   EXPECT_EQ(
-      refusal([&] { pair.sliding.truncate(0, 236); }),
+      refusal_of([&] { pair.sliding.truncate(0, 236); }),
       "SlidingCache::truncate: length (236) is more than chunk (3) before the 240 tokens that "
       "were written");
-  EXPECT_EQ(refusal([&] { pair.sliding.truncate(2, 1); }),
+  EXPECT_EQ(refusal_of([&] { pair.sliding.truncate(2, 1); }),
             "SlidingCache::truncate: sequence (2) is not below batch (2)");
-  EXPECT_EQ(refusal([&] {
+  EXPECT_EQ(refusal_of([&] {
               SlidingCache{config({0, 0, 1, f32})};
             }),
             "SlidingCache: window (0) is not within 1 .. 2^36");
-  EXPECT_EQ(refusal([&] {
+  EXPECT_EQ(refusal_of([&] {
               SlidingCache{config({1, 0, 1, ElementType::bit})};
             }),
             "SlidingCache: type (bit) is not one a cache holds");

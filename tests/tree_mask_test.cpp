@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "polyhead/paged_cache.h"
 #include "support/problem.h"
 #include "support/random.h"
+#include "support/refusal.h"
 
 namespace polyhead::test {
 namespace {
@@ -192,26 +192,17 @@ TEST(TreeMask, PositionsAreDepths) {
   EXPECT_EQ(TreeMask({5, {}}).positions().size(), 0u);
 }
 
-std::string refusal(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST(TreeMask, RefusesByName) {
   const std::vector<std::int32_t> forward = {-1, 1}, below = {-2};
-  EXPECT_EQ(refusal([&] {
+  EXPECT_EQ(refusal_of([&] {
               TreeMask mask({3, forward});
             }),
             "TreeMask: parents[1] (1) is not within -1 .. 0");
-  EXPECT_EQ(refusal([&] {
+  EXPECT_EQ(refusal_of([&] {
               TreeMask mask({3, below});
             }),
             "TreeMask: parents[0] (-2) is not within -1 .. -1");
-  EXPECT_EQ(refusal([&] {
+  EXPECT_EQ(refusal_of([&] {
               TreeMask mask({-1, kParents});
             }),
             "TreeMask: held (-1) is not within 0 .. 2^40");
