@@ -1,0 +1,181 @@
+// What decoding knows of its few rows: their queries, what each may see, their running sums, where
+// their keys lie and which lines to fetch. Included inside an ISA namespace after softmax.hpp.
+
+/// Calls `f(n, r)` for runs of n rows from r on, n a constant of at most kMost, that make up all
+/// `rows`: as many of 16 as there are, then of 8, 4, 2 and 1.
+template <int kMost, class F>
+POLYHEAD_INLINE void by_rows(int rows, const F& f, int r = 0) {
+  for (; r + kMost <= rows; r += kMost) f(std::integral_constant<int, kMost>{}, r);
+  if constexpr (kMost > 1) by_rows<kMost / 2>(rows, f, r);
+}
+
+/// The most rows that share what is loaded: as many accumulators stay in registers.
+inline constexpr int kRowsShare = kLanes == 16 ? 8 : 4;
+
+template <class Path>
+struct FewRows {
+  static constexpr int kTogether = 8;   // rows whose queries lie beside each other
+  static constexpr int kRowsMost = 16;  // above that prefill's lanes are full
+  static constexpr std::int64_t kPhase =
+      256;  // keys scored before their values are read: long runs for prefetching
+  static constexpr int kBlocks = kPhase / kKeyBlock;
+  static constexpr std::int64_t kAhead = 16384;  // bytes fetched ahead
+
+  struct RowState {
+    float max[kRowsMost], total[kRowsMost], exact_total[kRowsMost];
+    void reset() {
+      for (int r = 0; r < kRowsMost; ++r) max[r] = -kInfinity, total[r] = exact_total[r] = 0.0f;
+    }
+  };
+
+  struct Memory {
+    // q [row / kTogether][step][row % kTogether], one row of it, scores [row][kPhase], accumulators
+    // [row][value_dim]
+    float *q, *q_row, *scores, *added, *running;
+    RowState *split, *whole;
+  };
+
+  static std::int64_t align(std::int64_t bytes) { return (bytes + 63) & ~std::int64_t{63}; }
+  static std::int64_t pad(std::int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+
+  static std::int64_t lay_out(const AttendCall& call, std::byte* base, Memory* memory) {
+    std::int64_t at = 0;
+    const auto take = [&](auto*& pointer, std::int64_t bytes) {
+      if (base) pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + at);
+      at += align(bytes);
+    };
+    Memory unused;
+    Memory& m = memory ? *memory : unused;
+    take(m.q, kRowsMost * pad(Path::steps(call.head_dim)) * 4);
+    take(m.q_row, pad(Path::steps(call.head_dim)) * 4);
+    take(m.scores, kRowsMost * kPhase * 4);
+    take(m.added, kRowsMost * pad(call.value_dim) * 4);
+    take(m.running, kRowsMost * pad(call.value_dim) * 4);
+    take(m.split, static_cast<std::int64_t>(sizeof(RowState)));
+    take(m.whole, static_cast<std::int64_t>(sizeof(RowState)));
+    return at;
+  }
+
+  const AttendCall& call;
+  const WorkItem& item;
+  const Rules rules;
+  const Sequence sequence;
+  Memory memory;
+  const int row_count;
+  std::int64_t query[kRowsMost], head[kRowsMost], begin[kRowsMost], end[kRowsMost];
+  float slope[kRowsMost];
+  std::uint64_t words[kBlocks][kRowsMost];       // what each row sees of each block of a phase
+  alignas(64) float factor[kBlocks][kRowsMost];  // what each block does to the sums before it
+  bool rescaled[kBlocks], seen[kBlocks], full[kBlocks];
+
+  FewRows(const AttendCall& c, const WorkItem& i, std::byte* base)
+      : call(c),
+        item(i),
+        rules(c, Path::kBfloat16),
+        sequence(sequence_of(c, i.batch)),
+        row_count(static_cast<int>(i.rows)) {
+    lay_out(call, base, &memory);
+    const std::int64_t group = call.group();
+    for (int r = 0; r < row_count; ++r) {
+      const std::int64_t row = item.first_row + r;
+      query[r] = row / group;
+      head[r] = item.kv_head * group + row % group;
+      const KeyRange range = structural_range(call.mask, sequence, sequence.q_pos0 + query[r]);
+      begin[r] = range.begin;
+      end[r] = range.end;
+      slope[r] = !call.score.alibi ? 0.0f
+                 : call.score.alibi_slopes
+                     ? call.score.alibi_slopes[head[r] * call.score.alibi_stride]
+                     : alibi_slope(head[r], call.q_heads);
+    }
+  }
+
+  void pack_q() {
+    const std::int64_t steps = Path::steps(call.head_dim);
+    for (int r = 0; r < row_count; ++r) {
+      const std::byte* from = sequence.q + query[r] * call.q.token + head[r] * call.q.head;
+      Path::q_row(memory.q_row, from, call.q, call.head_dim, rules.q_factor);
+      float* to = q_of(r, 0);
+      for (std::int64_t s = 0; s < steps; ++s) to[s * kTogether] = memory.q_row[s];
+    }
+  }
+
+  /// Step s of row r's query; the next rows' follow, the next step's is kTogether on.
+  float* q_of(int r, std::int64_t s) const {
+    return memory.q + (r / kTogether * pad(Path::steps(call.head_dim)) + s) * kTogether +
+           r % kTogether;
+  }
+
+  int keys_of(std::int64_t block) const {
+    return static_cast<int>(std::min<std::int64_t>(kKeyBlock, sequence.kv_len - block));
+  }
+
+  bool look_block(std::int64_t block, int b) {
+    const int keys = keys_of(block);
+    const std::uint64_t whole = ~std::uint64_t{0} >> (kKeyBlock - keys);
+    std::uint64_t any = 0;
+    full[b] = true;
+    for (int r = 0; r < row_count; ++r) {
+      words[b][r] = table_word(call, sequence, head[r], query[r],
+                               structural_word(call.mask, begin[r], end[r], block), block, keys) &
+                    whole;
+      any |= words[b][r];
+      full[b] = full[b] && words[b][r] == whole;
+    }
+    return any != 0;
+  }
+
+  // --- where keys lie ---
+
+  static constexpr int kPair = 2;  // groups of keys scored beside each other: their chains overlap
+
+  /// The keys of a group of lanes: row i lies at i * token past the one of its half. Only pages of
+  /// 8 tokens part a group.
+  struct KeyGroup {
+    KeyRows low, high;
+    std::int64_t ahead;         // bytes from a row to the one to fetch while it is read
+    const float* scales_ahead;  // of that row; null: none to fetch
+    const std::byte* row(int i, std::int64_t token) const {
+      return (i < kLanes / 2 ? low : high).data + i * token;
+    }
+  };
+
+  KeyGroup group_at(std::int64_t first, int keys) const {
+    const Operand& x = call.k;
+    KeyGroup group;
+    group.low = group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first);
+    const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(x, call.head_dim));
+    const std::int64_t tokens = std::max<std::int64_t>(kPair * kLanes, kAhead / bytes);
+    group.ahead = tokens * x.token;
+    group.scales_ahead = scales_of(x, sequence.k, first + tokens);
+    if (!sequence.pages) return group;
+    group.ahead = distance_ahead(x, sequence.k, group.low.data, first, tokens);
+    if (const int half = kLanes / 2; keys > half && run_of(call, sequence, first) <= half) {
+      group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first + half);
+      group.high.data -= half * x.token;
+      if (group.high.scales) group.high.scales -= half * x.scales.token;
+    }
+    return group;
+  }
+
+  /// The scales of row `key`; null where there are none a token, and past the end.
+  const float* scales_of(const Operand& x, const std::byte* first, std::int64_t key) const {
+    if (!x.scales.data || x.scales.shift == 0 || key >= sequence.kv_len) return nullptr;
+    return key_rows(call, sequence, x, first, item.kv_head, key).scales;
+  }
+
+  /// Fetches the scales of `keys` rows from the one whose scales are `from`.
+  static void fetch_scales(const float* from, const Scales& step, std::int64_t dims, int keys) {
+    for (std::int64_t block = 0; from && block * 32 < dims; ++block) {
+      for (int key = 0; key < keys; key += 16)
+        __builtin_prefetch(from + block * step.block + key * step.token, 0, 3);
+    }
+  }
+
+  /// Bytes from the row of `key`, which lies at `row`, to the one `tokens` later; 0 past the end.
+  std::int64_t distance_ahead(const Operand& x, const std::byte* first, const std::byte* row,
+                              std::int64_t key, std::int64_t tokens) const {
+    if (key + tokens >= sequence.kv_len) return 0;
+    return key_rows(call, sequence, x, first, item.kv_head, key + tokens).data - row;
+  }
+};

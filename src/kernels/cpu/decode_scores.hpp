@@ -1,0 +1,101 @@
+// Scores of few rows against a block of keys: lanes are keys, groups of them transposed in
+// registers. Included inside an ISA namespace after decode_rows.hpp.
+
+template <class Path>
+struct DecodeScores {
+  using Few = FewRows<Path>;
+  const Few& few;
+  const AttendCall& call = few.call;
+  static constexpr int kTogether = Few::kTogether, kPair = Few::kPair;
+  static constexpr std::int64_t kPhase = Few::kPhase;
+  using KeyGroup = typename Few::KeyGroup;
+
+  /// scores[row][0 .. keys) for up to kPair * kLanes keys from `first`; one chain over dims a
+  /// score.
+  template <class Elements>
+  void groups(std::int64_t first, int keys, float* scores) const {
+    const std::int64_t steps = Path::steps(call.head_dim);
+    const int groups = (keys + kLanes - 1) / kLanes;
+    KeyGroup rows[kPair];
+    for (int g = 0; g < groups; ++g)
+      rows[g] = few.group_at(first + g * kLanes, std::min(kLanes, keys - g * kLanes));
+    for (int r = 0; r < few.row_count; ++r) {
+      for (int g = 0; g < groups; ++g) Simd::store(scores + r * kPhase + g * kLanes, Simd::zero());
+    }
+    for (std::int64_t s = 0; s < steps; s += kLanes) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
+      for (int g = 0; g < groups; ++g) {
+        score_tile<Elements>(rows[g], std::min(kLanes, keys - g * kLanes), s, n,
+                             scores + g * kLanes);
+      }
+    }
+  }
+
+ private:
+  template <class Elements>
+  POLYHEAD_INLINE void score_tile(const KeyGroup& rows, int keys, std::int64_t s, int n,
+                                  float* scores) const {
+    Simd::V lane[kLanes];
+    if (keys == kLanes && n == kLanes && Path::whole(call.head_dim, s)) {
+      const std::byte *low = rows.low.data + Elements::byte_of(s),
+                      *high = rows.high.data + Elements::byte_of(s);
+      const std::int64_t token = call.k.token, ahead = rows.ahead;
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        const std::byte* row = (i < kLanes / 2 ? low : high) + i * token;
+        lane[i] = Elements::load(row, 0, kLanes);
+        __builtin_prefetch(row + ahead, 0, 3);
+      }
+      Simd::transpose(lane);
+      score_all_rows(lane, s, scores);
+      return;
+    }
+    score_part<Elements>(rows, keys, s, n, scores);
+  }
+
+  template <class Elements>
+  __attribute__((noinline)) void score_part(const KeyGroup& rows, int keys, std::int64_t s, int n,
+                                            float* scores) const {
+    Simd::V lane[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      lane[i] = i < keys ? Path::template load_steps<Elements>(rows.row(i, call.k.token), s, n,
+                                                               call.head_dim)
+                         : Simd::zero();
+    }
+    Simd::transpose(lane);
+    for (int r = 0; r < few.row_count; ++r) {
+      const float* q = few.q_of(r, s);
+      Simd::V sum = Simd::load(scores + r * kPhase);
+      for (int i = 0; i < n; ++i)
+        sum = Path::Dot::dot(lane[i], Simd::broadcast(q[i * kTogether]), sum);
+      Simd::store(scores + r * kPhase, sum);
+    }
+  }
+
+  POLYHEAD_INLINE void score_all_rows(const Simd::V (&lane)[kLanes], std::int64_t s,
+                                      float* scores) const {
+    const std::int64_t q_rows = Few::pad(Path::steps(call.head_dim));
+    by_rows<kLanes == 16 ? 16 : 4>(few.row_count, [&](auto n, int r) POLYHEAD_LAMBDA {
+      score_rows<n>(lane, few.q_of(r, s), scores + r * kPhase, q_rows);
+    });
+  }
+
+  /// Adds kLanes steps of kLanes keys to the scores of kR rows.
+  template <int kR>
+  POLYHEAD_INLINE static void score_rows(const Simd::V (&lane)[kLanes], const float* q,
+                                         float* scores, std::int64_t q_rows) {
+    Simd::V sum[kR];
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r) sum[r] = Simd::load(scores + r * kPhase);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+#pragma GCC unroll 16
+      for (int r = 0; r < kR; ++r)
+        sum[r] = Path::Dot::dot(
+            lane[i], Simd::broadcast(q[(r / kTogether * q_rows + i) * kTogether + r % kTogether]),
+            sum[r]);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r) Simd::store(scores + r * kPhase, sum[r]);
+  }
+};

@@ -1,0 +1,128 @@
+// The weighted sum of a block's values for few rows: lanes are dims. Included inside an ISA
+// namespace after decode_rows.hpp.
+
+template <class Path>
+struct DecodeSums {
+  using Few = FewRows<Path>;
+  Few& few;
+  const AttendCall& call = few.call;
+  const Sequence& sequence = few.sequence;
+  static constexpr std::int64_t kPhase = Few::kPhase;
+
+  template <class Elements>
+  void block(std::int64_t first, int b) {
+    const int keys = few.keys_of(first);
+    const std::int64_t row_floats = Few::pad(call.value_dim);
+    if (few.rescaled[b]) {
+      for (int r = 0; r < few.row_count; ++r) {
+        const Simd::V f = Simd::broadcast(few.factor[b][r]);
+        float* o = few.memory.added + r * row_floats;
+        for (std::int64_t d = 0; d < row_floats; d += kLanes)
+          Simd::store(o + d, Simd::mul(Simd::load(o + d), f));
+      }
+    }
+    for (int key = 0; key < keys;) {  // pages shorter than a block are pieces of it
+      const int piece =
+          static_cast<int>(std::min<std::int64_t>(keys - key, run_of(call, sequence, first + key)));
+      sum_piece<Elements>(first + key, key, piece, b);
+      key += piece;
+    }
+  }
+
+ private:
+  /// Keys [at, at + keys) of block b, `first` being the first of them.
+  template <class Elements>
+  void sum_piece(std::int64_t first, int at, int keys, int b) {
+    const KeyRows rows = key_rows(call, sequence, call.v, sequence.v, few.item.kv_head, first);
+    if (!few.full[b]) {
+      for (int r = 0; r < few.row_count; ++r) sum_row_masked<Elements>(rows, at, keys, r, b);
+      return;
+    }
+    const Piece piece{rows, at, keys, b, fetch_distance(rows.data, first)};
+    few.fetch_scales(few.scales_of(call.v, sequence.v, first + kKeyBlock), call.v.scales,
+                     call.value_dim, keys);
+    by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
+      constexpr int kC = n == 8 ? 2 : n == 4 ? kLanes / 4 : 4;  // vectors of dims at a time
+      sum_rows<Elements, n, kC>(piece, r);
+    });
+  }
+
+  /// Bytes from a row of values to the one fetched while it is read: the same row of the next
+  /// block, since each pass over a block reads some of its columns only.
+  std::int64_t fetch_distance(const std::byte* row, std::int64_t key) const {
+    const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(call.v, call.value_dim));
+    const std::int64_t tokens = std::max<std::int64_t>(kKeyBlock, Few::kAhead / bytes);
+    return sequence.pages ? few.distance_ahead(call.v, sequence.v, row, key, tokens)
+                          : tokens * call.v.token;
+  }
+
+  /// A run of a block's values: `keys` of them from key `at` of block `b` on.
+  struct Piece {
+    KeyRows rows;
+    int at, keys, b;
+    std::int64_t ahead;  // bytes from a row to the one to fetch while it is read
+  };
+
+  /// Rows [first_row, first_row + kR), kC vectors of dims at a time: their accumulators stay in
+  /// registers for all keys of the piece.
+  template <class Elements, int kR, int kC>
+  void sum_rows(const Piece& piece, int first_row) {
+    std::int64_t d = 0;
+    for (; d + kC * kLanes <= call.value_dim; d += kC * kLanes)
+      sum_dims<Elements, kR, kC>(piece, d, kLanes, first_row);
+    for (; d < call.value_dim; d += kLanes) {
+      const auto n = static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d));
+      sum_dims<Elements, kR, 1>(piece, d, n, first_row);
+    }
+  }
+
+  template <class Elements, int kR, int kC>
+  void sum_dims(const Piece& piece, std::int64_t d, int n, int first_row) {
+    const std::int64_t row_floats = Few::pad(call.value_dim);
+    float* o = few.memory.added + first_row * row_floats + d;
+    Simd::V acc[kR][kC];
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kC; ++c) acc[r][c] = Simd::load(o + r * row_floats + c * kLanes);
+    }
+    const std::int64_t ahead = first_row == 0 ? piece.ahead : 0;
+    const float* p =
+        few.memory.scores + first_row * kPhase + piece.b * kKeyBlock + Path::steps(piece.at);
+    const int steps = static_cast<int>(Path::steps(piece.keys));
+    for (int s = 0; s < steps; ++s) {
+      Simd::V value[kC];
+      Path::template values<Elements>(value, piece.rows, call.v, s, piece.keys, d, n, ahead);
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) {
+        const Simd::V x = Simd::broadcast(p[r * kPhase + s]);
+#pragma GCC unroll 4
+        for (int c = 0; c < kC; ++c) acc[r][c] = Path::Dot::dot(value[c], x, acc[r][c]);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kC; ++c) Simd::store(o + r * row_floats + c * kLanes, acc[r][c]);
+    }
+  }
+
+  /// One row of a block that it sees in part: what it does not see is not read into the sum.
+  template <class Elements>
+  void sum_row_masked(const KeyRows& rows, int at, int keys, int r, int b) {
+    float* o = few.memory.added + r * Few::pad(call.value_dim);
+    const float* p = few.memory.scores + r * kPhase + b * kKeyBlock + Path::steps(at);
+    const std::uint64_t word = few.words[b][r] >> at;
+    for (std::int64_t d = 0; d < call.value_dim; d += kLanes) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d));
+      Simd::V sum = Simd::load(o + d);
+      for (int s = 0; s < static_cast<int>(Path::steps(keys)); ++s) {
+        if (!Path::step_visible(word, s)) continue;
+        Simd::V value[1];
+        Path::template values<Elements>(value, rows, call.v, s, keys, d, n, 0);
+        sum = Path::Dot::dot(Path::visible_part(value[0], word, s), Simd::broadcast(p[s]), sum);
+      }
+      Simd::store(o + d, sum);
+    }
+  }
+};
