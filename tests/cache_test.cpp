@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "polyhead/kv_cache.h"
+#include "support/refusal.h"
 
 namespace {
 
@@ -163,6 +164,23 @@ TEST(KvCache, RefusesWhatDoesNotFit) {
   EXPECT_THROW(cache.append(ConstView(k.data(), {1, 3, 3, 4}), ConstView(v.data(), {1, 3, 3, 2})),
                polyhead::InvalidArgument);
   EXPECT_EQ(cache.max_length(), 0);
+}
+
+TEST(KvCache, RefusesCodesOfKeysThatValuesCannotShare) {
+  KvCacheConfig config = small(8);
+  config.values_in_keys = true;
+  config.type = ElementType::int8;
+  config.head_dim = 40;
+  config.value_dim = 24;
+  EXPECT_EQ(polyhead::test::refusal_of([&] { KvCache{config}; }),
+            "KvCache: value_dim (24) is not a multiple of 32, expected that or head_dim (40) of "
+            "values_in_keys as int8");
+  config.value_dim = 32;
+  const std::vector<float> scales(static_cast<std::size_t>(config.kv_heads * 40), 0.1f);
+  config.key_scales = ConstView(scales.data(), {config.kv_heads, std::int64_t{40}});
+  EXPECT_EQ(polyhead::test::refusal_of([&] { KvCache{config}; }),
+            "KvCache: key_scales are given, expected scales by token with values_in_keys: values "
+            "have none by channel");
 }
 
 }  // namespace

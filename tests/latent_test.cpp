@@ -332,6 +332,52 @@ TEST(LatentAttention, CacheHoldsOneLatentATokenAndServesBothForms) {
   expect_same_bits(next, {whole.end() - dim, whole.end()}, "absorbed after expanded");
 }
 
+// What a cache of codes holds is what is read, also in the chunk that wrote it: the bits do not
+// depend on the chunks. Latents are normalised, of order 1: int8's half step of 1/254 of a block's
+// largest moves a score and a value by some hundredths, coarser codes by more.
+TEST(LatentAttention, TheAbsorbedFormReadsCachesOfAnyType) {
+  const LatentConfig config = small_config();
+  const LatentAttention layer(config, Model(config).weights());
+  const std::int64_t dim = config.model_dim, tokens = 9;
+  const std::vector<float> x = random_floats(tokens * dim, 14);
+  const std::vector<float> exact = run(layer, x, 1, tokens, LatentForm::absorbed);
+  for (const ElementType type :
+       {ElementType::float16, ElementType::bfloat16, ElementType::int8, ElementType::int4,
+        ElementType::float8_e4m3, ElementType::float8_e5m2}) {
+    std::vector<float> results[2];
+    for (const std::int64_t chunk : {tokens, std::int64_t{1}}) {
+      auto cache_config = layer.cache_config(1, tokens);
+      cache_config.type = type;
+      KvCache cache(cache_config);
+      std::vector<float>& y = results[chunk == 1];
+      y.assign(x.size(), NAN);
+      for (std::int64_t t = 0; t < tokens; t += chunk) {
+        layer.forward({x.data() + t * dim, {chunk, dim}}, cache, {y.data() + t * dim, {chunk, dim}},
+                      LatentForm::absorbed);
+      }
+    }
+    expect_same_bits(results[0], results[1], polyhead::element_name(type));
+    double most = 0, change = 0;
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      most = std::max(most, std::abs(static_cast<double>(exact[i])));
+      change = std::max(change, std::abs(static_cast<double>(exact[i]) - results[0][i]));
+    }
+    const bool coarse = type == ElementType::int4 || type == ElementType::float8_e5m2;
+    EXPECT_LE(change, most * (coarse ? 0.5 : 0.1)) << polyhead::element_name(type);
+    EXPECT_GT(change, 0) << polyhead::element_name(type);
+  }
+  auto cache_config = layer.cache_config(1, tokens);
+  cache_config.type = ElementType::int8;
+  KvCache cache(cache_config);
+  std::vector<float> y(x.size());
+  polyhead::test::expect_refusal(
+      [&] {
+        layer.forward({x.data(), {tokens, dim}}, cache, {y.data(), {tokens, dim}},
+                      LatentForm::expanded);
+      },
+      "cache is int8, expected float32 for the expanded form");
+}
+
 TEST(LatentAttention, DeepSeekShapesRunInBothForms) {
   LatentConfig config;
   config.model_dim = 96;

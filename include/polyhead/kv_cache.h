@@ -24,7 +24,8 @@ struct KvCacheConfig {
   bool growing =
       false;  ///< doubles its capacity when full; otherwise a full cache refuses to append
   /// Values are the first value_dim elements of the keys and not stored again: the cache of latent
-  /// attention. `append` then takes no v.
+  /// attention. `append` then takes no v. Of codes value_dim is a multiple of 32 or head_dim, and
+  /// scales are by token.
   bool values_in_keys = false;
   /// Scales of int8 or int4 keys by channel, float32 [kv_heads, head_dim] (copied; see
   /// key_scales_by_channel in paged_cache.h). Not given: a scale a token and block of 32 dims.

@@ -63,6 +63,21 @@ ConstView cut(ConstView view, std::int64_t tokens) {
   return view;
 }
 
+/// Values that are the beginning of the keys' codes end where a block of them does, and have its
+/// scales.
+void check_codes_of_both(const KvCacheConfig& config) {
+  if (config.value_dim % base::kCodeBlock != 0 && config.value_dim != config.head_dim) {
+    base::refuse("KvCache", "value_dim (", config.value_dim, ") is not a multiple of ",
+                 base::kCodeBlock, ", expected that or head_dim (", config.head_dim,
+                 ") of values_in_keys as ", element_name(config.type));
+  }
+  if (config.key_scales.given()) {
+    base::refuse("KvCache",
+                 "key_scales are given, expected scales by token with values_in_keys: values have "
+                 "none by channel");
+  }
+}
+
 void check_config(const KvCacheConfig& config) {
   const std::pair<const char*, std::int64_t> sizes[] = {{"batch", config.batch},
                                                         {"kv_heads", config.kv_heads},
@@ -79,10 +94,7 @@ void check_config(const KvCacheConfig& config) {
   if (!cache::storable(config.type)) {
     base::refuse("KvCache", "type (", element_name(config.type), ") is not one a cache holds");
   }
-  if (config.values_in_keys && base::is_code(config.type)) {
-    base::refuse("KvCache", "type (", element_name(config.type),
-                 ") is not float32, float16 or bfloat16, which values_in_keys needs");
-  }
+  if (config.values_in_keys && base::is_code(config.type)) check_codes_of_both(config);
 }
 
 }  // namespace
@@ -143,7 +155,12 @@ KvView KvCache::view() const {
   view.k = keys();
   view.v = values();
   view.k_scales = cut(state_->keys.scales(), max_length());
-  if (!state_->config.values_in_keys) view.v_scales = cut(state_->values.scales(), max_length());
+  if (!state_->config.values_in_keys) {
+    view.v_scales = cut(state_->values.scales(), max_length());
+  } else if (view.k_scales.given()) {
+    view.v_scales = view.k_scales;
+    view.v_scales.layout.extents[3] = base::code_blocks(state_->config.value_dim);
+  }
   view.lengths = lengths();
   return view;
 }

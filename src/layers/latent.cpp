@@ -157,8 +157,9 @@ View by_heads(const Rows& rows, std::int64_t heads, std::int64_t dim, bool ragge
 
 /// The latents that attention reads: this call's, or a cache's.
 struct Held {
-  Rows rows;  ///< [batch, kv_len] of kv_rank + rope_dim columns
+  Rows rows;  ///< [batch, kv_len] of kv_rank + rope_dim columns, of the activation type
   bool ragged = false;
+  KvView view{};  ///< a cache's, which may be of another type; then there are no rows
 };
 
 ConstView latent_keys(const Held& held, std::int64_t columns) {
@@ -203,8 +204,13 @@ void attend_absorbed(const Step& step, const Slab& q, const Held& held,
 
   const Rows sums = rows_for(step, like, c.heads * c.kv_rank, step.scratch.values);
   arguments.q = by_heads(to, c.heads, step.latent_dim(), step.input.ragged);
-  arguments.k = latent_keys(held, step.latent_dim());
-  arguments.v = latent_keys(held, c.kv_rank);
+  if (held.view.given()) {
+    arguments.kv = held.view;
+    arguments.mask.kv_lengths = {};  // the view's
+  } else {
+    arguments.k = latent_keys(held, step.latent_dim());
+    arguments.v = latent_keys(held, c.kv_rank);
+  }
   arguments.out = by_heads(sums, c.heads, c.kv_rank, step.input.ragged);
   layers::attend(step.layer.core, kCall, arguments, step.scratch);
   clear_rest(step, sums);
@@ -254,7 +260,7 @@ void check_form(LatentForm form) {
   }
 }
 
-void check_cache(const State& layer, const Input& input, const KvCache& cache) {
+void check_cache(const State& layer, const Input& input, const KvCache& cache, LatentForm form) {
   const LatentConfig& c = layer.config;
   const KvCacheConfig& has = cache.config();
   if (input.ragged) base::refuse(kCall, "offsets are given with a cache");
@@ -273,13 +279,14 @@ void check_cache(const State& layer, const Input& input, const KvCache& cache) {
       base::refuse(kCall, "cache has ", size.name, " ", size.found, ", expected ", size.expected);
     }
   }
-  if (has.type != layer.core.activation) {
+  if (form == LatentForm::expanded && has.type != layer.core.activation) {
     base::refuse(kCall, "cache is ", element_name(has.type), ", expected ",
-                 element_name(layer.core.activation));
+                 element_name(layer.core.activation), " for the expanded form");
   }
 }
 
-Held held_in(const KvCache& cache) {
+Held held_in(const KvCache& cache, LatentForm form) {
+  if (form == LatentForm::absorbed) return {{}, false, cache.view()};
   const ConstView keys = cache.keys();
   const std::int64_t bytes = layers::float_bytes(keys.type);
   Held held;
@@ -343,7 +350,7 @@ void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm fo
   const State& layer = *state_;
   check_form(form);
   const Input input = layers::input_of(layer.core, kCall, x, call);
-  check_cache(layer, input, cache);
+  check_cache(layer, input, cache, form);
   layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer.core, input, y, call);
   std::optional<Scratch> own;
@@ -363,7 +370,7 @@ void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm fo
   arguments.mask = arguments.mask & layers::padding(cache.lengths(), call.lengths);
   arguments.mask.align = Align::unstated;  // positions are the cache's
   arguments.q_start = ConstView(start.lengths(), {input.rows.batch});
-  finish(step, form, q, held_in(cache), arguments, to);
+  finish(step, form, q, held_in(cache, form), arguments, to);
   appended.keep();
 }
 
