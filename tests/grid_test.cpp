@@ -13,6 +13,7 @@
 #include "attention/validate.hpp"
 #include "kernels/reference/attend.hpp"
 #include "polyhead/attention.h"
+#include "support/bound.h"
 #include "support/effort.h"
 #include "support/pairwise.h"
 #include "support/problem.h"
@@ -257,30 +258,6 @@ TEST(Grid, LargeNormsAndConstantRows) {
   }
 }
 
-/// The bound of docs/numerics.md for the worst row of a float32 or 16-bit case without modifiers.
-double documented_bound(const Problem& p, const reference::Result& exact, WeightRounding rounding) {
-  const Case& c = p.description();
-  const double u = 0x1p-24, scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
-  double a = 0.0, v_most = largest_of(p.v);
-  for_each_index(Index{c.batch, c.q_len, c.q_heads, c.kv_len}, [&](const Index& at) {
-    double sum = 0.0;
-    for (std::int64_t d = 0; d < c.head_dim; ++d) {
-      sum += std::abs(p.q.get({at[0], at[1], at[2], d}) *
-                      p.k.get({at[0], at[3], at[2] * c.kv_heads / c.q_heads, d}));
-    }
-    a = std::max(a, scale * sum);
-  });
-  const double n = static_cast<double>(c.kv_len),
-               sums = std::min(n, 1024.0) + std::ceil(n / 1024) + 8;
-  const double range = std::min(2 * a, 87.0);
-  const double weight = (static_cast<double>(c.head_dim) + 6) * u * a + 4 * u * range + 4 * u;
-  double bound = 2 * (weight + sums * u) * v_most;
-  if (rounding == WeightRounding::bfloat16) bound += 0x1p-8 * v_most;
-  if (c.types.out == f16) bound += std::max(0x1p-11 * largest(exact.out), 0x1p-25);
-  if (c.types.out == bf16) bound += 0x1p-8 * largest(exact.out);
-  return bound;
-}
-
 // Adversarial inputs: large norms, constant rows, one dominant key, values that cancel.
 TEST(Grid, StaysWithinTheDocumentedBound) {
   enum Kind { large_norms, constant_rows, dominant_key, cancelling_values, kKinds };
@@ -306,10 +283,12 @@ TEST(Grid, StaysWithinTheDocumentedBound) {
           p.v.fill([](const Index& at) { return at[1] % 2 == 0 ? 1000.0 : -1000.0; });
         const kernels::AttendCall call = door::resolve(p.arguments());
         const reference::Result exact = reference::attend(call);
+        const Seen seen(call);
+        const Bound sizes{largest(exact.out), largest(exact.lse)};
         for (Isa isa : isas()) {
           p.run(isa);
           EXPECT_LE(errors_of_problem(p, exact).out.largest(),
-                    documented_bound(p, exact, rounding_of(call, isa)))
+                    documented_bound(seen, sizes, rounding_of(call, isa)).out)
               << isa_name(isa) << " kind " << kind << ": " << describe(c);
         }
       }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "attention/validate.hpp"
@@ -62,6 +63,57 @@ TEST(Nan, ReachesExactlyTheRowsThatSeeIt) {
         const Found found = attend_around_nans(type, isa, seed);
         ASSERT_EQ(found.spread, 0) << isa_name(isa) << " " << element_name(type) << " " << seed;
         ASSERT_EQ(found.lost, 0) << isa_name(isa) << " " << element_name(type) << " " << seed;
+      }
+    }
+  }
+}
+
+// What one lane of a vector of rows does with a NaN score and what another does with a bias of -inf
+// are both decided by comparisons of the whole vector: neither may answer for the other's row.
+TEST(Nan, AScoreOfOneRowLeavesABiasOfAnotherAlone) {
+  // Rows 16 apart share a lane of every instruction set, in different vectors of a tile of 48.
+  constexpr std::int64_t kRows = 48, kApart = 16, kKeys = 70, kDim = 16;
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  for (const Isa isa : available_isas()) {
+    for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
+      for (std::int64_t broken = 0; broken < kRows; ++broken) {
+        const std::int64_t hides = (broken + kApart) % kRows, one = (broken + 2 * kApart) % kRows;
+        Random random(static_cast<std::uint64_t>(broken) + 1);
+        Tensor q(type, {1, kRows, 1, kDim}), k(type, {1, kKeys, 1, kDim});
+        Tensor v(type, {1, kKeys, 1, kDim}), bias(f32, {1, 1, kRows, kKeys});
+        Tensor out(f32, {1, kRows, 1, kDim}), lse(f32, {1, kRows, 1});
+        for (Tensor* x : {&q, &k, &v}) x->fill_normal(random);
+        // A weight of 0 would not hide this value.
+        v.set({0, 5, 0, 2}, std::numeric_limits<double>::quiet_NaN());
+        q.set({0, broken, 0, 3}, std::numeric_limits<double>::quiet_NaN());
+        // One row is hidden from everything, another from all but the last key.
+        bias.fill([&](const Index& at) {
+          return at[2] == hides || (at[2] == one && at[3] + 1 < kKeys) ? -kInfinite : 0.0;
+        });
+        AttentionArguments a;
+        a.q = q.view();
+        a.k = k.view();
+        a.v = v.view();
+        a.out = out.view();
+        a.lse = lse.view();
+        a.modifiers.bias = bias.view();
+        attention(a, {.isa = isa});
+        const std::string what = std::string(isa_name(isa)) + " " + element_name(type) + " row ";
+        for (std::int64_t row = 0; row < kRows; ++row) {
+          EXPECT_EQ(std::isnan(lse.get({0, row, 0})), row == broken) << what << row;
+          for (std::int64_t d = 0; d < kDim; ++d) {
+            const double found = out.get({0, row, 0, d});
+            const bool sees = d == 2 && row != hides && row != one;
+            EXPECT_EQ(std::isnan(found), row == broken || sees) << what << row;
+            if (row == hides) {
+              EXPECT_EQ(found, 0.0) << what << row;
+            }
+            if (row == one) {
+              EXPECT_EQ(found, v.get({0, kKeys - 1, 0, d})) << what << row;
+            }
+          }
+        }
+        EXPECT_EQ(lse.get({0, hides, 0}), -kInfinite) << what << hides;
       }
     }
   }

@@ -1,0 +1,362 @@
+// Every kind of cache, stored in every way, under every mask and group ratio, against the
+// definition over the values that the cache holds; slots no query sees are NaN.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/validate.hpp"
+#include "base/codes.hpp"
+#include "kernels/reference/attend.hpp"
+#include "polyhead/tree_mask.h"
+#include "support/bound.h"
+#include "support/effort.h"
+#include "support/held.h"
+#include "support/yardstick.h"
+
+namespace polyhead::test {
+namespace {
+
+namespace reference = kernels::reference;
+
+enum class GridMask { own, window, prefix, documents, bytes, bits, tree };
+constexpr int kGridMasks = static_cast<int>(GridMask::tree) + 1;
+constexpr const char* kMaskNames[] = {"own",   "window", "prefix", "documents",
+                                      "bytes", "bits",   "tree"};
+
+enum class GridModifier { none, alibi, soft_cap, sink, bias };
+constexpr int kGridModifiers = static_cast<int>(GridModifier::bias) + 1;
+constexpr const char* kModifierNames[] = {"none", "alibi", "soft_cap", "sink", "bias"};
+
+constexpr std::int64_t kGroups[] = {1, 3, 4, 8};
+
+/// Most that a stored value of magnitude up to 3.5 differs from what was appended: half a step,
+/// where int4's is a step, since its codes reach 7 on the side that is not the extreme's. By
+/// channel the values' own channel has the extreme.
+double most_rounding(ElementType type) {
+  constexpr double kMost = 3.5;  // of Random::normal()
+  switch (type) {
+    case ElementType::float16:
+      return kMost * 0x1p-11;
+    case ElementType::bfloat16:
+      return kMost * 0x1p-8;
+    case ElementType::int8:
+      return kMost / 127;
+    case ElementType::int4:
+      return kMost / 7;
+    case ElementType::float8_e4m3:
+      return kMost * 0x1p-4;
+    case ElementType::float8_e5m2:
+      return kMost * 0x1p-3;
+    default:
+      return 0.0;
+  }
+}
+
+/// What a cache holds, as the definition reads its view, in dense float32 arrays; NaN where nothing
+/// was appended.
+class Plain {
+ public:
+  explicit Plain(const Held& held)
+      : k_(f32, held.k.extents()), v_(f32, held.v.extents()), lengths_(held.lengths) {
+    Tensor q(f32, {held.batch(), 1, held.kv_heads, held.head_dim}),
+        out(f32, {held.batch(), 1, held.kv_heads, held.value_dim});
+    AttentionArguments a;
+    a.q = q.const_view();
+    a.kv = held.view();
+    a.out = out.view();
+    a.mask = held.mask();
+    const kernels::AttendCall call = door::resolve(a);
+    for (std::int64_t b = 0; b < held.batch(); ++b) {
+      const kernels::Sequence s = kernels::sequence_of(call, b);
+      EXPECT_EQ(s.kv_len, lengths_[static_cast<std::size_t>(b)]);
+      read(held.k, call, s, call.k, s.k, k_);
+      read(held.v, call, s, call.v, s.v, v_);
+    }
+  }
+
+  KvView view() const {
+    KvView view;
+    view.k = k_.const_view();
+    view.v = v_.const_view();
+    view.lengths = ConstView(lengths_.data(), {static_cast<std::int64_t>(lengths_.size())});
+    return view;
+  }
+  double furthest() const { return furthest_; }  ///< from what was appended
+
+ private:
+  void read(const Tensor& appended, const kernels::AttendCall& call, const kernels::Sequence& s,
+            const kernels::Operand& operand, const std::byte* first, Tensor& to) {
+    for (std::int64_t t = 0; t < s.kv_len; ++t) {
+      for (std::int64_t h = 0; h < to.extents()[2]; ++h) {
+        for (std::int64_t d = 0; d < to.extents()[3]; ++d) {
+          const Index at{s.batch, t, h, d};
+          if (std::isnan(appended.get(at))) continue;
+          const double value = reference::key_element(call, s, operand, first, h, t, d);
+          to.set(at, value);
+          const double distance = std::abs(value - appended.get(at));
+          furthest_ = distance <= furthest_ ? furthest_ : distance;  // NaN stays
+        }
+      }
+    }
+  }
+
+  Tensor k_, v_;
+  std::vector<std::int64_t> lengths_;
+  double furthest_ = 0.0;
+};
+
+/// One call over a cache, with its mask and modifiers.
+class GridCall {
+ public:
+  GridCall(const Held& held, GridMask mask, GridModifier modifier, std::int64_t group,
+           ElementType q_type, std::uint64_t seed)
+      : held_(held), random_(seed), q_heads_(group * held.kv_heads) {
+    const std::int64_t batch = held.batch();
+    offsets_.push_back(0);
+    for (const std::int64_t count : held.queries) offsets_.push_back(offsets_.back() + count);
+    Index rows = {batch, held.most_queries()};
+    if (held.ragged) rows = {offsets_.back()};
+    const auto made = [&](ElementType type, Index more) {
+      more.insert(more.begin(), rows.begin(), rows.end());
+      return Tensor(type, more);
+    };
+    q_ = made(q_type, {q_heads_, held.head_dim});
+    out = made(f32, {q_heads_, held.value_dim});
+    lse = made(f32, {q_heads_});
+    q_.fill_normal(random_);
+    call_.q = q_.const_view();
+    call_.out = out.view();
+    call_.lse = lse.view();
+    call_.mask = held.mask();
+    if (held.ragged) {
+      call_.q_offsets = ConstView(offsets_.data(), {batch + 1});
+    } else {
+      call_.mask.q_lengths = ConstView(held.queries.data(), {batch});
+    }
+    add(mask);
+    add(modifier);
+  }
+
+  AttentionArguments over(const KvView& view) const {
+    AttentionArguments call = call_;
+    call.kv = view;
+    return call;
+  }
+  std::int64_t q_tokens() const { return offsets_.back(); }
+
+  Tensor out, lse;
+
+ private:
+  Tensor& keep(ElementType type, Index extents) {
+    kept_.emplace_back(type, std::move(extents));
+    return kept_.back();
+  }
+  std::int64_t position(std::int64_t b, std::int64_t query) const {
+    const auto at = static_cast<std::size_t>(b);
+    return held_.lengths[at] - held_.queries[at] + query;
+  }
+
+  void add(GridMask kind) {
+    Mask& mask = call_.mask;
+    const std::int64_t batch = held_.batch(), most = held_.most_queries(), keys = held_.longest();
+    switch (kind) {
+      case GridMask::own:
+        return;
+      case GridMask::window:
+        mask = mask & window_and_first(11, -1, mask.first_tokens, Align::end);
+        return;
+      case GridMask::prefix: {  // all but a sequence's last token
+        Tensor& ends = keep(ElementType::int64, {batch});
+        ends.fill([&](const Index& at) {
+          const std::int64_t length = held_.lengths[static_cast<std::size_t>(at[0])];
+          return static_cast<double>(std::max<std::int64_t>(0, length - 1));
+        });
+        mask = mask & prefix(ends.const_view(), Align::end);
+        return;
+      }
+      case GridMask::documents:
+        mask = mask & documents(query_documents(), key_documents());
+        return;
+      case GridMask::bytes: {
+        Tensor& table = keep(ElementType::boolean, {batch, q_heads_, most, keys});
+        table.fill([&](const Index&) { return random_.chance(0.7) ? 1.0 : 0.0; });
+        mask = mask & boolean(table.const_view());
+        return;
+      }
+      case GridMask::bits: {
+        const std::int64_t row = (keys + 7) / 8;  // bytes
+        Tensor& table = keep(ElementType::boolean, {batch, most, row});
+        for (std::byte& byte : table.bytes())
+          byte = static_cast<std::byte>(random_.next() | random_.next());
+        detail::Layout layout{{batch, std::int64_t{1}, most, keys},
+                              {row * 8 * most, std::int64_t{0}, row * 8, std::int64_t{1}}};
+        mask = mask & boolean(ConstView(table.bytes().data(), ElementType::bit, layout));
+        return;
+      }
+      case GridMask::tree:
+        add_tree();
+        return;
+    }
+  }
+
+  /// The queries are a draft: each follows one of those before it, or the last held token.
+  void add_tree() {
+    std::vector<std::vector<std::int32_t>> parents;
+    for (const std::int64_t count : held_.queries) {
+      parents.emplace_back();
+      for (std::int64_t i = 0; i < count; ++i)
+        parents.back().push_back(static_cast<std::int32_t>(random_.below(i + 1)) - 1);
+    }
+    std::vector<DraftTree> trees;
+    for (std::int64_t b = 0; b < held_.batch(); ++b)
+      trees.push_back({position(b, 0), parents[static_cast<std::size_t>(b)]});
+    tree_ = std::make_unique<TreeMask>(trees);
+    call_.mask = call_.mask & tree_->mask();
+  }
+
+  /// Documents of 23 tokens.
+  ConstView key_documents() {
+    Tensor& ids = keep(ElementType::int32, {1, held_.longest()});
+    ids.fill([](const Index& at) { return std::floor(static_cast<double>(at[1]) / 23.0); });
+    return ids.const_view();
+  }
+  ConstView query_documents() {
+    Tensor& ids = held_.ragged ? keep(ElementType::int64, {q_tokens()})
+                               : keep(ElementType::int64, {held_.batch(), held_.most_queries()});
+    for (std::int64_t b = 0; b < held_.batch(); ++b) {
+      const auto at = static_cast<std::size_t>(b);
+      for (std::int64_t i = 0; i < held_.queries[at]; ++i) {
+        ids.set(held_.ragged ? Index{offsets_[at] + i} : Index{b, i},
+                std::floor(static_cast<double>(position(b, i)) / 23.0));
+      }
+    }
+    return ids.const_view();
+  }
+
+  void add(GridModifier kind) {
+    Modifiers& modifiers = call_.modifiers;
+    if (kind == GridModifier::alibi) {
+      modifiers.alibi.use_default_slopes = true;
+      call_.mask.align = Align::end;  // distances are positions'
+    }
+    if (kind == GridModifier::soft_cap) modifiers.soft_cap = 1.5f;
+    if (kind == GridModifier::sink) {
+      Tensor& sink = keep(f32, {q_heads_});
+      sink.fill([&](const Index&) { return random_.uniform(-1.0, 3.0); });
+      modifiers.sink = sink.const_view();
+    }
+    if (kind == GridModifier::bias) {
+      Tensor& bias = keep(f32, {held_.batch(), q_heads_, held_.most_queries(), held_.longest()});
+      bias.fill([&](const Index&) {
+        return random_.chance(0.1) ? -std::numeric_limits<double>::infinity() : random_.normal();
+      });
+      modifiers.bias = bias.const_view();
+    }
+  }
+
+  const Held& held_;
+  Random random_;
+  std::int64_t q_heads_;
+  Tensor q_;
+  std::vector<std::int64_t> offsets_;
+  std::deque<Tensor> kept_;
+  std::unique_ptr<TreeMask> tree_;
+  AttentionArguments call_;
+};
+
+/// The largest difference; infinity where one side is NaN or infinite and the other is not.
+double distance(const Tensor& found, const std::vector<double>& expected) {
+  double most = 0.0;
+  std::size_t i = 0;
+  for_each_index(found.extents(), [&](const Index& at) {
+    const double e = expected[i++], f = found.get(at);
+    if (f == e) return;
+    const double d = std::abs(f - e);
+    most = std::isnan(d) ? std::numeric_limits<double>::infinity() : std::max(most, d);
+  });
+  return most;
+}
+
+double largest(const std::vector<double>& values) {
+  double most = 0.0;
+  for (const double value : values) {
+    if (std::isfinite(value)) most = std::max(most, std::abs(value));
+  }
+  return most;
+}
+
+void expect_within_bound(const Held& held, const Plain& plain, GridCall& grid) {
+  const kernels::AttendCall exactly = door::resolve(grid.over(plain.view()));
+  const reference::Result exact = reference::attend(exactly, false, grid.q_tokens());
+  const Bound sizes{largest(exact.out), largest(exact.lse)};
+  const AttentionArguments call = grid.over(held.view());
+  const kernels::AttendCall resolved = door::resolve(call);
+  const Seen seen(exactly);
+  const Bound plainly = documented_bound(seen, sizes, WeightRounding::none);
+  const Bound rounded = documented_bound(seen, sizes, WeightRounding::bfloat16);
+  for (const Isa isa : available_isas()) {
+    grid.out.poison();
+    grid.lse.poison();
+    held.attend(call, isa);
+    const Bound& bound = rounding_of(resolved, isa) == WeightRounding::none ? plainly : rounded;
+    EXPECT_LE(distance(grid.out, exact.out), bound.out) << "out, " << isa_name(isa);
+    EXPECT_LE(distance(grid.lse, exact.lse), bound.lse) << "lse, " << isa_name(isa);
+  }
+}
+
+/// One cache under all masks and groups. Each pair decodes or prefills and has one of the
+/// modifiers, in turns, unless everything is wanted.
+class Sweep {
+ public:
+  void over(CacheKind kind, const StoredForm& form, bool decoding) {
+    const auto held = Held::make(kind, form, decoding, static_cast<std::uint64_t>(count_) + 1);
+    const Plain plain(*held);
+    const std::string what =
+        std::string(name_of(kind)) + " " + name_of(form) + (decoding ? " decoding" : " prefill");
+    EXPECT_LE(plain.furthest(), most_rounding(form.type)) << what;
+    for (int mask = 0; mask < kGridMasks; ++mask) {
+      for (const std::int64_t group : kGroups) {
+        for (int modifier = 0; modifier < kGridModifiers; ++modifier) {
+          if (!takes(decoding, modifier)) continue;
+          // A cache of 16 bits is read with queries of its type, or of float32.
+          const bool own_type = !base::is_code(form.type) && count_ % 3 != 0;
+          SCOPED_TRACE(what + ", mask " + kMaskNames[mask] + ", modifier " +
+                       kModifierNames[modifier] + ", group " + std::to_string(group));
+          GridCall grid(*held, static_cast<GridMask>(mask), static_cast<GridModifier>(modifier),
+                        group, own_type ? form.type : f32, static_cast<std::uint64_t>(count_));
+          expect_within_bound(*held, plain, grid);
+        }
+        ++count_;
+      }
+    }
+  }
+
+ private:
+  bool takes(bool decoding, int modifier) const {
+    if (effort() == Effort::full) return true;
+    if (effort() == Effort::smoke && count_ % 41 != 0) return false;
+    return count_ % kGridModifiers == modifier && (count_ % 28 + count_ / 56) % 2 == decoding;
+  }
+
+  int count_ = 0;  // of pairs, 28 a cache
+};
+
+TEST(CacheGrid, EveryKindTypeMaskAndGroupAgainstTheReference) {
+  Sweep sweep;
+  for (int kind = 0; kind < kCacheKinds; ++kind) {
+    for (const StoredForm& form : kStoredForms) {
+      if (!holds(static_cast<CacheKind>(kind), form)) continue;
+      for (const bool decoding : {false, true})
+        sweep.over(static_cast<CacheKind>(kind), form, decoding);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace polyhead::test

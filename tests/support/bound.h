@@ -1,0 +1,98 @@
+// How far from the exact result docs/numerics.md says that a call's outputs may be.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "base/element.hpp"
+#include "kernels/contract.hpp"
+#include "kernels/reference/attend.hpp"
+#include "polyhead/modifiers.h"
+#include "support/yardstick.h"
+
+namespace polyhead::test {
+
+struct Bound {
+  double out = 0.0, lse = 0.0;
+};
+
+/// Sums over what one call's rows see, for the bound's A, V and n.
+class Seen {
+ public:
+  explicit Seen(const kernels::AttendCall& call) : call_(call) {
+    for (std::int64_t b = 0; b < call.batch; ++b) {
+      const kernels::Sequence s = kernels::sequence_of(call, b);
+      for (std::int64_t query = 0; query < s.q_len; ++query) {
+        for (std::int64_t head = 0; head < call.q_heads; ++head) add_row(s, head, query);
+      }
+      keys_ = std::max(keys_, s.kv_len);
+    }
+  }
+  const kernels::AttendCall& call() const { return call_; }
+  double score() const { return score_; }
+  double value() const { return value_; }
+  std::int64_t keys() const { return keys_; }
+
+ private:
+  void add_row(const kernels::Sequence& s, std::int64_t head, std::int64_t query) {
+    namespace reference = kernels::reference;
+    const std::int64_t kv_head = head / call_.group();
+    const std::byte* const q = s.q + query * call_.q.token + head * call_.q.head;
+    for (std::int64_t key = 0; key < s.kv_len; ++key) {
+      if (!reference::visible(call_, s, head, query, key)) continue;
+      const double added = added_by_modifiers(s, head, query, key);
+      if (std::isinf(added)) continue;  // hidden by a bias
+      double sum = 0.0;
+      for (std::int64_t d = 0; d < call_.head_dim; ++d) {
+        sum += std::abs(base::load_float32(q + d * call_.q.dim, call_.q.type) *
+                        reference::key_element(call_, s, call_.k, s.k, kv_head, key, d));
+      }
+      score_ = std::max(score_, std::abs(call_.score.scale) * sum + added);
+      for (std::int64_t d = 0; d < call_.value_dim; ++d) {
+        value_ = std::max(
+            value_, std::abs(reference::key_element(call_, s, call_.v, s.v, kv_head, key, d)));
+      }
+    }
+  }
+
+  double added_by_modifiers(const kernels::Sequence& s, std::int64_t head, std::int64_t query,
+                            std::int64_t key) const {
+    const kernels::ScoreSpec& spec = call_.score;
+    double added = 0.0;
+    if (spec.bias.data != nullptr) {
+      added += std::abs(base::load_float32(spec.bias.data + s.batch * spec.bias.batch +
+                                               head * spec.bias.head + query * spec.bias.query +
+                                               key * spec.bias.key,
+                                           spec.bias.type));
+    }
+    if (spec.alibi) {
+      const float slope = spec.alibi_slopes != nullptr ? spec.alibi_slopes[head * spec.alibi_stride]
+                                                       : alibi_slope(head, call_.q_heads);
+      added += slope * static_cast<double>(std::abs(s.q_pos0 + query - key));
+    }
+    return added;
+  }
+
+  const kernels::AttendCall& call_;
+  double score_ = 0.0, value_ = 0.0;
+  std::int64_t keys_ = 0;
+};
+
+/// For the worst row of a call without a user's own modifiers, whose results are at most `largest`
+/// in magnitude.
+inline Bound documented_bound(const Seen& seen, const Bound& largest, WeightRounding rounding) {
+  const kernels::AttendCall& call = seen.call();
+  const double u = 0x1p-24, a = seen.score(), n = static_cast<double>(seen.keys());
+  const double sums = std::min(n, 1024.0) + std::ceil(n / 1024) + 8;
+  const double range = std::min(2 * a, 87.0);
+  const double weight = (static_cast<double>(call.head_dim) + 6) * u * a + 4 * u * range + 4 * u;
+  Bound bound{2 * (weight + sums * u) * seen.value(), weight + sums * u + u * largest.lse};
+  if (rounding == WeightRounding::bfloat16) bound.out += 0x1p-8 * seen.value();
+  if (call.out.type == ElementType::float16) bound.out += std::max(0x1p-11 * largest.out, 0x1p-25);
+  if (call.out.type == ElementType::bfloat16) bound.out += 0x1p-8 * largest.out;
+  return bound;
+}
+
+}  // namespace polyhead::test
