@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "polyhead/paged_cache.h"
+#include "support/damage.h"
 #include "support/problem.h"
 #include "support/random.h"
 #include "support/refusal.h"
@@ -131,21 +132,17 @@ TEST_F(CacheFile, RefusesDamage) {
   std::vector<KvCache> into = caches(ElementType::int8, false, true, 2);
   const std::string damaged =
       "load_caches: FILE is damaged or incomplete: its checksum does not match";
-  Random random(1);
-  for (int i = 0; i < 300; ++i) {
-    std::string bytes = good;
-    const auto at = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(good.size())));
-    bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8)));
+  for_each_damage(good, 300, [&](const std::string& bytes, std::size_t at) {
     put(bytes);
-    EXPECT_NE(load(into), "accepted") << "byte " << at;
+    const std::string message = load(into);
+    EXPECT_NE(message, "accepted") << "byte " << at;
+    // Behind the magic and the version, while there is a file to speak of.
     if (at >= 12) {
-      EXPECT_EQ(load(into), damaged) << "byte " << at;
+      EXPECT_EQ(message, damaged) << "byte " << at;
     }
-  }
-  for (const std::size_t size : {good.size() - 1, good.size() / 2, std::size_t{60}}) {
-    put(good.substr(0, size));
-    EXPECT_EQ(load(into), damaged) << size;
-  }
+  });
+  put(good.substr(0, 60));
+  EXPECT_EQ(load(into), damaged);
   put(good + "more");
   EXPECT_EQ(load(into), damaged);
   put("");
@@ -165,15 +162,7 @@ TEST(KvCacheLoad, BelievesNothing) {
   list[0].save(good);
   Random random(2);
   for (int i = 0; i < 3000; ++i) {
-    std::vector<std::byte> bytes = good;
-    for (int n = 0; n < 3; ++n) {
-      // Mostly among the sizes and lengths.
-      const std::size_t most = random.chance(0.8) ? 72 : bytes.size();
-      bytes[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(most)))] =
-          static_cast<std::byte>(random.next());
-    }
-    if (random.chance(0.3))
-      bytes.resize(static_cast<std::size_t>(random.below(static_cast<std::int64_t>(good.size()))));
+    const std::vector<std::byte> bytes = with_lies(good, 72, 3, random);
     std::vector<KvCache> into = caches(ElementType::int4, true, false, 1);
     std::span<const std::byte> rest = bytes;
     std::string wrong;

@@ -9,6 +9,7 @@
 #include "polyhead/attention.h"
 #include "polyhead/cache_file.h"
 #include "polyhead/paged_cache.h"
+#include "support/damage.h"
 #include "support/problem.h"
 #include "support/random.h"
 #include "support/refusal.h"
@@ -195,20 +196,12 @@ TEST_F(PagedFile, RefusesDamage) {
   save_sequences(path_, kPrint, cache, fill(cache));
   const std::string good = ScratchDirectory::read(path_);
   std::vector<std::int64_t> into;
-  Random random(1);
-  for (int i = 0; i < 200; ++i) {
-    std::string bytes = good;
-    const auto at = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(good.size())));
-    bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8)));
+  for_each_damage(good, 200, [&](const std::string& bytes, std::size_t at) {
     put_bytes(bytes);
     const std::string message = load(cache, into);
     EXPECT_NE(message, "ok") << "byte " << at;
     EXPECT_NE(message, "exhausted") << "byte " << at;
-  }
-  for (const std::size_t size : {good.size() - 1, good.size() / 2, std::size_t{0}}) {
-    put_bytes(good.substr(0, size));
-    EXPECT_NE(load(cache, into), "ok") << size;
-  }
+  });
 }
 
 // A file whose checksum is right may still lie; what the cache reads is bounds-checked by itself.
@@ -219,15 +212,7 @@ TEST(PagedCacheLoad, BelievesNothing) {
   cache.save(sequences[1], good);
   Random random(2);
   for (int i = 0; i < 3000; ++i) {
-    std::vector<std::byte> bytes = good;
-    for (int n = 0; n < 2; ++n) {
-      // Mostly among the sizes and the length.
-      const std::size_t most = random.chance(0.8) ? 56 : bytes.size();
-      bytes[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(most)))] =
-          static_cast<std::byte>(random.next());
-    }
-    if (random.chance(0.3))
-      bytes.resize(static_cast<std::size_t>(random.below(static_cast<std::int64_t>(good.size()))));
+    const std::vector<std::byte> bytes = with_lies(good, 56, 2, random);
     std::span<const std::byte> rest = bytes;
     const std::int64_t free = cache.free_pages();
     const PagedCache::Loaded loaded = cache.load(rest);

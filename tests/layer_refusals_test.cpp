@@ -1,0 +1,112 @@
+// What the layer refuses, and that nothing has changed then.
+#include "polyhead/layer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "support/layer_model.hpp"
+
+namespace polyhead_test {
+namespace {
+
+TEST(Layer, CacheOfFixedCapacityRefusesAndNothingChanges) {
+  const Model model(decoder(ElementType::float32));
+  const MultiHeadAttention layer = model.layer(Isa::automatic);
+  KvCache cache(layer.cache_config(1, 8));
+  const auto x = random_floats(9 * 64, 50);
+  std::vector<float> y(9 * 64, 7.0f);
+  layer.forward(ConstView(x.data(), {5, 64}), cache, View(y.data(), {5, 64}));
+  std::fill(y.begin(), y.end(), 7.0f);
+  EXPECT_THROW(layer.forward(ConstView(x.data(), {4, 64}), cache, View(y.data(), {4, 64})),
+               polyhead::InvalidArgument);
+  EXPECT_EQ(cache.length(0), 5);
+  EXPECT_EQ(y[0], 7.0f);
+  // Refused by attention itself, after the cache had grown.
+  const auto bias = random_floats(3, 51);
+  EXPECT_THROW(layer.forward(ConstView(x.data(), {2, 64}), cache, View(y.data(), {2, 64}),
+                             {.bias = ConstView(bias.data(), {1, 1, 1, 3})}),
+               polyhead::InvalidArgument);
+  EXPECT_EQ(cache.length(0), 5);
+  EXPECT_EQ(y[0], 7.0f);
+}
+
+void expect_refused(const LayerConfig& config, const LayerWeights& weights, const char* message) {
+  try {
+    const MultiHeadAttention layer(config, weights);
+    FAIL() << "expected: " << message;
+  } catch (const polyhead::InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), message);
+  }
+}
+
+TEST(Layer, RefusesWhatDoesNotFit) {
+  const Model model(decoder(ElementType::float32));
+  LayerConfig config = model.config;
+  config.q_heads = 9;
+  expect_refused(config, model.weights(),
+                 "MultiHeadAttention: q_heads (9) is not a multiple of kv_heads (2)");
+  config = model.config;
+  config.head_dim = 0, config.q_heads = 6;
+  expect_refused(
+      config, model.weights(),
+      "MultiHeadAttention: model_dim (64) is not a multiple of q_heads (6), and head_dim "
+      "is not given");
+  config = model.config;
+  config.rope->pairing = polyhead::RopePairing::unstated;
+  expect_refused(
+      config, model.weights(),
+      "MultiHeadAttention: rope.pairing is not stated; expected half_split or interleaved");
+  LayerWeights weights = model.weights();
+  weights.w_k = {};
+  expect_refused(model.config, weights, "MultiHeadAttention: w_k is not given, expected [out, in]");
+  weights = model.weights();
+  weights.w_o.layout.extents[1] = 63;
+  expect_refused(model.config, weights, "MultiHeadAttention: w_o: in is 63, expected 64");
+  weights = model.weights();
+  weights.w_o = {};
+  expect_refused(model.config, weights, "MultiHeadAttention: b_o is given, but w_o is not");
+  config = model.config;
+  config.weight_type = ElementType::int32;
+  expect_refused(config, model.weights(),
+                 "MultiHeadAttention: weight_type (int32) is not float32, float16 or bfloat16");
+}
+
+template <class Call>
+void expect_call_refused(const char* message, Call call) {
+  try {
+    call();
+    FAIL() << "expected: " << message;
+  } catch (const polyhead::InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), message);
+  }
+}
+
+TEST(Layer, RefusesCallsThatDoNotFit) {
+  const Model model(decoder(ElementType::float32));
+  const MultiHeadAttention layer = model.layer(Isa::automatic);
+  const auto x = random_floats(8 * 64, 53);
+  std::vector<float> y(8 * 64);
+  const ConstView x_view(x.data(), {2, 4, 64});
+  const View y_view(y.data(), {2, 4, 64});
+  expect_call_refused("MultiHeadAttention::forward: x: columns is 32, expected 64", [&] {
+    layer.forward(ConstView(x.data(), {2, 4, 32}), y_view);
+  });
+  expect_call_refused(
+      "MultiHeadAttention::forward: y has batch 1 and tokens 8, expected those of x, 2 and 4", [&] {
+        layer.forward(x_view, View(y.data(), {8, 64}));
+      });
+  expect_call_refused("MultiHeadAttention::forward: y: its elements overlap each other", [&] {
+    layer.forward(x_view, View(y.data(), {2, 4, 64}, {0, 64, 1}));
+  });
+  const std::int64_t lengths[] = {4, 5};
+  expect_call_refused("MultiHeadAttention::forward: lengths[1] (5) is not within 0 .. 4",
+                      [&] { layer.forward(x_view, y_view, {.lengths = ConstView(lengths, {2})}); });
+  KvCache wrong(layer.cache_config(1, 8));
+  expect_call_refused("MultiHeadAttention::forward: cache has batch 1, expected 2",
+                      [&] { layer.forward(x_view, wrong, y_view); });
+}
+
+}  // namespace
+}  // namespace polyhead_test
