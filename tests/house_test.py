@@ -27,6 +27,7 @@ DOORS = {
     "explain.h": "inspect",
     "cost.h": "cost",
     "polyhead_c.h": "capi",
+    "polyhead_cache_c.h": "capi",
     "polyhead_layer_c.h": "capi",
 }
 

@@ -35,6 +35,12 @@ void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
 void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<KvCache> caches);
 
+/// The same for caches that do not lie in one array. No pointer is null, none given twice.
+void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<const KvCache* const> caches);
+void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<KvCache* const> caches);
+
 /// The same for sequences of a paged cache: one file of all of them. Throws InvalidArgument, also
 /// for a sequence that was released.
 void save_sequences(const std::string& path, const CacheFingerprint& fingerprint,

@@ -1,5 +1,5 @@
-/* The C door: attention, plans and looking inside, for C and every language that can call C. The
- * layer, its cache and RoPE are in polyhead_layer_c.h.
+/* The C door: attention, plans and looking inside, for C and every language that can call C. Caches
+ * are in polyhead_cache_c.h, the layer and RoPE in polyhead_layer_c.h.
  *
  * Objects are opaque handles; every call returns a status and says in polyhead_last_error() what
  * was wrong. No C++ exception crosses. This is the interface that stays binary compatible: each
@@ -34,7 +34,8 @@ enum {
   POLYHEAD_INVALID_ARGUMENT = 1, /* refused; nothing has been written */
   POLYHEAD_OUT_OF_MEMORY = 2,
   POLYHEAD_CALLBACK_FAILED = 3, /* a modifier or executor said so; outputs are unspecified */
-  POLYHEAD_INTERNAL_ERROR = 4
+  POLYHEAD_INTERNAL_ERROR = 4,
+  POLYHEAD_EXHAUSTED = 5 /* a paged cache's pool has too few pages; nothing has changed */
 };
 
 /* What the last call of this thread that did not return POLYHEAD_OK refused: the call, the
@@ -69,7 +70,11 @@ enum {
   POLYHEAD_INT32 = 4,
   POLYHEAD_INT64 = 5,
   POLYHEAD_BOOLEAN = 6, /* one byte, 0 is false */
-  POLYHEAD_BIT = 7      /* packed rows, lowest bit first; strides count bits */
+  POLYHEAD_BIT = 7,     /* packed rows, lowest bit first; strides count bits */
+  POLYHEAD_INT8 = 8,    /* codes, which only caches hold: see polyhead_kv_view */
+  POLYHEAD_INT4 = 9,
+  POLYHEAD_FLOAT8_E4M3 = 10,
+  POLYHEAD_FLOAT8_E5M2 = 11
 };
 
 enum { POLYHEAD_MAX_AXES = 8 }; /* room for growth: the library takes up to 5 */
@@ -169,7 +174,8 @@ typedef struct polyhead_mask {
   const polyhead_view* q_documents; /* int32/int64 [batch or 1, tokens]: equal ids see each other */
   const polyhead_view* kv_documents;
   const polyhead_view*
-      visible; /* boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend */
+      visible;          /* boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend */
+  int64_t first_tokens; /* of a window: keys before it are visible however far back */
 } polyhead_mask;
 
 /* A tile of scores: score (key, lane) is scores[key * lane_count + lane], to be changed in place.
@@ -220,6 +226,17 @@ typedef struct polyhead_modifiers {
 
 /* ---- Attention ---- */
 
+/* Keys and values as a cache holds them; see kv_view.h, which says how codes and their scales lie.
+ * The functions of polyhead_cache_c.h that end in _view fill it; a caller's own cache may too. A
+ * view of 0 axes is not given. Owns nothing. */
+typedef struct polyhead_kv_view {
+  size_t struct_bytes;
+  polyhead_view k, v; /* [batch, tokens, kv_heads, dim]; paged: [pages, page_tokens, ..] */
+  polyhead_view k_scales, v_scales; /* float32, of int8 and int4 */
+  polyhead_view page_table;         /* int32 [batch, pages a sequence at most] */
+  polyhead_view lengths;            /* int32/int64 [batch]: keys of each sequence */
+} polyhead_kv_view;
+
 /* out = softmax(modify(scale * q k^T)) v, for every head; see attention.h. Axes below are of a
  * padded batch; a ragged one (q_offsets and kv_offsets given) has tokens in place of [batch, len].
  */
@@ -240,6 +257,8 @@ typedef struct polyhead_attention_arguments {
   const polyhead_view* entropy;    /* float32, nats */
   const polyhead_view* max_weight; /* float32 */
   const polyhead_view* max_key;    /* int64, -1 for a row without keys */
+  const polyhead_kv_view* kv; /* what a cache holds, instead of k, v, kv_offsets, mask.kv_lengths;
+                                 q_offsets alone then make a ragged batch */
 } polyhead_attention_arguments;
 
 POLYHEAD_C_API polyhead_status polyhead_attention(const polyhead_attention_arguments* arguments,

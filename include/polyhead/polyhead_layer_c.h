@@ -1,10 +1,10 @@
-/* The C door to the five steps: RoPE, the key-value cache and the multi-head attention layer. The
- * rules of polyhead_c.h hold here too.
+/* The C door to the five steps: RoPE and the multi-head attention layer, which takes the contiguous
+ * cache of polyhead_cache_c.h. The rules of polyhead_c.h hold here too.
  */
 #ifndef POLYHEAD_POLYHEAD_LAYER_C_H
 #define POLYHEAD_POLYHEAD_LAYER_C_H
 
-#include "polyhead/polyhead_c.h"
+#include "polyhead/polyhead_cache_c.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,46 +43,6 @@ typedef struct polyhead_rope_config {
 POLYHEAD_C_API polyhead_status polyhead_apply_rope(const polyhead_view* x,
                                                    const polyhead_view* positions,
                                                    const polyhead_rope_config* config);
-
-/* ---- Key-value cache ---- */
-
-typedef struct polyhead_kv_cache polyhead_kv_cache;
-
-typedef struct polyhead_kv_cache_config {
-  size_t struct_bytes;
-  int64_t batch, kv_heads, head_dim;
-  int64_t value_dim; /* 0: head_dim */
-  int64_t capacity;  /* tokens a sequence */
-  int32_t element_type;
-  int32_t growing; /* 1: doubles when full; 0: a full cache refuses to append */
-} polyhead_kv_cache_config;
-
-POLYHEAD_C_API polyhead_status polyhead_kv_cache_create(const polyhead_kv_cache_config* config,
-                                                        polyhead_kv_cache** cache);
-POLYHEAD_C_API void polyhead_kv_cache_destroy(polyhead_kv_cache* cache);
-
-/* Tokens that `sequence` holds, and tokens a sequence there is room for. */
-POLYHEAD_C_API polyhead_status polyhead_kv_cache_length(const polyhead_kv_cache* cache,
-                                                        int64_t sequence, int64_t* length);
-POLYHEAD_C_API polyhead_status polyhead_kv_cache_capacity(const polyhead_kv_cache* cache,
-                                                          int64_t* capacity);
-
-/* Adds k and v [batch, tokens, kv_heads, dim] at each sequence's end; counts: int32/int64 [batch]
- * or NULL, all. */
-POLYHEAD_C_API polyhead_status polyhead_kv_cache_append(polyhead_kv_cache* cache,
-                                                        const polyhead_view* k,
-                                                        const polyhead_view* v,
-                                                        const polyhead_view* counts);
-/* Forgets the tokens of `sequence` from `length` on. */
-POLYHEAD_C_API polyhead_status polyhead_kv_cache_truncate(polyhead_kv_cache* cache,
-                                                          int64_t sequence, int64_t length);
-
-/* Views of what is held, for polyhead_attention: keys and values [batch, longest, kv_heads, dim]
- * and lengths int64 [batch]; each may be NULL, else its struct_bytes is set. Keys and values are
- * valid until the cache next grows. Not to be written through. */
-POLYHEAD_C_API polyhead_status polyhead_kv_cache_views(const polyhead_kv_cache* cache,
-                                                       polyhead_view* keys, polyhead_view* values,
-                                                       polyhead_view* lengths);
 
 /* ---- The layer ---- */
 

@@ -147,17 +147,35 @@ std::vector<std::byte> begun(const Kind& kind, const CacheFingerprint& fingerpri
   return bytes;
 }
 
+/// Pointers to each.
+template <class Cache>
+std::vector<Cache*> addresses_of(std::span<Cache> caches) {
+  std::vector<Cache*> list;
+  for (Cache& cache : caches) list.push_back(&cache);
+  return list;
+}
+
 }  // namespace
 
 void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<const KvCache> caches) {
-  std::vector<std::byte> bytes = begun(kCaches, fingerprint, caches.size());
-  for (const KvCache& cache : caches) cache.save(bytes);
-  write_file("save_caches", path, bytes);
+  save_caches(path, fingerprint, addresses_of(caches));
 }
 
 void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<KvCache> caches) {
+  load_caches(path, fingerprint, addresses_of(caches));
+}
+
+void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<const KvCache* const> caches) {
+  std::vector<std::byte> bytes = begun(kCaches, fingerprint, caches.size());
+  for (const KvCache* cache : caches) cache->save(bytes);
+  write_file("save_caches", path, bytes);
+}
+
+void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<KvCache* const> caches) {
   const std::vector<std::byte> bytes = contents_of(kCaches, path);
   Header header;
   std::span<const std::byte> rest = checked_body(kCaches, path, bytes, fingerprint, header);
@@ -166,15 +184,15 @@ void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
   }
   std::vector<KvCache> loaded;
   for (std::size_t i = 0; i < caches.size(); ++i) {
-    KvCacheConfig config = caches[i].config();
-    config.capacity = config.growing ? 0 : caches[i].capacity();
+    KvCacheConfig config = caches[i]->config();
+    config.capacity = config.growing ? 0 : caches[i]->capacity();
     loaded.emplace_back(config);
     std::string wrong;
     if (!loaded.back().load(rest, wrong))
       base::refuse("load_caches", path, ", cache ", i, ": ", wrong);
   }
   if (!rest.empty()) base::refuse("load_caches", path, " is ", rest.size(), " bytes too long");
-  for (std::size_t i = 0; i < caches.size(); ++i) caches[i] = std::move(loaded[i]);
+  for (std::size_t i = 0; i < caches.size(); ++i) *caches[i] = std::move(loaded[i]);
 }
 
 void save_sequences(const std::string& path, const CacheFingerprint& fingerprint,

@@ -1,5 +1,7 @@
 #include "capi/convert.hpp"
 
+#include <cstddef>
+
 #include "capi/handles.hpp"
 
 namespace polyhead::inline v0::capi {
@@ -42,9 +44,18 @@ ElementType to_element(const char* call, const char* name, std::int32_t element_
       return ElementType::boolean;
     case POLYHEAD_BIT:
       return ElementType::bit;
+    case POLYHEAD_INT8:
+      return ElementType::int8;
+    case POLYHEAD_INT4:
+      return ElementType::int4;
+    case POLYHEAD_FLOAT8_E4M3:
+      return ElementType::float8_e4m3;
+    case POLYHEAD_FLOAT8_E5M2:
+      return ElementType::float8_e5m2;
   }
-  refuse("%s: %s (%d) is no element type, expected POLYHEAD_FLOAT32 (1) .. POLYHEAD_BIT (7)", call,
-         name, element_type);
+  refuse(
+      "%s: %s (%d) is no element type, expected POLYHEAD_FLOAT32 (1) .. POLYHEAD_FLOAT8_E5M2 (11)",
+      call, name, element_type);
 }
 
 Isa to_isa(const char* call, std::int32_t isa) {
@@ -89,15 +100,36 @@ View to_view(const char* call, const char* name, const polyhead_view* view) {
   return to;
 }
 
+KvView to_kv_view(const char* call, const polyhead_kv_view* view) {
+  if (view == nullptr) return {};
+  const polyhead_kv_view from = read_struct(call, "kv", view);
+  const auto part = [&](const char* name, const polyhead_view& of) -> ConstView {
+    if (of.axes == 0 && of.data == nullptr) return {};
+    return to_view(call, name, &of);
+  };
+  KvView to;
+  to.k = part("kv.k", from.k);
+  to.v = part("kv.v", from.v);
+  to.k_scales = part("kv.k_scales", from.k_scales);
+  to.v_scales = part("kv.v_scales", from.v_scales);
+  to.page_table = part("kv.page_table", from.page_table);
+  to.lengths = part("kv.lengths", from.lengths);
+  return to;
+}
+
 Mask to_mask(const char* call, const polyhead_mask* mask) {
   Mask to;
   if (mask == nullptr) return to;
-  const polyhead_mask from = read_struct(call, "mask", mask);
+  const polyhead_mask from = read_struct(call, "mask", mask, offsetof(polyhead_mask, first_tokens));
   to.causal = to_bool(call, "mask.causal", from.causal);
   to.windowed = to_bool(call, "mask.windowed", from.windowed);
   if (to.windowed) {
     to.left = from.left;
     to.right = from.right;
+    to.first_tokens = from.first_tokens;
+  } else if (from.first_tokens != 0) {
+    refuse("%s: mask.first_tokens (%lld) are of a window, expected mask.windowed or 0", call,
+           static_cast<long long>(from.first_tokens));
   }
   switch (from.align) {
     case POLYHEAD_ALIGN_UNSTATED:
@@ -180,13 +212,15 @@ ModifierSet::ModifierSet(const char* call, const polyhead_modifiers* modifiers) 
 }
 
 AttentionCall::AttentionCall(const char* call, const polyhead_attention_arguments* arguments)
-    : AttentionCall(call, read_struct(call, "arguments", arguments)) {}
+    : AttentionCall(call, read_struct(call, "arguments", arguments,
+                                      offsetof(polyhead_attention_arguments, kv))) {}
 
 AttentionCall::AttentionCall(const char* call, const polyhead_attention_arguments& from)
     : modifiers_(call, from.modifiers) {
   arguments_.q = to_view(call, "q", from.q);
   arguments_.k = to_view(call, "k", from.k);
   arguments_.v = to_view(call, "v", from.v);
+  arguments_.kv = to_kv_view(call, from.kv);
   arguments_.out = to_view(call, "out", from.out);
   arguments_.mask = to_mask(call, from.mask);
   arguments_.modifiers = modifiers_.modifiers();

@@ -37,12 +37,21 @@ S read_struct(const char* call, const char* name, const S* from, std::size_t lea
   return copy;
 }
 
+/// A zero is "the default", which `unless_zero` replaces where the caller gave another number.
+template <class T, class U>
+void unless_zero(T& to, U from) {
+  if (from != 0) to = from;
+}
+
 ElementType to_element(const char* call, const char* name, std::int32_t element_type);
 Isa to_isa(const char* call, std::int32_t isa);
 bool to_bool(const char* call, const char* name, std::int32_t value);
 
 /// A null pointer is a view that is not given.
 View to_view(const char* call, const char* name, const polyhead_view* view);
+
+/// A null pointer, or views of no axes: not given.
+KvView to_kv_view(const char* call, const polyhead_kv_view* view);
 
 RowStatistics to_statistics(const char* call, const polyhead_view* entropy,
                             const polyhead_view* max_weight, const polyhead_view* max_key);

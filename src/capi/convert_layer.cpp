@@ -37,21 +37,4 @@ RopeConfig to_rope(const char* call, const polyhead_rope_config* config) {
   return to;
 }
 
-void check_written_view(const char* call, const char* name, const polyhead_view* view) {
-  if (view != nullptr && view->struct_bytes != sizeof(polyhead_view)) {
-    refuse("%s: %s.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)", call,
-           name, view->struct_bytes, sizeof(polyhead_view));
-  }
-}
-
-void fill_view(polyhead_view* view, const ConstView& from) {
-  static_assert(static_cast<int>(ElementType::float32) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT32 &&
-                    static_cast<int>(ElementType::bit) + POLYHEAD_FLOAT32 == POLYHEAD_BIT,
-                "the two lists of element types run in parallel");
-  if (view == nullptr) return;
-  *view =
-      polyhead_make_view(from.data, static_cast<int32_t>(from.type) + POLYHEAD_FLOAT32,
-                         from.layout.axes, from.layout.extents.data(), from.layout.strides.data());
-}
-
 }  // namespace polyhead::inline v0::capi

@@ -9,7 +9,9 @@
 #include "polyhead/attention.h"
 #include "polyhead/kv_cache.h"
 #include "polyhead/layer.h"
+#include "polyhead/paged_cache.h"
 #include "polyhead/polyhead_layer_c.h"
+#include "polyhead/sliding_cache.h"
 
 struct polyhead_executor {
   explicit polyhead_executor(std::unique_ptr<polyhead::Executor> of) : owned(std::move(of)) {}
@@ -29,6 +31,18 @@ struct polyhead_kv_cache {
   polyhead::KvCache cache;
 };
 
+struct polyhead_sliding_cache {
+  polyhead::SlidingCache cache;
+};
+
+struct polyhead_paged_cache {
+  polyhead::PagedCache cache;
+};
+
+struct polyhead_paged_batch {
+  polyhead::PagedBatch batch;
+};
+
 struct polyhead_layer_workspace {
   polyhead::LayerWorkspace workspace;
 };
@@ -39,3 +53,13 @@ struct polyhead_layer {
   polyhead::capi::ModifierSet modifiers;
   std::optional<polyhead::MultiHeadAttention> layer;
 };
+
+namespace polyhead::inline v0::capi {
+
+/// The status of a call that needs more pages than a pool has.
+inline polyhead_status exhausted_pool(const char* call, const PagedCache& cache) {
+  return record(POLYHEAD_EXHAUSTED, call, "the pool has %lld free pages, too few",
+                static_cast<long long>(cache.free_pages()));
+}
+
+}  // namespace polyhead::inline v0::capi

@@ -1,17 +1,34 @@
-// RoPE and the key-value cache behind polyhead_layer_c.h.
-#include "capi/convert_layer.hpp"
-#include "capi/handles.hpp"
+// The contiguous cache behind polyhead_cache_c.h, and scales by channel.
 #include "polyhead/kv_cache.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "capi/convert_cache.hpp"
+#include "capi/handles.hpp"
+#include "polyhead/paged_cache.h"
 
 using namespace polyhead::capi;
 
-polyhead_status polyhead_apply_rope(const polyhead_view* x, const polyhead_view* positions,
-                                    const polyhead_rope_config* config) {
-  constexpr const char* kCall = "polyhead_apply_rope";
+polyhead_status polyhead_key_scales_by_channel(const polyhead_view* k, int32_t element_type,
+                                               const polyhead_view* scales) {
+  constexpr const char* kCall = "polyhead_key_scales_by_channel";
   return guarded(kCall, [&] {
-    const polyhead::RopeConfig rope = to_rope(kCall, config);
-    polyhead::apply_rope(to_view(kCall, "x", need(kCall, "x", x)),
-                         to_view(kCall, "positions", need(kCall, "positions", positions)), rope);
+    const polyhead::View to = to_view(kCall, "scales", need(kCall, "scales", scales));
+    const std::vector<float> made = polyhead::key_scales_by_channel(
+        to_view(kCall, "k", need(kCall, "k", k)), to_element(kCall, "element_type", element_type));
+    const std::int64_t heads = k->extents[2], dim = k->extents[3];
+    const polyhead::detail::Layout dense{{heads, dim}};
+    const bool fits = to.type == polyhead::ElementType::float32 && to.layout.axes == 2 &&
+                      to.layout.extents == dense.extents &&
+                      (dim <= 1 || to.layout.strides[1] == 1) &&
+                      (heads <= 1 || to.layout.strides[0] == dim);
+    if (!fits || (to.data == nullptr && !made.empty())) {
+      refuse("%s: scales is not dense float32 [%lld, %lld]: kv_heads, head_dim", kCall,
+             static_cast<long long>(heads), static_cast<long long>(dim));
+    }
+    std::ranges::copy(made, static_cast<float*>(to.data));
   });
 }
 
@@ -19,8 +36,10 @@ polyhead_status polyhead_kv_cache_create(const polyhead_kv_cache_config* config,
                                          polyhead_kv_cache** cache) {
   constexpr const char* kCall = "polyhead_kv_cache_create";
   return guarded(kCall, [&] {
-    const polyhead_kv_cache_config from = read_struct(kCall, "config", config);
+    const polyhead_kv_cache_config from =
+        read_struct(kCall, "config", config, offsetof(polyhead_kv_cache_config, key_scales));
     need(kCall, "cache", cache);
+    if (from.reserved != 0) refuse("%s: config.reserved (%d) is not 0", kCall, from.reserved);
     polyhead::KvCacheConfig to;
     to.batch = from.batch;
     to.kv_heads = from.kv_heads;
@@ -29,6 +48,8 @@ polyhead_status polyhead_kv_cache_create(const polyhead_kv_cache_config* config,
     to.type = to_element(kCall, "config.element_type", from.element_type);
     to.capacity = from.capacity;
     to.growing = to_bool(kCall, "config.growing", from.growing);
+    to.values_in_keys = to_bool(kCall, "config.values_in_keys", from.values_in_keys);
+    to.key_scales = to_view(kCall, "config.key_scales", from.key_scales);
     *cache = new polyhead_kv_cache{polyhead::KvCache(to)};
   });
 }
@@ -52,13 +73,21 @@ polyhead_status polyhead_kv_cache_capacity(const polyhead_kv_cache* cache, int64
   });
 }
 
+polyhead_status polyhead_kv_cache_bytes(const polyhead_kv_cache* cache, int64_t* bytes) {
+  constexpr const char* kCall = "polyhead_kv_cache_bytes";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    *need(kCall, "bytes", bytes) = cache->cache.bytes();
+  });
+}
+
 polyhead_status polyhead_kv_cache_append(polyhead_kv_cache* cache, const polyhead_view* k,
                                          const polyhead_view* v, const polyhead_view* counts) {
   constexpr const char* kCall = "polyhead_kv_cache_append";
   return guarded(kCall, [&] {
     need(kCall, "cache", cache);
-    cache->cache.append(to_view(kCall, "k", need(kCall, "k", k)),
-                        to_view(kCall, "v", need(kCall, "v", v)), to_view(kCall, "counts", counts));
+    cache->cache.append(to_view(kCall, "k", need(kCall, "k", k)), to_view(kCall, "v", v),
+                        to_view(kCall, "counts", counts));
   });
 }
 
@@ -66,6 +95,17 @@ polyhead_status polyhead_kv_cache_truncate(polyhead_kv_cache* cache, int64_t seq
                                            int64_t length) {
   constexpr const char* kCall = "polyhead_kv_cache_truncate";
   return guarded(kCall, [&] { need(kCall, "cache", cache)->cache.truncate(sequence, length); });
+}
+
+polyhead_status polyhead_kv_cache_clear(polyhead_kv_cache* cache) {
+  constexpr const char* kCall = "polyhead_kv_cache_clear";
+  return guarded(kCall, [&] { need(kCall, "cache", cache)->cache.clear(); });
+}
+
+polyhead_status polyhead_kv_cache_view(const polyhead_kv_cache* cache, polyhead_kv_view* view) {
+  constexpr const char* kCall = "polyhead_kv_cache_view";
+  return guarded(kCall,
+                 [&] { fill_kv_view(kCall, view, need(kCall, "cache", cache)->cache.view()); });
 }
 
 polyhead_status polyhead_kv_cache_views(const polyhead_kv_cache* cache, polyhead_view* keys,

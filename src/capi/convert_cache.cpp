@@ -1,0 +1,43 @@
+#include "capi/convert_cache.hpp"
+
+namespace polyhead::inline v0::capi {
+
+void check_written_view(const char* call, const char* name, const polyhead_view* view) {
+  if (view != nullptr && view->struct_bytes != sizeof(polyhead_view)) {
+    refuse("%s: %s.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)", call,
+           name, view->struct_bytes, sizeof(polyhead_view));
+  }
+}
+
+void fill_view(polyhead_view* view, const ConstView& from) {
+  static_assert(
+      static_cast<int>(ElementType::float32) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT32 &&
+          static_cast<int>(ElementType::bit) + POLYHEAD_FLOAT32 == POLYHEAD_BIT &&
+          static_cast<int>(ElementType::float8_e5m2) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT8_E5M2,
+      "the two lists of element types run in parallel");
+  if (view == nullptr) return;
+  *view =
+      polyhead_make_view(from.data, static_cast<int32_t>(from.type) + POLYHEAD_FLOAT32,
+                         from.layout.axes, from.layout.extents.data(), from.layout.strides.data());
+}
+
+void fill_kv_view(const char* call, polyhead_kv_view* view, const KvView& from) {
+  need(call, "view", view);
+  if (view->struct_bytes != sizeof(polyhead_kv_view)) {
+    refuse("%s: view.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)", call,
+           view->struct_bytes, sizeof(polyhead_kv_view));
+  }
+  fill_view(&view->k, from.k);
+  fill_view(&view->v, from.v);
+  fill_view(&view->k_scales, from.k_scales);
+  fill_view(&view->v_scales, from.v_scales);
+  fill_view(&view->page_table, from.page_table);
+  fill_view(&view->lengths, from.lengths);
+}
+
+CacheFingerprint to_fingerprint(const char* call, const polyhead_cache_fingerprint* print) {
+  const polyhead_cache_fingerprint from = read_struct(call, "print", print);
+  return {from.model, from.weights, from.rope, from.tokens};
+}
+
+}  // namespace polyhead::inline v0::capi

@@ -1,0 +1,190 @@
+// The paged cache behind polyhead_cache_c.h.
+#include "polyhead/paged_cache.h"
+
+#include <memory>
+
+#include "capi/convert_cache.hpp"
+#include "capi/handles.hpp"
+
+using namespace polyhead::capi;
+
+namespace {
+
+using Status = polyhead::PagedCache::Status;
+
+/// Numbers of `count` tokens; null: none are told.
+std::span<const std::int32_t> to_tokens(const char* call, const int32_t* tokens, int64_t count) {
+  if (tokens == nullptr) return {};
+  return to_span(call, "tokens", tokens, count);
+}
+
+/// guarded(), for a body that returns what became of the pool.
+template <class Body>
+polyhead_status guarded_pool(const char* call, polyhead_paged_cache* cache, Body&& body) {
+  Status status = Status::ok;
+  const polyhead_status result = guarded(call, [&] {
+    need(call, "cache", cache);
+    status = body(cache->cache);
+  });
+  return status == Status::exhausted ? exhausted_pool(call, cache->cache) : result;
+}
+
+}  // namespace
+
+polyhead_status polyhead_paged_cache_create(const polyhead_paged_cache_config* config,
+                                            polyhead_paged_cache** cache) {
+  constexpr const char* kCall = "polyhead_paged_cache_create";
+  return guarded(kCall, [&] {
+    const polyhead_paged_cache_config from = read_struct(kCall, "config", config);
+    need(kCall, "cache", cache);
+    if (from.reserved != 0) refuse("%s: config.reserved (%d) is not 0", kCall, from.reserved);
+    polyhead::PagedCacheConfig to;
+    to.pages = from.pages;
+    unless_zero(to.page_tokens, from.page_tokens);
+    unless_zero(to.layers, from.layers);
+    to.kv_heads = from.kv_heads;
+    to.head_dim = from.head_dim;
+    to.value_dim = from.value_dim;
+    to.type = to_element(kCall, "config.element_type", from.element_type);
+    to.key_scales = to_view(kCall, "config.key_scales", from.key_scales);
+    *cache = new polyhead_paged_cache{polyhead::PagedCache(to)};
+  });
+}
+
+void polyhead_paged_cache_destroy(polyhead_paged_cache* cache) { delete cache; }
+
+polyhead_status polyhead_paged_cache_bytes(const polyhead_paged_cache* cache, int64_t* bytes) {
+  constexpr const char* kCall = "polyhead_paged_cache_bytes";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    *need(kCall, "bytes", bytes) = cache->cache.bytes();
+  });
+}
+
+polyhead_status polyhead_paged_cache_free_pages(const polyhead_paged_cache* cache, int64_t* pages) {
+  constexpr const char* kCall = "polyhead_paged_cache_free_pages";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    *need(kCall, "pages", pages) = cache->cache.free_pages();
+  });
+}
+
+polyhead_status polyhead_paged_cache_remembered_pages(const polyhead_paged_cache* cache,
+                                                      int64_t* pages) {
+  constexpr const char* kCall = "polyhead_paged_cache_remembered_pages";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    *need(kCall, "pages", pages) = cache->cache.remembered_pages();
+  });
+}
+
+polyhead_status polyhead_paged_sequence_create(polyhead_paged_cache* cache, uint64_t salt,
+                                               int64_t* sequence) {
+  constexpr const char* kCall = "polyhead_paged_sequence_create";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    need(kCall, "sequence", sequence);
+    *sequence = cache->cache.create(salt);
+  });
+}
+
+polyhead_status polyhead_paged_sequence_fork(polyhead_paged_cache* cache, int64_t sequence,
+                                             int64_t* forked) {
+  constexpr const char* kCall = "polyhead_paged_sequence_fork";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    need(kCall, "forked", forked);
+    *forked = cache->cache.fork(sequence);
+  });
+}
+
+polyhead_status polyhead_paged_sequence_release(polyhead_paged_cache* cache, int64_t sequence) {
+  constexpr const char* kCall = "polyhead_paged_sequence_release";
+  return guarded(kCall, [&] { need(kCall, "cache", cache)->cache.release(sequence); });
+}
+
+polyhead_status polyhead_paged_sequence_length(const polyhead_paged_cache* cache, int64_t sequence,
+                                               int64_t* length) {
+  constexpr const char* kCall = "polyhead_paged_sequence_length";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    *need(kCall, "length", length) = cache->cache.length(sequence);
+  });
+}
+
+polyhead_status polyhead_paged_sequence_truncate(polyhead_paged_cache* cache, int64_t sequence,
+                                                 int64_t length) {
+  constexpr const char* kCall = "polyhead_paged_sequence_truncate";
+  return guarded(kCall, [&] { need(kCall, "cache", cache)->cache.truncate(sequence, length); });
+}
+
+polyhead_status polyhead_paged_sequence_adopt_prefix(polyhead_paged_cache* cache, int64_t sequence,
+                                                     const int32_t* tokens, int64_t count,
+                                                     int64_t* adopted) {
+  constexpr const char* kCall = "polyhead_paged_sequence_adopt_prefix";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    const std::int64_t got =
+        cache->cache.adopt_prefix(sequence, to_span(kCall, "tokens", tokens, count));
+    if (adopted != nullptr) *adopted = got;
+  });
+}
+
+polyhead_status polyhead_paged_sequence_extend(polyhead_paged_cache* cache, int64_t sequence,
+                                               int64_t count, const int32_t* tokens) {
+  constexpr const char* kCall = "polyhead_paged_sequence_extend";
+  return guarded_pool(kCall, cache, [&](polyhead::PagedCache& pool) {
+    return pool.extend(sequence, count, to_tokens(kCall, tokens, count));
+  });
+}
+
+polyhead_status polyhead_paged_sequence_write(polyhead_paged_cache* cache, int64_t sequence,
+                                              int64_t layer, int64_t first, const polyhead_view* k,
+                                              const polyhead_view* v) {
+  constexpr const char* kCall = "polyhead_paged_sequence_write";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    cache->cache.write(sequence, layer, first, to_view(kCall, "k", need(kCall, "k", k)),
+                       to_view(kCall, "v", need(kCall, "v", v)));
+  });
+}
+
+polyhead_status polyhead_paged_sequence_append(polyhead_paged_cache* cache, int64_t sequence,
+                                               const polyhead_view* k, const polyhead_view* v,
+                                               const int32_t* tokens) {
+  constexpr const char* kCall = "polyhead_paged_sequence_append";
+  return guarded_pool(kCall, cache, [&](polyhead::PagedCache& pool) {
+    const polyhead::View rows = to_view(kCall, "k", need(kCall, "k", k));
+    return pool.append(sequence, rows, to_view(kCall, "v", need(kCall, "v", v)),
+                       to_tokens(kCall, tokens, rows.layout.extents[0]));
+  });
+}
+
+polyhead_status polyhead_paged_batch_create(polyhead_paged_batch** batch) {
+  constexpr const char* kCall = "polyhead_paged_batch_create";
+  return guarded(kCall, [&] { *need(kCall, "batch", batch) = new polyhead_paged_batch{}; });
+}
+
+void polyhead_paged_batch_destroy(polyhead_paged_batch* batch) { delete batch; }
+
+polyhead_status polyhead_paged_batch_set(polyhead_paged_batch* batch,
+                                         const polyhead_paged_cache* cache,
+                                         const int64_t* sequences, int64_t count) {
+  constexpr const char* kCall = "polyhead_paged_batch_set";
+  return guarded(kCall, [&] {
+    need(kCall, "batch", batch);
+    need(kCall, "cache", cache)
+        ->cache.batch(to_span(kCall, "sequences", sequences, count), batch->batch);
+  });
+}
+
+polyhead_status polyhead_paged_cache_view(const polyhead_paged_cache* cache, int64_t layer,
+                                          const polyhead_paged_batch* batch,
+                                          polyhead_kv_view* view) {
+  constexpr const char* kCall = "polyhead_paged_cache_view";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    need(kCall, "batch", batch);
+    fill_kv_view(kCall, view, cache->cache.view(layer, batch->batch));
+  });
+}

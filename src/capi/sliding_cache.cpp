@@ -1,0 +1,116 @@
+// The sliding cache behind polyhead_cache_c.h.
+#include "polyhead/sliding_cache.h"
+
+#include "capi/convert_cache.hpp"
+#include "capi/handles.hpp"
+
+using namespace polyhead::capi;
+
+polyhead_status polyhead_sliding_cache_create(const polyhead_sliding_cache_config* config,
+                                              polyhead_sliding_cache** cache) {
+  constexpr const char* kCall = "polyhead_sliding_cache_create";
+  return guarded(kCall, [&] {
+    const polyhead_sliding_cache_config from = read_struct(kCall, "config", config);
+    need(kCall, "cache", cache);
+    if (from.reserved != 0) refuse("%s: config.reserved (%d) is not 0", kCall, from.reserved);
+    polyhead::SlidingCacheConfig to;
+    to.batch = from.batch;
+    to.kv_heads = from.kv_heads;
+    to.head_dim = from.head_dim;
+    to.value_dim = from.value_dim;
+    to.type = to_element(kCall, "config.element_type", from.element_type);
+    to.window = from.window;
+    to.first_tokens = from.first_tokens;
+    unless_zero(to.chunk, from.chunk);
+    to.key_scales = to_view(kCall, "config.key_scales", from.key_scales);
+    *cache = new polyhead_sliding_cache{polyhead::SlidingCache(to)};
+  });
+}
+
+void polyhead_sliding_cache_destroy(polyhead_sliding_cache* cache) { delete cache; }
+
+polyhead_status polyhead_sliding_cache_length(const polyhead_sliding_cache* cache, int64_t sequence,
+                                              int64_t* length) {
+  constexpr const char* kCall = "polyhead_sliding_cache_length";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    *need(kCall, "length", length) = cache->cache.length(sequence);
+  });
+}
+
+polyhead_status polyhead_sliding_cache_held(const polyhead_sliding_cache* cache, int64_t sequence,
+                                            int64_t* held) {
+  constexpr const char* kCall = "polyhead_sliding_cache_held";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    *need(kCall, "held", held) = cache->cache.held(sequence);
+  });
+}
+
+polyhead_status polyhead_sliding_cache_bytes(const polyhead_sliding_cache* cache, int64_t* bytes) {
+  constexpr const char* kCall = "polyhead_sliding_cache_bytes";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    *need(kCall, "bytes", bytes) = cache->cache.bytes();
+  });
+}
+
+polyhead_status polyhead_sliding_cache_append(polyhead_sliding_cache* cache, const polyhead_view* k,
+                                              const polyhead_view* v, const polyhead_view* counts) {
+  constexpr const char* kCall = "polyhead_sliding_cache_append";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    cache->cache.append(to_view(kCall, "k", need(kCall, "k", k)),
+                        to_view(kCall, "v", need(kCall, "v", v)), to_view(kCall, "counts", counts));
+  });
+}
+
+polyhead_status polyhead_sliding_cache_truncate(polyhead_sliding_cache* cache, int64_t sequence,
+                                                int64_t length) {
+  constexpr const char* kCall = "polyhead_sliding_cache_truncate";
+  return guarded(kCall, [&] { need(kCall, "cache", cache)->cache.truncate(sequence, length); });
+}
+
+polyhead_status polyhead_sliding_cache_clear(polyhead_sliding_cache* cache) {
+  constexpr const char* kCall = "polyhead_sliding_cache_clear";
+  return guarded(kCall, [&] { need(kCall, "cache", cache)->cache.clear(); });
+}
+
+polyhead_status polyhead_sliding_cache_view(const polyhead_sliding_cache* cache,
+                                            polyhead_kv_view* view) {
+  constexpr const char* kCall = "polyhead_sliding_cache_view";
+  return guarded(kCall,
+                 [&] { fill_kv_view(kCall, view, need(kCall, "cache", cache)->cache.view()); });
+}
+
+polyhead_status polyhead_sliding_cache_mask(const polyhead_sliding_cache* cache,
+                                            polyhead_mask* mask) {
+  constexpr const char* kCall = "polyhead_sliding_cache_mask";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    need(kCall, "mask", mask);
+    if (mask->struct_bytes != sizeof(polyhead_mask)) {
+      refuse("%s: mask.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)",
+             kCall, mask->struct_bytes, sizeof(polyhead_mask));
+    }
+    const polyhead::Mask from = cache->cache.mask();
+    *mask = {};
+    mask->struct_bytes = sizeof *mask;
+    mask->causal = from.causal;
+    mask->windowed = from.windowed;
+    mask->left = from.left;
+    mask->right = from.right;
+    mask->align = static_cast<int32_t>(from.align);
+    mask->first_tokens = from.first_tokens;
+  });
+}
+
+polyhead_status polyhead_sliding_cache_read(const polyhead_sliding_cache* cache, int64_t sequence,
+                                            const polyhead_view* k, const polyhead_view* v) {
+  constexpr const char* kCall = "polyhead_sliding_cache_read";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    cache->cache.read(sequence, to_view(kCall, "k", need(kCall, "k", k)),
+                      to_view(kCall, "v", need(kCall, "v", v)));
+  });
+}

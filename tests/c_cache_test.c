@@ -1,0 +1,378 @@
+/* Caches through the C door: what they hold gives the bits of the plain call, files bring it back,
+ * exhaustion is a status, and whatever is wrong is refused. */
+#include "c_case.h"
+#include "polyhead/polyhead_cache_c.h"
+
+enum { kWindow = 5, kTenth = 10 };
+
+static float expected[kOut], rows_out[kOut];
+
+/* Sequence b's keys [first, first + count), of k or v. */
+static polyhead_view tokens_of(const float* of, int dim, int b, int first, int count, int axes) {
+  const int64_t extents[4] = {1, count, kKvHeads, dim};
+  return polyhead_make_view(of + (b * kKvLen + first) * kKvHeads * dim, POLYHEAD_FLOAT32, axes,
+                            extents + 4 - axes, NULL);
+}
+
+static polyhead_mask causal_mask(void) {
+  polyhead_mask mask = {.struct_bytes = sizeof mask};
+  mask.causal = 1;
+  mask.align = POLYHEAD_ALIGN_END;
+  return mask;
+}
+
+/* The call without a cache, under `mask`: into `expected`. */
+static void expect_call(polyhead_attention_arguments* call, const polyhead_mask* mask) {
+  call->mask = mask;
+  call->kv = NULL;
+  call->k = &k_view;
+  call->v = &v_view;
+  CHECK_OK(polyhead_attention(call, NULL));
+  memcpy(expected, out, sizeof out);
+}
+
+/* The same over what a cache holds gives the same bits. */
+static void check_same(polyhead_attention_arguments* call, const polyhead_kv_view* kv) {
+  call->k = call->v = NULL;
+  call->kv = kv;
+  poison(out, kOut);
+  CHECK_OK(polyhead_attention(call, NULL));
+  CHECK(memcmp(out, expected, sizeof out) == 0);
+}
+
+static polyhead_kv_cache_config kv_config(int32_t type) {
+  polyhead_kv_cache_config config = {.struct_bytes = sizeof config};
+  config.batch = kBatch;
+  config.kv_heads = kKvHeads;
+  config.head_dim = kDim;
+  config.value_dim = kValueDim;
+  config.capacity = kKvLen;
+  config.element_type = type;
+  return config;
+}
+
+static const polyhead_cache_fingerprint kPrint = {sizeof(polyhead_cache_fingerprint), 1, 2, 3, 4};
+static const polyhead_cache_fingerprint kOther = {sizeof(polyhead_cache_fingerprint), 1, 9, 3, 4};
+#define FILE_NAME "c_cache_test.kv"
+
+static void test_contiguous(void) {
+  polyhead_attention_arguments call = arguments_of_call();
+  const polyhead_mask mask = causal_mask();
+  polyhead_kv_cache_config config = kv_config(POLYHEAD_FLOAT32);
+  polyhead_kv_cache *cache = NULL, *loaded = NULL;
+  polyhead_kv_view view = {.struct_bytes = sizeof view};
+  int64_t number = -1;
+  CHECK_OK(polyhead_kv_cache_create(&config, &cache));
+  CHECK_OK(polyhead_kv_cache_append(cache, &k_view, &v_view, NULL));
+  CHECK_OK(polyhead_kv_cache_view(cache, &view));
+  CHECK_OK(polyhead_kv_cache_bytes(cache, &number));
+  CHECK(number == kBatch * kKvLen * kKvHeads * (kDim + kValueDim) * 4);
+  CHECK(view.page_table.axes == 0 && view.k_scales.axes == 0);
+  expect_call(&call, &mask);
+  check_same(&call, &view);
+
+  CHECK_OK(polyhead_kv_cache_create(&config, &loaded));
+  CHECK_OK(polyhead_kv_caches_save(FILE_NAME, &kPrint, (const polyhead_kv_cache* const*)&cache, 1));
+  CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kOther, &loaded, 1), "other weights");
+  CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kPrint, &loaded, 0), "holds 1 caches");
+  CHECK_REFUSED(polyhead_kv_caches_load("nowhere/" FILE_NAME, &kPrint, &loaded, 1), "nowhere");
+  CHECK_REFUSED(polyhead_kv_caches_load(NULL, &kPrint, &loaded, 1), "path is null");
+  CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, NULL, &loaded, 1), "print is null");
+  CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kPrint, &loaded, -1), "count (-1)");
+  CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kPrint, NULL, 1), "caches is null");
+  CHECK_OK(polyhead_kv_cache_length(loaded, 0, &number));
+  CHECK(number == 0);
+  CHECK_OK(polyhead_kv_caches_load(FILE_NAME, &kPrint, &loaded, 1));
+  CHECK_OK(polyhead_kv_cache_view(loaded, &view));
+  check_same(&call, &view);
+  {
+    polyhead_kv_cache* twice[2];
+    twice[0] = twice[1] = loaded;
+    CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kPrint, twice, 2), "twice");
+  }
+  CHECK_OK(polyhead_kv_cache_clear(loaded));
+  CHECK_OK(polyhead_kv_cache_length(loaded, 1, &number));
+  CHECK(number == 0);
+  polyhead_kv_cache_destroy(loaded);
+  polyhead_kv_cache_destroy(cache);
+  remove(FILE_NAME);
+}
+
+/* Codes: int8 moves an output by at most what half a step, 1/254 of values below 1, moves a value
+ * (itself) and a score (kDim products of queries below 1, over sqrt(kDim)), which moves weights by
+ * twice as much. */
+static void test_codes(void) {
+  const double step = 1.0 / 254, most = step + 2 * step * kDim / sqrt(kDim);
+  polyhead_attention_arguments call = arguments_of_call();
+  polyhead_kv_cache_config config = kv_config(POLYHEAD_INT8);
+  float scales[kKvHeads * kDim];
+  const int64_t extents[2] = {kKvHeads, kDim};
+  const polyhead_view scales_view = polyhead_make_view(scales, POLYHEAD_FLOAT32, 2, extents, NULL);
+  const polyhead_view short_view =
+      polyhead_make_view(scales, POLYHEAD_FLOAT32, 1, extents + 1, NULL);
+  int by_channel;
+  poison(scales, kKvHeads * kDim);
+  CHECK_REFUSED(polyhead_key_scales_by_channel(&k_view, POLYHEAD_INT8, &short_view), "scales");
+  CHECK_REFUSED(polyhead_key_scales_by_channel(&k_view, POLYHEAD_FLOAT16, &scales_view), "float16");
+  CHECK(all_poisoned(scales, kKvHeads * kDim));
+  CHECK_OK(polyhead_key_scales_by_channel(&k_view, POLYHEAD_INT8, &scales_view));
+  expect_call(&call, NULL);
+  for (by_channel = 0; by_channel < 2; ++by_channel) {
+    polyhead_kv_cache* cache = NULL;
+    polyhead_kv_view view = {.struct_bytes = sizeof view};
+    config.key_scales = by_channel ? &scales_view : NULL;
+    CHECK_OK(polyhead_kv_cache_create(&config, &cache));
+    CHECK_OK(polyhead_kv_cache_append(cache, &k_view, &v_view, NULL));
+    CHECK_OK(polyhead_kv_cache_view(cache, &view));
+    CHECK(view.k.element_type == POLYHEAD_INT8 && view.k_scales.axes == (by_channel ? 2 : 4));
+    call.k = call.v = NULL;
+    call.kv = &view;
+    poison(out, kOut);
+    CHECK_OK(polyhead_attention(&call, NULL));
+    CHECK(largest_difference(out, expected, kOut) <= most);
+    CHECK(memcmp(out, expected, sizeof out) != 0);
+    polyhead_kv_cache_destroy(cache);
+  }
+}
+
+/* Latents: values are the beginning of the keys. */
+static void test_values_in_keys(void) {
+  polyhead_attention_arguments call = arguments_of_call();
+  polyhead_kv_cache_config config = kv_config(POLYHEAD_FLOAT32);
+  polyhead_kv_cache* cache = NULL;
+  polyhead_kv_view view = {.struct_bytes = sizeof view};
+  const float* kept = v_view.data;
+  config.values_in_keys = 1;
+  CHECK_OK(polyhead_kv_cache_create(&config, &cache));
+  CHECK_REFUSED(polyhead_kv_cache_append(cache, &k_view, &v_view, NULL), "v is given");
+  CHECK_OK(polyhead_kv_cache_append(cache, &k_view, NULL, NULL));
+  CHECK_OK(polyhead_kv_cache_view(cache, &view));
+  v_view.data = k;
+  memcpy(v_view.strides, k_view.strides, sizeof v_view.strides);
+  expect_call(&call, NULL);
+  check_same(&call, &view);
+  v_view.data = (void*)(uintptr_t)kept;
+  polyhead_kv_cache_destroy(cache);
+}
+
+static void test_sliding(void) {
+  polyhead_attention_arguments call = arguments_of_call();
+  polyhead_sliding_cache_config config = {.struct_bytes = sizeof config};
+  polyhead_sliding_cache* cache = NULL;
+  polyhead_kv_view view = {.struct_bytes = sizeof view};
+  polyhead_mask mask = {.struct_bytes = sizeof mask};
+  polyhead_view queries;
+  int64_t number = -1;
+  int first;
+  config.batch = kBatch;
+  config.kv_heads = kKvHeads;
+  config.head_dim = kDim;
+  config.value_dim = kValueDim;
+  config.element_type = POLYHEAD_FLOAT32;
+  CHECK_REFUSED(polyhead_sliding_cache_create(&config, &cache), "window (0)");
+  config.window = kWindow;
+  config.first_tokens = 2;
+  config.chunk = kTenth;
+  CHECK_REFUSED((config.reserved = 1, polyhead_sliding_cache_create(&config, &cache)), "reserved");
+  config.reserved = 0;
+  CHECK_OK(polyhead_sliding_cache_create(&config, &cache));
+  CHECK_REFUSED(polyhead_sliding_cache_append(cache, &k_view, &v_view, NULL), "chunk (10)");
+  for (first = 0; first < kKvLen; first += kTenth) {
+    polyhead_view some_k = k_view, some_v = v_view;
+    const int count = kKvLen - first < kTenth ? kKvLen - first : kTenth;
+    some_k.data = k + first * kKvHeads * kDim;
+    some_v.data = v + first * kKvHeads * kValueDim;
+    some_k.extents[1] = some_v.extents[1] = count;
+    CHECK_OK(polyhead_sliding_cache_append(cache, &some_k, &some_v, NULL));
+  }
+  CHECK_OK(polyhead_sliding_cache_length(cache, 1, &number));
+  CHECK(number == kKvLen);
+  CHECK_OK(polyhead_sliding_cache_held(cache, 1, &number));
+  CHECK(number == 2 + kWindow);
+  CHECK_REFUSED(polyhead_sliding_cache_held(cache, kBatch, &number), "sequence (2)");
+  CHECK_OK(polyhead_sliding_cache_view(cache, &view));
+  CHECK_OK(polyhead_sliding_cache_mask(cache, &mask));
+  CHECK(mask.causal && mask.windowed && mask.left == kWindow - 1 && mask.first_tokens == 2);
+  expect_call(&call, &mask);
+  check_same(&call, &view);
+  /* The first tokens are seen: the mask without them gives another result. */
+  mask.first_tokens = 0;
+  CHECK_OK(polyhead_attention(&call, NULL));
+  CHECK(memcmp(out, expected, sizeof out) != 0);
+  mask.windowed = 0;
+  mask.first_tokens = 2;
+  CHECK_REFUSED(polyhead_attention(&call, NULL), "first_tokens (2)");
+  {
+    float keys[(2 + kWindow) * kKvHeads * kDim], values[(2 + kWindow) * kKvHeads * kValueDim];
+    const int64_t extents[3] = {2 + kWindow, kKvHeads, kDim};
+    const int64_t value_extents[3] = {2 + kWindow, kKvHeads, kValueDim};
+    polyhead_view to_k = polyhead_make_view(keys, POLYHEAD_FLOAT32, 3, extents, NULL);
+    polyhead_view to_v = polyhead_make_view(values, POLYHEAD_FLOAT32, 3, value_extents, NULL);
+    CHECK_OK(polyhead_sliding_cache_read(cache, 0, &to_k, &to_v));
+    CHECK(memcmp(keys, k, 2 * kKvHeads * kDim * sizeof *k) == 0);
+    CHECK(memcmp(keys + 2 * kKvHeads * kDim, k + (kKvLen - kWindow) * kKvHeads * kDim,
+                 kWindow * kKvHeads * kDim * sizeof *k) == 0);
+    CHECK(memcmp(values, v, 2 * kKvHeads * kValueDim * sizeof *v) == 0);
+  }
+  queries = q_view;
+  CHECK_REFUSED(polyhead_sliding_cache_read(cache, 0, &queries, &queries), "held");
+  CHECK_OK(polyhead_sliding_cache_truncate(cache, 0, kKvLen - 3));
+  CHECK_REFUSED(polyhead_sliding_cache_truncate(cache, 0, kKvLen), "length (37)");
+  CHECK_OK(polyhead_sliding_cache_clear(cache));
+  CHECK_OK(polyhead_sliding_cache_length(cache, 0, &number));
+  CHECK(number == 0);
+  CHECK_OK(polyhead_sliding_cache_bytes(cache, &number));
+  CHECK(number > 0);
+  CHECK_REFUSED((view.struct_bytes = 3, polyhead_sliding_cache_view(cache, &view)),
+                "view.struct_bytes (3)");
+  CHECK_REFUSED(polyhead_sliding_cache_mask(cache, NULL), "mask is null");
+  CHECK_REFUSED(polyhead_sliding_cache_clear(NULL), "cache is null");
+  polyhead_sliding_cache_destroy(cache);
+  polyhead_sliding_cache_destroy(NULL);
+}
+
+static polyhead_paged_cache_config paged_config(int64_t pages) {
+  polyhead_paged_cache_config config = {.struct_bytes = sizeof config};
+  config.pages = pages;
+  config.page_tokens = 8;
+  config.kv_heads = kKvHeads;
+  config.head_dim = kDim;
+  config.value_dim = kValueDim;
+  config.element_type = POLYHEAD_FLOAT32;
+  return config;
+}
+
+/* A ragged batch over two sequences of a pool: queries of both in one call. */
+static void check_ragged(const polyhead_paged_cache* cache, const int64_t* sequences) {
+  static const int32_t offsets[3] = {0, kQLen, 2 * kQLen};
+  const int64_t three[1] = {3}, q_extents[3] = {2 * kQLen, kQHeads, kDim};
+  const int64_t out_extents[3] = {2 * kQLen, kQHeads, kValueDim};
+  const polyhead_view offsets_view = polyhead_make_view(offsets, POLYHEAD_INT32, 1, three, NULL);
+  const polyhead_view ragged_q = polyhead_make_view(q, POLYHEAD_FLOAT32, 3, q_extents, NULL);
+  const polyhead_view ragged_out =
+      polyhead_make_view(rows_out, POLYHEAD_FLOAT32, 3, out_extents, NULL);
+  const polyhead_mask mask = causal_mask();
+  polyhead_attention_arguments ragged = {.struct_bytes = sizeof ragged};
+  polyhead_kv_view view = {.struct_bytes = sizeof view};
+  polyhead_paged_batch* batch = NULL;
+  CHECK_OK(polyhead_paged_batch_create(&batch));
+  CHECK_OK(polyhead_paged_batch_set(batch, cache, sequences, kBatch));
+  CHECK_OK(polyhead_paged_cache_view(cache, 0, batch, &view));
+  CHECK_REFUSED(polyhead_paged_cache_view(cache, 1, batch, &view), "layer (1)");
+  ragged.q = &ragged_q;
+  ragged.out = &ragged_out;
+  ragged.q_offsets = &offsets_view;
+  ragged.mask = &mask;
+  ragged.kv = &view;
+  poison(rows_out, kOut);
+  CHECK_OK(polyhead_attention(&ragged, NULL));
+  CHECK(memcmp(rows_out, expected, sizeof expected) == 0);
+  CHECK_REFUSED((ragged.k = &k_view, polyhead_attention(&ragged, NULL)), "k and kv");
+  polyhead_paged_batch_destroy(batch);
+}
+
+static void test_paged(void) {
+  polyhead_attention_arguments call = arguments_of_call();
+  const polyhead_mask mask = causal_mask();
+  polyhead_paged_cache_config config = paged_config(12);
+  polyhead_paged_cache *cache = NULL, *other = NULL;
+  int64_t sequences[kBatch] = {-1, -1}, loaded[kBatch] = {-1, -1}, fork = -1, number = -1;
+  int32_t tokens[kKvLen];
+  int b;
+  for (b = 0; b < kKvLen; ++b) tokens[b] = b;
+  expect_call(&call, &mask);
+  CHECK_REFUSED((config.page_tokens = 7, polyhead_paged_cache_create(&config, &cache)), "7");
+  config.page_tokens = 8;
+  CHECK_OK(polyhead_paged_cache_create(&config, &cache));
+  for (b = 0; b < kBatch; ++b) {
+    const polyhead_view keys = tokens_of(k, kDim, b, 0, kKvLen, 3);
+    const polyhead_view values = tokens_of(v, kValueDim, b, 0, kKvLen, 3);
+    CHECK_OK(polyhead_paged_sequence_create(cache, (uint64_t)b, &sequences[b]));
+    CHECK_OK(polyhead_paged_sequence_append(cache, sequences[b], &keys, &values, tokens));
+  }
+  check_ragged(cache, sequences);
+
+  /* 10 of 12 pages are taken: a fork takes none, and 17 tokens more do not fit behind it. */
+  CHECK_OK(polyhead_paged_sequence_fork(cache, sequences[0], &fork));
+  CHECK_OK(polyhead_paged_cache_free_pages(cache, &number));
+  CHECK(number == 2);
+  CHECK(polyhead_paged_sequence_extend(cache, fork, 17, NULL) == POLYHEAD_EXHAUSTED);
+  CHECK(strstr(polyhead_last_error(), "the pool has 2 free pages") != NULL);
+  CHECK_OK(polyhead_paged_sequence_length(cache, fork, &number));
+  CHECK(number == kKvLen);
+  check_ragged(cache, sequences);
+  {
+    const polyhead_view keys = tokens_of(k, kDim, 1, 0, 2, 3);
+    const polyhead_view values = tokens_of(v, kValueDim, 1, 0, 2, 3);
+    CHECK_REFUSED(polyhead_paged_sequence_write(cache, fork, 0, 0, &keys, &values),
+                  "may be shared");
+    CHECK_OK(polyhead_paged_sequence_extend(cache, fork, 2, tokens));
+    CHECK_OK(polyhead_paged_sequence_write(cache, fork, 0, kKvLen, &keys, &values));
+  }
+  CHECK_OK(polyhead_paged_sequence_truncate(cache, fork, 3));
+  CHECK_OK(polyhead_paged_sequence_release(cache, fork));
+  CHECK_REFUSED(polyhead_paged_sequence_release(cache, fork), "released");
+  check_ragged(cache, sequences);
+
+  CHECK_OK(polyhead_paged_sequence_create(cache, 0, &fork));
+  CHECK_OK(polyhead_paged_sequence_adopt_prefix(cache, fork, tokens, kKvLen, &number));
+  CHECK(number == kKvLen / 8 * 8);
+  CHECK_REFUSED(polyhead_paged_sequence_adopt_prefix(cache, fork, NULL, 3, NULL), "tokens is null");
+  CHECK_OK(polyhead_paged_sequence_release(cache, fork));
+
+  CHECK_OK(polyhead_paged_sequences_save(FILE_NAME, &kPrint, cache, sequences, kBatch));
+  config = paged_config(4);
+  CHECK_OK(polyhead_paged_cache_create(&config, &other));
+  CHECK(polyhead_paged_sequences_load(FILE_NAME, &kPrint, other, 7, loaded, kBatch) ==
+        POLYHEAD_EXHAUSTED);
+  CHECK(loaded[0] == -1);
+  polyhead_paged_cache_destroy(other);
+  config = paged_config(40);
+  config.page_tokens = 16;
+  CHECK_OK(polyhead_paged_cache_create(&config, &other));
+  CHECK_REFUSED(polyhead_paged_sequences_load(FILE_NAME, &kOther, other, 7, loaded, kBatch),
+                "other weights");
+  CHECK_REFUSED(polyhead_paged_sequences_load(FILE_NAME, &kPrint, other, 7, loaded, 1),
+                "holds 2 sequences, expected 1");
+  CHECK_OK(polyhead_paged_cache_free_pages(other, &number));
+  CHECK(number == 40 && loaded[0] == -1);
+  CHECK_OK(polyhead_paged_sequences_load(FILE_NAME, &kPrint, other, 7, loaded, kBatch));
+  check_ragged(other, loaded);
+  CHECK_OK(polyhead_paged_sequence_release(other, loaded[0]));
+  CHECK_OK(polyhead_paged_cache_remembered_pages(other, &number));
+  CHECK(number == kKvLen / 16);
+  CHECK_OK(polyhead_paged_cache_bytes(other, &number));
+  CHECK(number == 40 * 16 * kKvHeads * (kDim + kValueDim) * 4);
+  polyhead_paged_cache_destroy(other);
+  polyhead_paged_cache_destroy(cache);
+  remove(FILE_NAME);
+}
+
+/* A program built before the caches: shorter structs mean zeros. */
+static void test_older_programs(void) {
+  polyhead_attention_arguments call = arguments_of_call();
+  polyhead_mask mask = causal_mask();
+  polyhead_kv_cache_config config = kv_config(POLYHEAD_FLOAT32);
+  polyhead_kv_cache* cache = NULL;
+  expect_call(&call, &mask);
+  call.struct_bytes = offsetof(polyhead_attention_arguments, kv);
+  mask.struct_bytes = offsetof(polyhead_mask, first_tokens);
+  mask.first_tokens = 99; /* not this program's */
+  config.struct_bytes = offsetof(polyhead_kv_cache_config, key_scales);
+  config.values_in_keys = 99;
+  poison(out, kOut);
+  CHECK_OK(polyhead_attention(&call, NULL));
+  CHECK(memcmp(out, expected, sizeof out) == 0);
+  CHECK_OK(polyhead_kv_cache_create(&config, &cache));
+  polyhead_kv_cache_destroy(cache);
+}
+
+int main(void) {
+  test_contiguous();
+  test_codes();
+  test_values_in_keys();
+  test_sliding();
+  test_paged();
+  test_older_programs();
+  return test_failures != 0;
+}
