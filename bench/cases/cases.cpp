@@ -247,6 +247,8 @@ void add_caches(std::vector<Case>& list) {
     for (const int group : {4, 8}) {
       const std::string plain =
           add(group, ElementType::bfloat16, threads, group == 4 ? 0.85 : 0.80, "");
+      add(group, ElementType::float32, threads, group == 4 ? 0.90 : 0.85, "");
+      add(group, ElementType::float16, threads, group == 4 ? 0.85 : 0.70, "");
       if (group == 4) {
         add(group, ElementType::bfloat16, threads, 1 / 1.03, plain, 64);
         add(group, ElementType::bfloat16, threads, 1 / 1.08, plain, 16);
