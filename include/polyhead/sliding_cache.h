@@ -62,8 +62,8 @@ class SlidingCache {
   Mask mask() const;
 
   /// Copies what a sequence holds, in order and next to each other: k float32 [held, kv_heads,
-  /// head_dim], v [held, kv_heads, value_dim]. For positions in the cache, as StreamingLLM has
-  /// them: store keys unrotated, read them, rotate them by 0 .. held - 1 and attend over the copy.
+  /// head_dim], v [held, kv_heads, value_dim]. To look at; attention needs no copy, not for
+  /// positions in the cache either (attend_in_cache in sliding_attention.h).
   void read(std::int64_t sequence, View k, View v) const;
 
  private:

@@ -1,0 +1,39 @@
+// Attention over a sliding cache with positions in the cache, as StreamingLLM has them.
+#pragma once
+
+#include "polyhead/attention.h"
+#include "polyhead/rope.h"
+#include "polyhead/sliding_cache.h"
+
+#pragma GCC visibility push(default)
+namespace polyhead::inline v0 {
+
+/// Attention over what a SlidingCache holds, with RoPE positions counted in the cache: a query at
+/// position p of its sequence sees the window's keys w .. p (w = p - window + 1, at least 0) and
+/// the first tokens before w. As RoPE sees them, first token t stands at t, the window follows the
+/// last of n first tokens without a gap (key j at j - w + n where w > n, else at j), and the query
+/// is the window's last. So no distance exceeds first_tokens + window, however long the sequence.
+///
+/// q    [batch, q_len, q_heads, head_dim]  float32, float16 or bfloat16, NOT rotated: the last
+///                                         tokens appended to each sequence, at most `chunk`
+/// out  [batch, q_len, q_heads, value_dim]
+/// counts  int32/int64 [batch], optional: valid queries of each sequence; the rest give zeros
+///
+/// The cache holds keys as always, rotated by `rope` at their positions in the sequence. RoPE's
+/// products depend on the distance alone, so instead of keys moving, q is rotated twice: by p for
+/// the window, and by its place in the cache for the first tokens. Two passes over keys where they
+/// lie are joined by their LSE; nothing of the cache is copied or rotated, and a query's result
+/// does not depend on how the tokens came in chunks. Without first tokens it has the bits of
+/// attention over view() with mask() and q rotated by p.
+///
+/// Of `modifiers` scale, soft-cap and sink are served; the others depend on positions and are
+/// refused.
+///
+/// Accuracy: as merge_partials. Throws InvalidArgument; out is untouched then. Allocates copies of
+/// q and of partial results. Source: Xiao et al. 2023 (StreamingLLM), section 3.2.
+void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& rope, View out,
+                     const Modifiers& modifiers = {}, ConstView counts = {},
+                     const Options& options = {});
+
+}  // namespace polyhead::inline v0
+#pragma GCC visibility pop

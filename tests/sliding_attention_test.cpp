@@ -1,0 +1,228 @@
+// Positions in the cache: against keys that are moved there one by one, in double.
+#include "polyhead/sliding_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "support/effort.h"
+#include "support/problem.h"
+#include "support/random.h"
+#include "support/refusal.h"
+
+namespace polyhead::test {
+namespace {
+
+constexpr std::int64_t kBatch = 2, kHeads = 2, kQHeads = 4, kDim = 24, kValueDim = 16;
+
+RopeConfig rope() {
+  RopeConfig config;
+  config.pairing = RopePairing::half_split;
+  config.rotary_dims = 20;
+  return config;
+}
+
+SlidingCacheConfig config(std::int64_t window, std::int64_t first_tokens, std::int64_t chunk,
+                          ElementType type = f32) {
+  SlidingCacheConfig c;
+  c.batch = kBatch;
+  c.kv_heads = kHeads;
+  c.head_dim = kDim;
+  c.value_dim = kValueDim;
+  c.window = window;
+  c.first_tokens = first_tokens;
+  c.chunk = chunk;
+  c.type = type;
+  return c;
+}
+
+/// Unrotated q, k and v of a whole text.
+struct Text {
+  Text(std::int64_t tokens, std::uint64_t seed)
+      : q(f32, {kBatch, tokens, kQHeads, kDim}),
+        k(f32, {kBatch, tokens, kHeads, kDim}),
+        v(f32, {kBatch, tokens, kHeads, kValueDim}) {
+    Random random(seed);
+    q.fill_normal(random);
+    k.fill_normal(random);
+    v.fill_normal(random);
+  }
+  Tensor q, k, v;
+};
+
+ConstView part(const Tensor& from, std::int64_t first, std::int64_t count) {
+  ConstView view = from.const_view();
+  view.data = from.address({0, first, 0, 0});
+  view.layout.extents[1] = count;
+  return view;
+}
+
+/// Appends tokens [first, first + count) of both sequences, keys rotated at their positions.
+void append(SlidingCache& cache, const Text& text, std::int64_t first, std::int64_t count) {
+  Tensor k(f32, {kBatch, count, kHeads, kDim});
+  for_each_index(k.extents(), [&](const Index& at) {
+    k.set(at, text.k.get({at[0], first + at[1], at[2], at[3]}));
+  });
+  std::vector<std::int64_t> positions;
+  for (std::int64_t b = 0; b < kBatch; ++b) {
+    for (std::int64_t i = 0; i < count; ++i) positions.push_back(first + i);
+  }
+  apply_rope(k.view(), ConstView(positions.data(), {kBatch, count}), rope());
+  cache.append(k.const_view(), part(text.v, first, count));
+}
+
+/// A row of q or k at a position, in double.
+std::vector<double> row_at(const Tensor& x, const Index& at, std::int64_t position) {
+  std::vector<double> row;
+  for (std::int64_t d = 0; d < kDim; ++d) row.push_back(x.get({at[0], at[1], at[2], d}));
+  const std::vector<double> frequencies = rope_frequencies(rope(), kDim);
+  const std::size_t half = frequencies.size();
+  for (std::size_t i = 0; i < half; ++i) {
+    const double angle = static_cast<double>(position) * frequencies[i];
+    const double a = row[i], b = row[i + half];
+    row[i] = a * std::cos(angle) - b * std::sin(angle);
+    row[i + half] = a * std::sin(angle) + b * std::cos(angle);
+  }
+  return row;
+}
+
+/// The output of query `p`, its keys moved to their positions in the cache as the paper has it.
+std::vector<double> moved(const Text& text, std::int64_t b, std::int64_t p, std::int64_t head,
+                          const SlidingCacheConfig& c, double sink) {
+  const std::int64_t begin = std::max<std::int64_t>(0, p - c.window + 1);
+  std::vector<std::int64_t> keys;
+  for (std::int64_t t = 0; t < std::min(c.first_tokens, begin); ++t) keys.push_back(t);
+  for (std::int64_t t = begin; t <= p; ++t) keys.push_back(t);
+  const std::vector<double> q =
+      row_at(text.q, {b, p, head}, static_cast<std::int64_t>(keys.size()) - 1);
+  std::vector<double> out(kValueDim);
+  double sum = std::exp(sink);
+  for (std::size_t place = 0; place < keys.size(); ++place) {
+    const std::vector<double> k = row_at(text.k, {b, keys[place], head / (kQHeads / kHeads)},
+                                         static_cast<std::int64_t>(place));
+    double score = 0.0;
+    for (std::size_t d = 0; d < k.size(); ++d) score += q[d] * k[d];
+    const double weight = std::exp(score / std::sqrt(static_cast<double>(kDim)));
+    sum += weight;
+    for (std::int64_t d = 0; d < kValueDim; ++d)
+      out[static_cast<std::size_t>(d)] +=
+          weight * text.v.get({b, keys[place], head / (kQHeads / kHeads), d});
+  }
+  for (double& x : out) x /= sum;
+  return out;
+}
+
+TEST(InCache, IsAttentionOverKeysMovedToTheirPlaces) {
+  const float sinks[kQHeads] = {0.5f, -1.0f, 2.0f, 0.0f};
+  const std::int64_t tokens = effort() == Effort::smoke ? 90 : 400;
+  for (const auto& [window, first_tokens, chunk] :
+       {std::tuple{20, 4, 1}, {33, 40, 7}, {64, 1, 64}, {1, 2, 3}, {25, 0, 5}}) {
+    const Text text(tokens, static_cast<std::uint64_t>(window));
+    for (const bool sink : {false, true}) {
+      SlidingCache cache(config(window, first_tokens, chunk));
+      Modifiers modifiers;
+      if (sink) modifiers.sink = ConstView(sinks, {kQHeads});
+      for (std::int64_t first = 0; first < tokens; first += chunk) {
+        const std::int64_t count = std::min<std::int64_t>(chunk, tokens - first);
+        append(cache, text, first, count);
+        Tensor out(f32, {kBatch, count, kQHeads, kValueDim});
+        attend_in_cache(cache, part(text.q, first, count), rope(), out.view(), modifiers);
+        double worst = 0.0;
+        for_each_index({kBatch, count, kQHeads}, [&](const Index& at) {
+          const std::int64_t head = at[2];
+          const std::vector<double> expected = moved(
+              text, at[0], first + at[1], head, cache.config(),
+              sink ? static_cast<double>(sinks[head]) : -std::numeric_limits<double>::infinity());
+          for (std::int64_t d = 0; d < kValueDim; ++d)
+            worst = std::max(worst, std::abs(out.get({at[0], at[1], head, d}) -
+                                             expected[static_cast<std::size_t>(d)]));
+        });
+        // docs/numerics.md with D = 24, |q.k| scaled below 12, its rotation's 4 roundings of q and
+        // of k, scores within 24 of each other, values below 3.5.
+        const double e = (24 + 6 + 8) * 12 * 0x1p-24 + 4 * 24 * 0x1p-24;
+        EXPECT_LE(worst, 2 * 3.5 * (e + 82 * 0x1p-24))
+            << window << " + " << first_tokens << " at " << first;
+      }
+    }
+  }
+}
+
+TEST(InCache, AnyChunksAndPaddingGiveTheSameBits) {
+  const std::int64_t tokens = 150;
+  const Text text(tokens, 3);
+  for (const ElementType type : {f32, bf16, ElementType::int8, ElementType::int4}) {
+    for (Isa isa : isas()) {
+      std::vector<std::vector<std::byte>> results;
+      for (const std::int64_t chunk : {1, 13, 50}) {
+        SlidingCache cache(config(40, 3, 50, type));
+        Tensor all(f32, {kBatch, tokens, kQHeads, kValueDim});
+        for (std::int64_t first = 0; first < tokens; first += chunk) {
+          const std::int64_t count = std::min(chunk, tokens - first);
+          append(cache, text, first, count);
+          View out = all.view();
+          out.data = all.address({0, first, 0, 0});
+          out.layout.extents[1] = count;
+          attend_in_cache(cache, part(text.q, first, count), rope(), out, {}, {}, {.isa = isa});
+        }
+        results.push_back(all.bytes());
+      }
+      EXPECT_EQ(results[0], results[1]) << isa_name(isa);
+      EXPECT_EQ(results[0], results[2]) << isa_name(isa);
+    }
+  }
+}
+
+TEST(InCache, PaddingRowsGiveZeros) {
+  const Text text(60, 4);
+  SlidingCache cache(config(20, 2, 60));
+  append(cache, text, 0, 60);
+  Tensor out(f32, {kBatch, 5, kQHeads, kValueDim}), whole(f32, {kBatch, 5, kQHeads, kValueDim});
+  const std::int32_t counts[] = {3, 5};
+  attend_in_cache(cache, part(text.q, 55, 5), rope(), whole.view());
+  // Sequence 0 has its last three queries first, then padding.
+  Tensor q(f32, {kBatch, 5, kQHeads, kDim});
+  for_each_index(q.extents(), [&](const Index& at) {
+    const std::int64_t from = at[0] == 0 ? std::min<std::int64_t>(57 + at[1], 59) : 55 + at[1];
+    q.set(at, text.q.get({at[0], from, at[2], at[3]}));
+  });
+  attend_in_cache(cache, q.const_view(), rope(), out.view(), {}, ConstView(counts, {2}));
+  for_each_index(out.extents(), [&](const Index& at) {
+    const double expected = at[0] == 1   ? whole.get(at)
+                            : at[1] >= 3 ? 0.0
+                                         : whole.get({0, at[1] + 2, at[2], at[3]});
+    EXPECT_EQ(out.get(at), expected);
+  });
+}
+
+TEST(InCache, RefusesByName) {
+  const Text text(40, 5);
+  SlidingCache cache(config(20, 2, 4));
+  append(cache, text, 0, 3);
+  Tensor out(f32, {kBatch, 2, kQHeads, kValueDim});
+  const std::vector<std::byte> before = out.bytes();
+  const auto refused = [&](const ConstView& q, const Modifiers& modifiers = {},
+                           const ConstView& counts = {}) {
+    return refusal_of([&] { attend_in_cache(cache, q, rope(), out.view(), modifiers, counts); });
+  };
+  EXPECT_EQ(refused(part(text.q, 0, 4)),
+            "attend_in_cache: sequence 0 has 4 queries, expected at most q_len (4), chunk (4) and "
+            "its length (3)");
+  const std::int32_t counts[] = {1, 3};
+  EXPECT_EQ(refused(part(text.q, 0, 2), {}, ConstView(counts, {2})),
+            "attend_in_cache: sequence 1 has 3 queries, expected at most q_len (2), chunk (4) and "
+            "its length (3)");
+  Modifiers modifiers;
+  modifiers.alibi.use_default_slopes = true;
+  EXPECT_EQ(refused(part(text.q, 0, 2), modifiers),
+            "attend_in_cache: modifiers has alibi, expected scale, soft_cap and sink alone: the "
+            "others go by positions");
+  EXPECT_NE(refused(part(text.v, 0, 2)).find("attend_in_cache: q"), std::string::npos);
+  EXPECT_EQ(out.bytes(), before);
+}
+
+}  // namespace
+}  // namespace polyhead::test
