@@ -170,6 +170,36 @@ TEST(Batcher, AnswersAreThoseOfEachRequestAlone) {
   }
 }
 
+// Their decode steps compute the first split of the keys once for all.
+TEST(Batcher, PromptsThatBeginWithAWholeSplitAlike) {
+  const std::string path = test::fetched_model("smollm2");
+  if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
+  if (test::effort() == test::Effort::smoke) GTEST_SKIP() << "1,100 tokens, four times over";
+  const Model model{ModelFile(path)};
+  BatcherOptions options;
+  options.sequences = 3;
+  options.pages = 120;
+  options.page_tokens = 16;
+  Batcher batcher(model, options);
+  std::vector<models::Request> requests(3);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    requests[i].prompt = some_ids(1100, 9);
+    requests[i].prompt.push_back(static_cast<std::int32_t>(i));
+    requests[i].max_tokens = 9 - static_cast<std::int64_t>(i);
+    batcher.submit(requests[i]);
+    while (batcher.answer(0).ids.empty()) ASSERT_TRUE(batcher.step());
+  }
+  while (batcher.step()) {
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const models::Answer& answer = batcher.answer(static_cast<std::int64_t>(i));
+    EXPECT_EQ(answer.ids, answer_alone(model, requests[i])) << i;
+    if (i > 0) {
+      EXPECT_GE(answer.shared, 1024);
+    }
+  }
+}
+
 TEST(Batcher, EndsAndRefuses) {
   const std::string path = test::fetched_model("smollm2");
   if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";

@@ -5,9 +5,12 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "polyhead/attention.h"
+#include "polyhead/kv_cache.h"
 #include "support/problem.h"
+#include "support/random.h"
 #include "support/refusal.h"
 #include "support/slice.h"
 
@@ -107,8 +110,53 @@ TEST(Plan, RefusesImpossibleLimits) {
             "plan: threads (-1) is negative");
   EXPECT_EQ(message([](auto& limits, auto&) { limits.q_type = ElementType::int32; }),
             "plan: q_type is int32, expected float32, float16 or bfloat16");
-  EXPECT_EQ(message([](auto& limits, auto&) { limits.kv_type = ElementType::boolean; }),
-            "plan: kv_type is boolean, expected float32, float16 or bfloat16");
+  EXPECT_EQ(
+      message([](auto& limits, auto&) { limits.kv_type = ElementType::boolean; }),
+      "plan: kv_type is boolean, expected float32, float16, bfloat16, int8, int4, float8_e4m3 or "
+      "float8_e5m2");
+  EXPECT_EQ(message([](auto& limits, auto&) { limits.q_type = ElementType::int8; }),
+            "plan: q_type is int8, expected float32, float16 or bfloat16");
+}
+
+TEST(Plan, ServesCachesOfAnyType) {
+  Random random(5);
+  for (const ElementType type : {f32, f16, bf16, ElementType::int8, ElementType::int4,
+                                 ElementType::float8_e4m3, ElementType::float8_e5m2}) {
+    KvCacheConfig config;
+    config.batch = 2;
+    config.kv_heads = 2;
+    config.head_dim = 40;
+    config.type = type;
+    config.capacity = 90;
+    KvCache cache(config);
+    Tensor k(f32, {2, 90, 2, 40}), q(f32, {2, 1, 4, 40}), out(f32, {2, 1, 4, 40});
+    k.fill_normal(random);
+    q.fill_normal(random);
+    cache.append(k.const_view(), k.const_view());
+    AttentionArguments call;
+    call.q = q.const_view();
+    call.kv = cache.view();
+    call.out = out.view();
+    Limits limits = kLimits;
+    limits.head_dim = limits.value_dim = 40;
+    limits.kv_type = type;
+    for (Isa isa : isas()) {
+      attention(call, {.isa = isa});
+      const std::vector<std::byte> expected = out.bytes();
+      out.poison();
+      const Plan plan(limits, {.isa = isa});
+      Workspace workspace = plan.make_workspace();
+      plan.run(call, workspace);
+      EXPECT_EQ(out.bytes(), expected) << isa_name(isa) << " " << element_name(type);
+      limits.kv_type = type == f16 ? bf16 : f16;
+      const Plan other(limits, {.isa = isa});
+      Workspace of_other = other.make_workspace();
+      EXPECT_EQ(refusal_of([&] { other.run(call, of_other); }),
+                std::string("attention: k is ") + element_name(type) + ", the plan was made for " +
+                    element_name(limits.kv_type));
+      limits.kv_type = type;
+    }
+  }
 }
 
 TEST(Plan, RefusesAnotherPlansSmallerWorkspace) {

@@ -46,11 +46,9 @@ class CacheStep : public Workload {
         q_(c.type, c.batch * c.q_heads * c.head_dim, 1),
         rows_(c.type, kChunk * c.kv_heads * c.head_dim, 2),
         out_(c.type, c.batch * c.q_heads * c.head_dim, 3),
-        options_(options_of(isa, executor)) {
-    if (c.cached == c.type) {
-      plan_.emplace(limits_of(c), options_);
-      workspace_.emplace(plan_->make_workspace());
-    }
+        options_(options_of(isa, executor)),
+        plan_(limits_of(c), options_),
+        workspace_(plan_.make_workspace()) {
     if (c.page_tokens > 0)
       fill_pages(c);
     else
@@ -65,12 +63,7 @@ class CacheStep : public Workload {
       work_ = 2.0 * keys * static_cast<double>(c.kv_heads * c.head_dim) * bytes_a_value(c.cached);
   }
 
-  void run() override {
-    if (plan_)
-      plan_->run(call_, *workspace_);
-    else
-      attention(call_, options_);
-  }
+  void run() override { plan_.run(call_, workspace_); }
 
  private:
   Limits limits_of(const Case& c) const {
@@ -80,7 +73,8 @@ class CacheStep : public Workload {
     limits.q_heads = c.q_heads;
     limits.kv_heads = c.kv_heads;
     limits.head_dim = limits.value_dim = c.head_dim;
-    limits.q_type = limits.kv_type = c.type;
+    limits.q_type = c.type;
+    limits.kv_type = c.cached;
     return limits;
   }
 
@@ -107,35 +101,44 @@ class CacheStep : public Workload {
     config.kv_heads = c.kv_heads;
     config.head_dim = c.head_dim;
     config.type = c.cached;
-    for (const std::int64_t length : lengths_)
-      config.pages += (length + c.page_tokens - 1) / c.page_tokens;
+    for (const std::int64_t length : lengths_) {
+      const std::int64_t shared = config.pages > 0 ? c.shared_tokens : 0;
+      config.pages += (length - shared + c.page_tokens - 1) / c.page_tokens;
+    }
     pages_.emplace(config);
     std::vector<std::int64_t> sequences;
     for (const std::int64_t length : lengths_) {
-      sequences.push_back(pages_->create());
-      for (std::int64_t at = 0; at < length; at += kChunk) {
+      std::int64_t first = 0;
+      if (c.shared_tokens > 0 && !sequences.empty()) {
+        first = c.shared_tokens;
+        sequences.push_back(pages_->fork(sequences.front()));
+        pages_->truncate(sequences.back(), first);
+      } else {
+        sequences.push_back(pages_->create());
+      }
+      for (std::int64_t at = first; at < length; at += kChunk) {
         const std::int64_t tokens = std::min(kChunk, length - at);
         const ConstView chunk{rows_.data(), c.type, {tokens, c.kv_heads, c.head_dim}};
         if (pages_->append(sequences.back(), chunk, chunk) != PagedCache::Status::ok) break;
       }
     }
     pages_->batch(sequences, batch_);
-    scatter(c);
+    scatter(c, config.pages);
     call_.kv = pages_->view(0, batch_);
   }
 
-  void scatter(const Case& c) {
-    std::vector<std::int32_t*> entries;
+  /// Every page changes its place with another one.
+  void scatter(const Case& c, std::int64_t pages) {
+    std::vector<std::int32_t> place(static_cast<std::size_t>(pages));
+    std::iota(place.begin(), place.end(), 0);
+    std::shuffle(place.begin(), place.end(), std::minstd_rand(1));
     for (std::size_t b = 0; b < lengths_.size(); ++b) {
       const std::int64_t held = (lengths_[b] + c.page_tokens - 1) / c.page_tokens;
-      for (std::int64_t i = 0; i < held; ++i) {
-        entries.push_back(&batch_.table[b * static_cast<std::size_t>(batch_.pages_a_sequence) +
-                                        static_cast<std::size_t>(i)]);
-      }
+      std::int32_t* const entries =
+          &batch_.table[b * static_cast<std::size_t>(batch_.pages_a_sequence)];
+      for (std::int64_t i = 0; i < held; ++i)
+        entries[i] = place[static_cast<std::size_t>(entries[i])];
     }
-    std::minstd_rand random(1);
-    for (std::size_t i = entries.size(); i > 1; --i)
-      std::swap(*entries[i - 1], *entries[random() % i]);
   }
 
   std::vector<std::int64_t> lengths_;
@@ -145,8 +148,8 @@ class CacheStep : public Workload {
   PagedBatch batch_;
   AttentionArguments call_;
   Options options_;
-  std::optional<Plan> plan_;  // none for codes
-  std::optional<Workspace> workspace_;
+  Plan plan_;
+  Workspace workspace_;
 };
 
 }  // namespace

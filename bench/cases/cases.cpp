@@ -277,6 +277,22 @@ void add_caches(std::vector<Case>& list) {
   ragged.ragged = true;
   ragged.goal = 0.90;
   list.push_back(ragged);
+  for (const ElementType cached :
+       {ElementType::float32, ElementType::bfloat16, ElementType::int8}) {
+    Case apart = equal;
+    apart.name = std::string("cache 16 sequences of 8256 ") + element_name(cached);
+    apart.batch = 16;
+    apart.kv_len = 8256;
+    apart.head_dim = 64;
+    apart.cached = cached;
+    apart.type = cached == ElementType::bfloat16 ? cached : ElementType::float32;
+    list.push_back(apart);
+    Case shared = relative_to(apart, apart.name);
+    shared.name += " 8192 shared";
+    shared.shared_tokens = 8192;
+    shared.goal = 2.0;
+    list.push_back(shared);
+  }
 }
 
 /// One decoding step of latent attention in absorbed form, DeepSeek-V3's latents.

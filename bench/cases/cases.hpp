@@ -50,6 +50,7 @@ struct Case {
   ElementType cached = ElementType::float32;  ///< what a cache holds
   std::int64_t page_tokens = 0;               ///< of a cache, 0: in one piece
   bool ragged = false;                        ///< lengths differ, kv_len on average
+  std::int64_t shared_tokens = 0;             ///< of a cache: all sequences begin on the same pages
   Pattern pattern = Pattern::full;
   Extra extra = Extra::none;
   Order order = Order::heads_first;

@@ -76,7 +76,7 @@ struct Options {
 /// Source: Vaswani et al. 2017, eq. 1; tiling after Dao et al. 2022, alg. 1.
 void attention(const AttentionArguments& arguments, const Options& options = {});
 
-/// The largest sizes a Plan will serve, and its element types.
+/// The largest sizes a Plan will serve, and its element types; kv_type is any that KvView has.
 struct Limits {
   std::int64_t batch = 1, q_len = 1, kv_len = 1, q_heads = 1, kv_heads = 1, head_dim = 64,
                value_dim = 64;

@@ -5,6 +5,7 @@
 
 #include "attention/schedule.hpp"
 #include "attention/validate.hpp"
+#include "base/codes.hpp"
 #include "base/element.hpp"
 #include "base/memory.hpp"
 #include "base/refuse.hpp"
@@ -99,19 +100,22 @@ Plan::Plan(const Limits& limits, const Options& options) : state_(std::make_uniq
   }
   check_plan_size("head_dim", limits.head_dim, kernels::kMaxDim);
   check_plan_size("value_dim", limits.value_dim, kernels::kMaxDim);
-  for (const auto& [name, type] :
-       {std::pair{"q_type", limits.q_type}, {"kv_type", limits.kv_type}}) {
-    if (!base::is_floating(type)) {
-      base::refuse("plan", name, " is ", element_name(type),
-                   ", expected float32, float16 or bfloat16");
-    }
+  if (!base::is_floating(limits.q_type)) {
+    base::refuse("plan", "q_type is ", element_name(limits.q_type),
+                 ", expected float32, float16 or bfloat16");
+  }
+  if (!base::is_floating(limits.kv_type) && !base::is_code(limits.kv_type)) {
+    base::refuse("plan", "kv_type is ", element_name(limits.kv_type),
+                 ", expected float32, float16, bfloat16, int8, int4, float8_e4m3 or float8_e5m2");
   }
   if (options.threads < 0) base::refuse("plan", "threads (", options.threads, ") is negative");
   state_->limits = limits;
   state_->isa = resolve_isa(options.isa);
   state_->crew = crew_of(options);
   state_->backend = &kernels::cpu::backend(state_->isa);
-  state_->bytes = scratch_bytes(largest_call(limits), *state_->backend, state_->crew.workers);
+  const bool share = limits.batch > 1 && limits.kv_len >= kernels::cpu::kSplitKeys;
+  state_->bytes =
+      scratch_bytes(largest_call(limits), *state_->backend, state_->crew.workers, share);
 }
 
 Plan::Plan(Plan&&) noexcept = default;
@@ -155,6 +159,10 @@ std::string Plan::describe(const AttentionArguments& arguments) const {
   text << describe() << "; this call: " << schedule.kernel->name << ", " << schedule.items
        << " work items of up to " << schedule.rows_per_item << " rows";
   if (schedule.key_splits > 1) text << ", keys in " << schedule.key_splits << " splits";
+  if (schedule.turns.share()) {
+    const KeysRead keys = keys_read(call, schedule);
+    text << ", prefixes shared: " << keys.together << " keys read instead of " << keys.apart;
+  }
   text << ", " << schedule.workers << (schedule.workers == 1 ? " worker" : " workers");
   return text.str();
 }
@@ -165,7 +173,8 @@ void attention(const AttentionArguments& arguments, const Options& options) {
   const Crew crew = crew_of(options);
   const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
   const Schedule schedule = make_schedule(call, backend, crew.workers);
-  base::AlignedBuffer<std::byte> memory(scratch_bytes(call, backend, schedule.workers));
+  base::AlignedBuffer<std::byte> memory(
+      scratch_bytes(call, backend, schedule.workers, schedule.turns.share()));
   run_schedule(call, schedule, *crew.executor, memory.data());
 }
 

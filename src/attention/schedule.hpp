@@ -5,19 +5,24 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attention/turns.hpp"
 #include "kernels/contract.hpp"
 #include "kernels/cpu/backend.hpp"
 #include "polyhead/attention.h"
 
 namespace polyhead::inline v0 {
 
-/// How one call is cut. Items are numbered by sequence (of an uneven batch the most work first), KV
-/// head, row tile (the last, heaviest under a causal mask, first) and key split; the numbering
-/// depends on the call, the results do not depend on the numbering.
+/// How one call is cut. Items are numbered by turn, KV head, row tile (the last, heaviest under a
+/// causal mask, first) and key split; the numbering depends on the call, the results do not depend
+/// on the numbering. A turn that shares keys has no row tiles: for each KV head it is one item, or
+/// first the shared splits, then each sequence's own.
 struct Schedule {
   const kernels::cpu::AttendKernel* kernel = nullptr;
   /// For the sequences of an uneven batch that have few rows, where the kernel is for many.
   const kernels::cpu::AttendKernel* few = nullptr;
+  /// For the keys that sequences share; shared_few is null where no kernel for few rows will do.
+  const kernels::cpu::AttendKernel *shared_few = nullptr, *shared_many = nullptr;
+  Turns turns;
   std::int64_t rows_per_item = 1;
   std::int64_t row_tiles = 0;   ///< of the longest sequence
   std::int64_t key_splits = 1;  ///< items a row tile is cut into; 1: an item walks all of its keys
@@ -31,9 +36,17 @@ bool uses_bfloat16_dot(const kernels::AttendCall& call, const kernels::cpu::Back
 Schedule make_schedule(const kernels::AttendCall& call, const kernels::cpu::Backend& backend,
                        int workers);
 
-/// Bytes of scratch for `workers` workers of any call with these dims and types.
+/// Bytes of scratch for `workers` workers of any call with these dims and types; `share`: whether
+/// its sequences may share keys.
 std::size_t scratch_bytes(const kernels::AttendCall& call, const kernels::cpu::Backend& backend,
-                          int workers);
+                          int workers, bool share);
+
+/// Key rows that the call's items read of one KV head, and how many that would be if every sequence
+/// read its own.
+struct KeysRead {
+  std::int64_t together = 0, apart = 0;
+};
+KeysRead keys_read(const kernels::AttendCall& call, const Schedule& schedule);
 
 /// Runs the call. `memory` holds scratch_bytes(); nothing is allocated. Rethrows what a modifier or
 /// the executor threw.

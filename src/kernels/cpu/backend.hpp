@@ -25,6 +25,13 @@ struct WorkItem {
   std::int64_t next_batch = 0, next_kv_head = 0, next_first_row = 0, next_rows = 0;
 };
 
+/// Where a partial holds one row: its reference, its sums of weights and, `step` floats apart, its
+/// sums of weighted values.
+struct PartialRow {
+  float *max, *total, *exact_total, *sums;
+  std::int64_t step;
+};
+
 /// Kernels of one element path. `partial`, where given, receives the unnormalised state of the
 /// item's rows instead of out; `merge` folds one into another in split order, and `finish` writes
 /// out, LSE and statistics.
@@ -41,6 +48,8 @@ struct AttendKernel {
                 const std::byte* partial);
   void (*finish)(const AttendCall& call, const WorkItem& item, std::byte* running,
                  std::byte* scratch);
+  /// Row `row` of an item's partial, counted up to the next multiple of least_rows.
+  PartialRow (*row)(const AttendCall& call, std::byte* partial, std::int64_t row);
 };
 
 /// The second pass of one element path, a head at a time; `rows` queries a tile.

@@ -165,6 +165,12 @@ struct Decode {
                                     Few::align(static_cast<std::int64_t>(sizeof(RowState))));
   }
 
+  static PartialRow row(const AttendCall& call, std::byte* partial, std::int64_t row) {
+    RowState& state = partial_state(partial);
+    return {state.max + row, state.total + row, state.exact_total + row,
+            partial_sums(partial) + row * Few::pad(call.value_dim), 1};
+  }
+
   void save(std::byte* partial) {
     partial_state(partial) = *few.memory.whole;
     std::memcpy(partial_sums(partial), few.memory.running,

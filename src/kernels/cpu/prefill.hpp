@@ -508,6 +508,12 @@ struct Prefill {
     return states[t];
   }
 
+  static PartialRow row(const AttendCall& call, std::byte* partial, std::int64_t row) {
+    State& state = partial_state(call, partial, static_cast<int>(row / kTile));
+    const std::int64_t lane = row % kTile;
+    return {state.max + lane, state.total + lane, state.exact_total + lane, state.o + lane, kTile};
+  }
+
   static void merge(const AttendCall& call, const WorkItem& item, std::byte* running,
                     const std::byte* added) {
     const Rules rules(call, Path::kBfloat16);

@@ -1,0 +1,64 @@
+// The numbering of a schedule's work items, and what each is about.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/schedule.hpp"
+
+namespace polyhead::inline v0 {
+
+/// How the rows of one sequence are cut.
+struct Cut {
+  const kernels::cpu::AttendKernel* kernel;
+  std::int64_t rows, rows_per_item, tiles;
+};
+Cut cut_of(const kernels::AttendCall& call, const Schedule& schedule, std::int64_t batch);
+
+/// The kernel for `rows` rows of several sequences.
+const kernels::cpu::AttendKernel& shared_kernel(const kernels::AttendCall& call,
+                                                const Schedule& schedule, std::int64_t rows);
+
+/// What an item is about.
+struct Work {
+  enum Kind {
+    alone,   ///< rows of one sequence that shares nothing
+    turn,    ///< for item.kv_head all of a turn that shares keys; item and kernel say nothing else
+    shared,  ///< one split that the turn's sequences share
+    own      ///< one split of what sequence `member` of the turn has beside the shared ones
+  } kind = alone;
+  kernels::cpu::WorkItem item;
+  const kernels::cpu::AttendKernel* kernel = nullptr;
+  Turn of{0, 1, 0};
+  std::int64_t member = 0;
+  bool last_split = true;  ///< of its rows: they can be finished
+
+  bool first_split() const { return item.first_split == (kind == own ? of.splits : 0); }
+};
+
+/// What member `member` of a turn that shares keys computes by itself: all of its own splits.
+Work own_work(const kernels::AttendCall& call, const Schedule& schedule, const Turn& of,
+              std::int64_t member, std::int64_t kv_head);
+
+/// Items of one KV head in one turn.
+std::int64_t items_a_head(const Schedule& schedule, const Turn& turn, const Cut& first);
+
+/// Where a worker is in the numbering: items are claimed in ascending order, so it only ever moves
+/// forward.
+class Cursor {
+ public:
+  Cursor(const kernels::AttendCall& call, const Schedule& schedule);
+  Work at(std::int64_t index);
+
+ private:
+  void enter(std::int64_t at);
+  Work of_one(std::int64_t index) const;
+  Work of_several(std::int64_t index) const;
+
+  const kernels::AttendCall& call_;
+  const Schedule& schedule_;
+  std::int64_t at_ = 0, base_ = 0, count_ = 0, items_a_head_ = 0;
+  Turn turn_{0, 1, 0};
+  Cut cut_{};
+};
+
+}  // namespace polyhead::inline v0

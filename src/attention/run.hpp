@@ -1,0 +1,23 @@
+// How the memory of a run is laid out: rooms that take a partial, or the rows of q that several
+// sequences bring to keys they share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace polyhead::inline v0 {
+
+inline std::size_t aligned(std::int64_t bytes) {
+  return static_cast<std::size_t>((bytes + 63) & ~std::int64_t{63});
+}
+
+/// In front of all workers' memory where keys are split: the result so far of the rows in turn and,
+/// where keys are shared, of the shared ones.
+constexpr int rooms_in_front(bool share) { return share ? 2 : 1; }
+
+/// A worker's beside its scratch. Keys split: a partial being computed, one waiting for its
+/// predecessors, and rows of q. Not split: what a turn shares, what a sequence of it has so far
+/// (before that, rows of q), and what it has of its own.
+constexpr int rooms_a_worker(bool share) { return share ? 3 : 2; }
+
+}  // namespace polyhead::inline v0

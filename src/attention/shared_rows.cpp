@@ -1,0 +1,97 @@
+#include "attention/shared_rows.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace polyhead::inline v0 {
+
+using kernels::AttendCall;
+using kernels::Operand;
+using kernels::Sequence;
+using kernels::cpu::PartialRow;
+
+namespace {
+
+/// The operand of one KV head alone.
+void take_head(Operand& x, std::int64_t kv_head) {
+  x.data += kv_head * x.head;
+  if (x.scales.data) x.scales.data += kv_head * x.scales.head;
+}
+
+/// The rows of a sequence that belong to one KV head, dense and in order.
+std::byte* gather(const AttendCall& call, const Sequence& s, std::int64_t kv_head, std::byte* to) {
+  const Operand& q = call.q;
+  const std::int64_t element = element_bytes(q.type), row = call.head_dim * element;
+  const std::int64_t piece = q.dim == element ? row : element;
+  for (std::int64_t query = 0; query < s.q_len; ++query) {
+    for (std::int64_t member = 0; member < call.group(); ++member) {
+      const std::byte* from = s.q + query * q.token + (kv_head * call.group() + member) * q.head;
+      for (std::int64_t at = 0; at < row; at += piece, to += piece, from += q.dim)
+        std::memcpy(to, from, static_cast<std::size_t>(piece));
+    }
+  }
+  return to;
+}
+
+}  // namespace
+
+std::int64_t SharedRows::bytes(const AttendCall& call, std::int64_t rows) {
+  return rows * call.head_dim * element_bytes(call.q.type);
+}
+
+std::int64_t rows_of(const AttendCall& call, const Turns& turns, const Turn& turn,
+                     std::int64_t members) {
+  std::int64_t rows = 0;
+  for (std::int64_t i = 0; i < members; ++i)
+    rows += kernels::sequence_of(call, turns.sequence(turn, i)).q_len * call.group();
+  return rows;
+}
+
+SharedRows::SharedRows(const AttendCall& call, const Turns& turns, const Turn& turn,
+                       std::int64_t kv_head, std::byte* memory)
+    : call_(call) {
+  const std::int64_t group = call.group(), element = element_bytes(call.q.type);
+  std::byte* at = memory;
+  for (std::int64_t i = 0; i < turn.count; ++i)
+    at = gather(call, kernels::sequence_of(call, turns.sequence(turn, i)), kv_head, at);
+  call_.batch = call_.kv_heads = 1;
+  call_.q_heads = group;
+  call_.q_len = rows_of(call, turns, turn, turn.count) / group;
+  call_.kv_len = turn.splits * kernels::cpu::kSplitKeys;
+  call_.q_offsets = call_.kv_offsets = call_.q_lengths = call_.kv_lengths = call_.q_start = {};
+  call_.mask = {};
+  const std::int64_t row = call.head_dim * element;
+  call_.q = {memory, call.q.type, 0, group * row, row, element};
+  take_head(call_.k, kv_head);
+  take_head(call_.v, kv_head);
+  call_.pages.data += turns.sequence(turn, 0) * call.pages.stride;
+  // Nothing is written: kernels only fetch what lies there, and ask whether there is an LSE.
+  call_.out.batch = call_.out.token = call_.out.head = 0;
+}
+
+void SharedRows::attend(const kernels::cpu::AttendKernel& kernel, std::int64_t first,
+                        std::int64_t end, std::byte* scratch, std::byte* partial) const {
+  kernels::cpu::WorkItem item;
+  item.rows = call_.q_len * call_.group();
+  item.first_split = first;
+  item.end_split = end;
+  kernel.attend(call_, item, scratch, partial);
+}
+
+void copy_rows(const AttendCall& call, const PartialRows& from, std::int64_t first,
+               const PartialRows& to, std::int64_t rows) {
+  const std::int64_t least = to.kernel->least_rows;
+  // A tile's lanes past the last row repeat it.
+  const std::int64_t filled = (rows + least - 1) / least * least;
+  for (std::int64_t r = 0; r < filled; ++r) {
+    const PartialRow source = from.kernel->row(call, from.partial, first + std::min(r, rows - 1));
+    const PartialRow target = to.kernel->row(call, to.partial, r);
+    *target.max = *source.max;
+    *target.total = *source.total;
+    *target.exact_total = *source.exact_total;
+    for (std::int64_t d = 0; d < call.value_dim; ++d)
+      target.sums[d * target.step] = source.sums[d * source.step];
+  }
+}
+
+}  // namespace polyhead::inline v0

@@ -1,0 +1,292 @@
+// Sequences whose keys begin on the same pages: the bits that each has alone, and the shared keys
+// read once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/schedule.hpp"
+#include "attention/validate.hpp"
+#include "polyhead/attention.h"
+#include "polyhead/paged_cache.h"
+#include "support/effort.h"
+#include "support/paged.h"
+#include "support/problem.h"
+#include "support/random.h"
+#include "support/tensor.h"
+
+namespace polyhead::test {
+namespace {
+
+constexpr std::int64_t kSplit = kernels::cpu::kSplitKeys;
+
+/// A sequence: forked from another one after `shared` of its tokens, then `own` tokens more.
+struct Branch {
+  int from;  // -1: a new one
+  std::int64_t shared, own, q_len;
+};
+
+struct Shape {
+  std::int64_t q_heads = 4, kv_heads = 2, head_dim = 24, value_dim = 20, page_tokens = 64;
+  ElementType q = f32, kv = f32;
+};
+
+/// A ragged call over a paged cache whose sequences branch off each other.
+class Forest {
+ public:
+  Forest(const Shape& shape, const std::vector<Branch>& branches)
+      : shape_(shape), random_(7), cache_(config_of(shape, branches)) {
+    offsets_.push_back(0);
+    for (const Branch& branch : branches) {
+      std::int64_t sequence = -1;
+      if (branch.from < 0) {
+        sequence = cache_.create();
+      } else {
+        sequence = cache_.fork(sequences_[static_cast<std::size_t>(branch.from)]);
+        cache_.truncate(sequence, branch.shared);
+      }
+      if (branch.own > 0) append(sequence, branch.own);
+      sequences_.push_back(sequence);
+      offsets_.push_back(offsets_.back() + branch.q_len);
+    }
+    cache_.batch(sequences_, batch_);
+    q_ = Tensor(shape.q, {offsets_.back(), shape.q_heads, shape.head_dim});
+    out_ = Tensor(shape.q, {offsets_.back(), shape.q_heads, shape.value_dim});
+    lse_ = Tensor(f32, {offsets_.back(), shape.q_heads});
+    fill(q_);
+    arguments.q = q_.const_view();
+    arguments.kv = cache_.view(0, batch_);
+    arguments.out = out_.view();
+    arguments.lse = lse_.view();
+    arguments.mask = causal(Align::end);
+    arguments.q_offsets = ConstView(offsets_.data(), {std::ssize(offsets_)});
+  }
+
+  /// The call of one sequence alone: nothing to share.
+  AttentionArguments alone(std::size_t b) {
+    AttentionArguments a = arguments;
+    const std::int64_t first = offsets_[b], count = offsets_[b + 1] - first;
+    one_[1] = count;
+    const auto part = [&](auto view) {
+      view.data = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(view.data))) +
+                  first * view.layout.strides[0] * element_bytes(view.type);
+      view.layout.extents[0] = count;
+      return view;
+    };
+    a.q = part(a.q);
+    a.out = part(a.out);
+    if (a.lse.given()) a.lse = part(a.lse);
+    a.q_offsets = ConstView(one_, {2});
+    const auto at = static_cast<std::int64_t>(b);
+    a.kv.page_table = ConstView(batch_.table.data() + at * batch_.pages_a_sequence,
+                                {std::int64_t{1}, batch_.pages_a_sequence});
+    a.kv.lengths = ConstView(batch_.lengths.data() + at, {1});
+    return a;
+  }
+
+  template <class Call>
+    requires std::invocable<Call>
+  std::vector<std::vector<std::byte>> run(const Call& call) {
+    out_.poison();
+    lse_.poison();
+    call();
+    return {out_.bytes(), lse_.bytes()};
+  }
+  std::vector<std::vector<std::byte>> run(const Options& options) {
+    return run([&] { attention(arguments, options); });
+  }
+  std::vector<std::vector<std::byte>> run_alone(Isa isa) {
+    return run([&] {
+      for (std::size_t b = 0; b < sequences_.size(); ++b)
+        attention(alone(b), {.isa = isa, .executor = &Executor::serial()});
+    });
+  }
+
+  KeysRead keys(Isa isa, int workers = 1) const {
+    const kernels::AttendCall call = door::resolve(arguments);
+    return keys_read(call, make_schedule(call, kernels::cpu::backend(isa), workers));
+  }
+
+  AttentionArguments arguments;
+
+ private:
+  static PagedCacheConfig config_of(const Shape& shape, const std::vector<Branch>& branches) {
+    PagedCacheConfig config;
+    config.page_tokens = shape.page_tokens;
+    config.kv_heads = shape.kv_heads;
+    config.head_dim = shape.head_dim;
+    config.value_dim = shape.value_dim;
+    config.type = shape.kv;
+    for (const Branch& branch : branches) config.pages += branch.own / shape.page_tokens + 2;
+    return config;
+  }
+
+  void fill(Tensor& tensor) {
+    for_each_index(tensor.extents(), [&](const Index& at) { tensor.set(at, random_.normal()); });
+  }
+
+  void append(std::int64_t sequence, std::int64_t tokens) {
+    Tensor k(f32, {tokens, shape_.kv_heads, shape_.head_dim});
+    Tensor v(f32, {tokens, shape_.kv_heads, shape_.value_dim});
+    fill(k);
+    fill(v);
+    ASSERT_EQ(cache_.append(sequence, k.const_view(), v.const_view()), PagedCache::Status::ok);
+  }
+
+  Shape shape_;
+  Random random_;
+  PagedCache cache_;
+  std::vector<std::int64_t> sequences_, offsets_;
+  PagedBatch batch_;
+  Tensor q_, out_, lse_;
+  std::int64_t one_[2] = {};
+};
+
+/// Decode steps and a chunk over one prefix of two splits, two of them sharing one split more, one
+/// that ends with the prefix, and one that shares nothing.
+std::vector<Branch> mixed() {
+  return {{-1, 0, 2 * kSplit + 70, 1}, {0, 2 * kSplit, 5, 1},     {0, 2 * kSplit + 64, 1100, 3},
+          {2, 3 * kSplit, 200, 1},     {-1, 0, 1500, 2},          {0, 2 * kSplit + 10, 1, 1},
+          {0, 2 * kSplit, 40, 30},     {0, 2 * kSplit - 3, 3, 1}, {0, 2 * kSplit, 0, 1}};
+}
+
+TEST(SharedPrefix, GivesEachSequenceTheBitsItHasAlone) {
+  std::vector<std::unique_ptr<ThreadPool>> pools;
+  for (int threads : {2, 5}) pools.push_back(std::make_unique<ThreadPool>(threads));
+  int turn = 0;
+  for (const ElementType kv : {f32, f16, bf16, ElementType::int8, ElementType::int4,
+                               ElementType::float8_e4m3, ElementType::float8_e5m2}) {
+    for (const auto& [q_heads, kv_heads] : {std::pair{4, 2}, {3, 3}, {8, 1}, {40, 2}}) {
+      if (effort() == Effort::smoke && (turn + q_heads) % 3 != 0) continue;
+      Shape shape;
+      shape.q_heads = q_heads;
+      shape.kv_heads = kv_heads;
+      shape.head_dim = turn % 2 == 0 ? 24 : 64;
+      shape.value_dim = turn % 2 == 0 ? 20 : 64;
+      shape.page_tokens = std::int64_t{8} << turn % 6;
+      shape.kv = kv;
+      shape.q = kv == bf16 || turn % 3 == 1 ? bf16 : f32;
+      Forest forest(shape, mixed());
+      forest.arguments.modifiers.soft_cap = turn % 4 == 3 ? 20.0f : 0.0f;
+      if (turn % 5 == 4) forest.arguments.lse = {};
+      for (Isa isa : isas()) {
+        const auto expected = forest.run_alone(isa);
+        ASSERT_LT(forest.keys(isa).together, forest.keys(isa).apart);
+        EXPECT_TRUE(forest.run({.isa = isa, .executor = &Executor::serial()}) == expected)
+            << isa_name(isa) << " " << element_name(kv) << " " << q_heads << "/" << kv_heads;
+        EXPECT_TRUE(
+            forest.run({.isa = isa, .executor = pools[static_cast<std::size_t>(turn) % 2].get()}) ==
+            expected)
+            << isa_name(isa) << " threads " << element_name(kv) << " " << q_heads << "/"
+            << kv_heads;
+      }
+      ++turn;
+    }
+  }
+}
+
+// Beginnings of many lengths, each branching off an earlier one at any place.
+TEST(SharedPrefix, AnyForest) {
+  Random random(11);
+  ThreadPool pool(3);
+  const int rounds = effort() == Effort::smoke ? 3 : 12;
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<Branch> branches;
+    std::vector<std::int64_t> lengths;
+    const int count = static_cast<int>(2 + random.below(9));
+    for (int b = 0; b < count; ++b) {
+      Branch branch{-1, 0, 1 + random.below(2600), 1 + random.below(3)};
+      if (b > 0 && random.below(5) != 0) {
+        branch.from = static_cast<int>(random.below(b));
+        branch.shared = random.below(lengths[static_cast<std::size_t>(branch.from)] + 1);
+        branch.own = branch.q_len + random.below(900);
+      }
+      branch.own = std::max(branch.own, branch.q_len);
+      lengths.push_back(branch.shared + branch.own);
+      branches.push_back(branch);
+    }
+    Shape shape;
+    shape.page_tokens = std::int64_t{8} << random.below(6);
+    shape.kv = random.below(2) == 0 ? f32 : ElementType::int8;
+    Forest forest(shape, branches);
+    for (Isa isa : isas()) {
+      const auto expected = forest.run_alone(isa);
+      EXPECT_TRUE(forest.run({.isa = isa, .executor = &Executor::serial()}) == expected) << round;
+      EXPECT_TRUE(forest.run({.isa = isa, .executor = &pool}) == expected) << round;
+    }
+  }
+}
+
+TEST(SharedPrefix, ReadsSharedKeysOnce) {
+  // Eight sequences over a prefix of three splits, 100 tokens of their own each.
+  std::vector<Branch> branches = {{-1, 0, 3 * kSplit + 100, 1}};
+  for (int i = 1; i < 8; ++i) branches.push_back({0, 3 * kSplit, 100, 1});
+  for (const int workers : {1, 2, 7}) {
+    const KeysRead keys = Forest({}, branches).keys(Isa::portable, workers);
+    EXPECT_EQ(keys.apart, 8 * (3 * kSplit + 100));
+    EXPECT_EQ(keys.together, 3 * kSplit + 8 * 100);
+  }
+  // Two halves that share two splits more among themselves: sharing five splits in halves spares
+  // more than three by all.
+  for (int i = 0; i < 8; ++i) branches[static_cast<std::size_t>(i)].own = 2 * kSplit + 100;
+  branches[0].own = 5 * kSplit + 100;
+  for (int i = 1; i < 4; ++i) branches[static_cast<std::size_t>(i)] = {0, 5 * kSplit, 100, 1};
+  for (int i = 5; i < 8; ++i) branches[static_cast<std::size_t>(i)] = {4, 5 * kSplit, 100, 1};
+  EXPECT_EQ(Forest({}, branches).keys(Isa::portable).together, 2 * 5 * kSplit + 8 * 100);
+  // A prefix that ends within a split is shared up to it.
+  EXPECT_EQ(Forest({}, {{-1, 0, 1600, 1}, {0, 1599, 1, 1}}).keys(Isa::portable).together,
+            kSplit + 2 * (1600 - kSplit));
+  EXPECT_EQ(Forest({}, {{-1, 0, 1000, 1}, {0, 999, 1, 1}}).keys(Isa::portable).together, 2000);
+}
+
+// Where rows of different sequences do not mean the same, each computes all of its keys.
+TEST(SharedPrefix, IsLeftWhereSequencesDiffer) {
+  const std::vector<Branch> branches = {{-1, 0, 1100, 1}, {0, 1099, 1, 1}, {0, 1090, 300, 1}};
+  Forest forest({}, branches);
+  const auto shares = [&] {
+    const auto expected = forest.run_alone(Isa::portable);
+    EXPECT_TRUE(forest.run({.isa = Isa::portable}) == expected);
+    const KeysRead keys = forest.keys(Isa::portable);
+    return keys.together < keys.apart;
+  };
+  EXPECT_TRUE(shares());
+  forest.arguments.mask = causal(Align::end) & window(1390, 0);
+  forest.arguments.mask.align = Align::end;
+  EXPECT_TRUE(shares());  // every query sees all of the first split
+  forest.arguments.mask = window(700, 0);
+  forest.arguments.mask.align = Align::end;
+  EXPECT_FALSE(shares());
+  forest.arguments.mask = causal(Align::end);
+  forest.arguments.modifiers.alibi.use_default_slopes = true;
+  EXPECT_FALSE(shares());
+}
+
+TEST(SharedPrefix, APlanServesIt) {
+  const std::vector<Branch> branches = {{-1, 0, 2100, 1}, {0, 2099, 1, 1}, {0, 2090, 300, 1}};
+  Forest forest({}, branches);
+  ThreadPool pool(2);
+  for (Executor* executor : {&Executor::serial(), static_cast<Executor*>(&pool)}) {
+    const Plan plan({.batch = 3,
+                     .q_len = 1,
+                     .kv_len = 2390,
+                     .q_heads = 4,
+                     .kv_heads = 2,
+                     .head_dim = 24,
+                     .value_dim = 20},
+                    {.executor = executor});
+    Workspace workspace = plan.make_workspace();
+    const auto expected = forest.run_alone(Isa::automatic);
+    EXPECT_TRUE(forest.run([&] { plan.run(forest.arguments, workspace); }) == expected);
+    EXPECT_NE(plan.describe(forest.arguments).find("prefixes shared: 2494 keys read"),
+              std::string::npos)
+        << plan.describe(forest.arguments);
+  }
+}
+
+}  // namespace
+}  // namespace polyhead::test
