@@ -19,7 +19,10 @@ struct FewRows {
   static constexpr std::int64_t kPhase =
       256;  // keys scored before their values are read: long runs for prefetching
   static constexpr int kBlocks = kPhase / kKeyBlock;
-  static constexpr std::int64_t kAhead = 16384;  // bytes fetched ahead
+  // How far ahead lines are fetched, in keys and in bytes, whichever is more: nearer than values,
+  // whose lines several passes over a block share (docs/performance.md).
+  static constexpr std::int64_t kKeysAhead = 32, kKeyBytesAhead = 4096;
+  static constexpr std::int64_t kValuesAhead = kKeyBlock, kValueBytesAhead = 16384;
 
   struct RowState {
     float max[kRowsMost], total[kRowsMost], exact_total[kRowsMost];
@@ -145,7 +148,7 @@ struct FewRows {
     KeyGroup group;
     group.low = group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first);
     const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(x, call.head_dim));
-    const std::int64_t tokens = std::max<std::int64_t>(kPair * kLanes, kAhead / bytes);
+    const std::int64_t tokens = std::max(kKeysAhead, kKeyBytesAhead / bytes);
     group.ahead = tokens * x.token;
     group.scales_ahead = scales_of(x, sequence.k, first + tokens);
     if (!sequence.pages) return group;

@@ -21,63 +21,69 @@ struct DecodeSums {
           Simd::store(o + d, Simd::mul(Simd::load(o + d), f));
       }
     }
-    for (int key = 0; key < keys;) {  // pages shorter than a block are pieces of it
+    Runs runs;
+    runs.b = b;
+    for (int key = 0; key < keys;) {  // pages shorter than a block are runs of it
       const int piece =
           static_cast<int>(std::min<std::int64_t>(keys - key, run_of(call, sequence, first + key)));
-      sum_piece<Elements>(first + key, key, piece, b);
+      runs.each[runs.count++] = run_at(first + key, key, piece);
       key += piece;
     }
+    if (!few.full[b]) {
+      for (int r = 0; r < few.row_count; ++r) sum_row_masked<Elements>(runs, r);
+      return;
+    }
+    by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
+      constexpr int kC = n == 8 ? 2 : n == 4 ? kLanes / 4 : 4;  // vectors of dims at a time
+      sum_rows<Elements, n, kC>(runs, r);
+    });
   }
 
  private:
-  /// Keys [at, at + keys) of block b, `first` being the first of them.
-  template <class Elements>
-  void sum_piece(std::int64_t first, int at, int keys, int b) {
+  /// `keys` keys of a block, from its key `at` on, whose values lie one after the other.
+  struct Run {
+    KeyRows rows;
+    int at, keys;
+    std::int64_t ahead;  // bytes from a row to the one to fetch while it is read
+  };
+
+  /// Block b of a phase.
+  struct Runs {
+    int b, count = 0;
+    Run each[kKeyBlock / 8];  // pages hold 8 tokens or more
+  };
+
+  Run run_at(std::int64_t first, int at, int keys) const {
     const KeyRows rows = key_rows(call, sequence, call.v, sequence.v, few.item.kv_head, first);
-    if (!few.full[b]) {
-      for (int r = 0; r < few.row_count; ++r) sum_row_masked<Elements>(rows, at, keys, r, b);
-      return;
-    }
-    const Piece piece{rows, at, keys, b, fetch_distance(rows.data, first)};
     few.fetch_scales(few.scales_of(call.v, sequence.v, first + kKeyBlock), call.v.scales,
                      call.value_dim, keys);
-    by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
-      constexpr int kC = n == 8 ? 2 : n == 4 ? kLanes / 4 : 4;  // vectors of dims at a time
-      sum_rows<Elements, n, kC>(piece, r);
-    });
+    return {rows, at, keys, fetch_distance(rows.data, first)};
   }
 
   /// Bytes from a row of values to the one fetched while it is read: the same row of the next
   /// block, since each pass over a block reads some of its columns only.
   std::int64_t fetch_distance(const std::byte* row, std::int64_t key) const {
     const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(call.v, call.value_dim));
-    const std::int64_t tokens = std::max<std::int64_t>(kKeyBlock, Few::kAhead / bytes);
+    const std::int64_t tokens = std::max(Few::kValuesAhead, Few::kValueBytesAhead / bytes);
     return sequence.pages ? few.distance_ahead(call.v, sequence.v, row, key, tokens)
                           : tokens * call.v.token;
   }
 
-  /// A run of a block's values: `keys` of them from key `at` of block `b` on.
-  struct Piece {
-    KeyRows rows;
-    int at, keys, b;
-    std::int64_t ahead;  // bytes from a row to the one to fetch while it is read
-  };
-
   /// Rows [first_row, first_row + kR), kC vectors of dims at a time: their accumulators stay in
-  /// registers for all keys of the piece.
+  /// registers for all keys of the block.
   template <class Elements, int kR, int kC>
-  void sum_rows(const Piece& piece, int first_row) {
+  void sum_rows(const Runs& runs, int first_row) {
     std::int64_t d = 0;
     for (; d + kC * kLanes <= call.value_dim; d += kC * kLanes)
-      sum_dims<Elements, kR, kC>(piece, d, kLanes, first_row);
+      sum_dims<Elements, kR, kC>(runs, d, kLanes, first_row);
     for (; d < call.value_dim; d += kLanes) {
       const auto n = static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d));
-      sum_dims<Elements, kR, 1>(piece, d, n, first_row);
+      sum_dims<Elements, kR, 1>(runs, d, n, first_row);
     }
   }
 
   template <class Elements, int kR, int kC>
-  void sum_dims(const Piece& piece, std::int64_t d, int n, int first_row) {
+  void sum_dims(const Runs& runs, std::int64_t d, int n, int first_row) {
     const std::int64_t row_floats = Few::pad(call.value_dim);
     float* o = few.memory.added + first_row * row_floats + d;
     Simd::V acc[kR][kC];
@@ -86,18 +92,20 @@ struct DecodeSums {
 #pragma GCC unroll 4
       for (int c = 0; c < kC; ++c) acc[r][c] = Simd::load(o + r * row_floats + c * kLanes);
     }
-    const std::int64_t ahead = first_row == 0 ? piece.ahead : 0;
-    const float* p =
-        few.memory.scores + first_row * kPhase + piece.b * kKeyBlock + Path::steps(piece.at);
-    const int steps = static_cast<int>(Path::steps(piece.keys));
-    for (int s = 0; s < steps; ++s) {
-      Simd::V value[kC];
-      Path::template values<Elements>(value, piece.rows, call.v, s, piece.keys, d, n, ahead);
+    for (int i = 0; i < runs.count; ++i) {
+      const Run& run = runs.each[i];
+      const std::int64_t ahead = first_row == 0 ? run.ahead : 0;
+      const float* p = weights_of(first_row, runs.b, run);
+      const int steps = static_cast<int>(Path::steps(run.keys));
+      for (int s = 0; s < steps; ++s) {
+        Simd::V value[kC];
+        Path::template values<Elements>(value, run.rows, call.v, s, run.keys, d, n, ahead);
 #pragma GCC unroll 8
-      for (int r = 0; r < kR; ++r) {
-        const Simd::V x = Simd::broadcast(p[r * kPhase + s]);
+        for (int r = 0; r < kR; ++r) {
+          const Simd::V x = Simd::broadcast(p[r * kPhase + s]);
 #pragma GCC unroll 4
-        for (int c = 0; c < kC; ++c) acc[r][c] = Path::Dot::dot(value[c], x, acc[r][c]);
+          for (int c = 0; c < kC; ++c) acc[r][c] = Path::Dot::dot(value[c], x, acc[r][c]);
+        }
       }
     }
 #pragma GCC unroll 8
@@ -107,20 +115,28 @@ struct DecodeSums {
     }
   }
 
+  /// Row r's weights of a run, a step each.
+  const float* weights_of(int r, int b, const Run& run) const {
+    return few.memory.scores + r * kPhase + b * kKeyBlock + Path::steps(run.at);
+  }
+
   /// One row of a block that it sees in part: what it does not see is not read into the sum.
   template <class Elements>
-  void sum_row_masked(const KeyRows& rows, int at, int keys, int r, int b) {
+  void sum_row_masked(const Runs& runs, int r) {
     float* o = few.memory.added + r * Few::pad(call.value_dim);
-    const float* p = few.memory.scores + r * kPhase + b * kKeyBlock + Path::steps(at);
-    const std::uint64_t word = few.words[b][r] >> at;
     for (std::int64_t d = 0; d < call.value_dim; d += kLanes) {
       const int n = static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d));
       Simd::V sum = Simd::load(o + d);
-      for (int s = 0; s < static_cast<int>(Path::steps(keys)); ++s) {
-        if (!Path::step_visible(word, s)) continue;
-        Simd::V value[1];
-        Path::template values<Elements>(value, rows, call.v, s, keys, d, n, 0);
-        sum = Path::Dot::dot(Path::visible_part(value[0], word, s), Simd::broadcast(p[s]), sum);
+      for (int i = 0; i < runs.count; ++i) {
+        const Run& run = runs.each[i];
+        const float* p = weights_of(r, runs.b, run);
+        const std::uint64_t word = few.words[runs.b][r] >> run.at;
+        for (int s = 0; s < static_cast<int>(Path::steps(run.keys)); ++s) {
+          if (!Path::step_visible(word, s)) continue;
+          Simd::V value[1];
+          Path::template values<Elements>(value, run.rows, call.v, s, run.keys, d, n, 0);
+          sum = Path::Dot::dot(Path::visible_part(value[0], word, s), Simd::broadcast(p[s]), sum);
+        }
       }
       Simd::store(o + d, sum);
     }
