@@ -65,6 +65,7 @@ struct FewRows {
   const Sequence sequence;
   Memory memory;
   const int row_count;
+  const std::int64_t keys_ahead, values_ahead;  // tokens from a row to the one to fetch
   std::int64_t query[kRowsMost], head[kRowsMost], begin[kRowsMost], end[kRowsMost];
   float slope[kRowsMost];
   std::uint64_t words[kBlocks][kRowsMost];       // what each row sees of each block of a phase
@@ -76,7 +77,9 @@ struct FewRows {
         item(i),
         rules(c, Path::kBfloat16),
         sequence(sequence_of(c, i.batch)),
-        row_count(static_cast<int>(i.rows)) {
+        row_count(static_cast<int>(i.rows)),
+        keys_ahead(std::max(kKeysAhead, kKeyBytesAhead / some_bytes(c.k, c.head_dim))),
+        values_ahead(std::max(kValuesAhead, kValueBytesAhead / some_bytes(c.v, c.value_dim))) {
     lay_out(call, base, &memory);
     const std::int64_t group = call.group();
     for (int r = 0; r < row_count; ++r) {
@@ -91,6 +94,10 @@ struct FewRows {
                      ? call.score.alibi_slopes[head[r] * call.score.alibi_stride]
                      : alibi_slope(head[r], call.q_heads);
     }
+  }
+
+  static std::int64_t some_bytes(const Operand& x, std::int64_t dim) {
+    return std::max<std::int64_t>(1, row_bytes(x, dim));
   }
 
   void pack_q() {
@@ -147,12 +154,10 @@ struct FewRows {
     const Operand& x = call.k;
     KeyGroup group;
     group.low = group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first);
-    const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(x, call.head_dim));
-    const std::int64_t tokens = std::max(kKeysAhead, kKeyBytesAhead / bytes);
-    group.ahead = tokens * x.token;
-    group.scales_ahead = scales_of(x, sequence.k, first + tokens);
+    group.ahead = keys_ahead * x.token;
+    group.scales_ahead = scales_of(x, sequence.k, first + keys_ahead);
     if (!sequence.pages) return group;
-    group.ahead = distance_ahead(x, sequence.k, group.low.data, first, tokens);
+    group.ahead = distance_ahead(x, sequence.k, group.low.data, first, keys_ahead);
     if (const int half = kLanes / 2; keys > half && run_of(call, sequence, first) <= half) {
       group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first + half);
       group.high.data -= half * x.token;

@@ -63,10 +63,8 @@ struct DecodeSums {
   /// Bytes from a row of values to the one fetched while it is read: the same row of the next
   /// block, since each pass over a block reads some of its columns only.
   std::int64_t fetch_distance(const std::byte* row, std::int64_t key) const {
-    const std::int64_t bytes = std::max<std::int64_t>(1, row_bytes(call.v, call.value_dim));
-    const std::int64_t tokens = std::max(Few::kValuesAhead, Few::kValueBytesAhead / bytes);
-    return sequence.pages ? few.distance_ahead(call.v, sequence.v, row, key, tokens)
-                          : tokens * call.v.token;
+    return sequence.pages ? few.distance_ahead(call.v, sequence.v, row, key, few.values_ahead)
+                          : few.values_ahead * call.v.token;
   }
 
   /// Rows [first_row, first_row + kR), kC vectors of dims at a time: their accumulators stay in
