@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "attention/validate.hpp"
+#include "kernels/reference/attend.hpp"
 #include "polyhead/attention.h"
 #include "support/problem.h"
 #include "support/slice.h"
@@ -86,6 +88,27 @@ TEST(Property, OneKeyGivesItsValue) {
         ASSERT_EQ(p.out.get(at), p.v.get({at[0], 0, at[2] / 2, at[3]}))
             << isa_name(isa) << describe(c);
       });
+    }
+  });
+}
+
+// Keys that are all alike have equal weights: the largest is that of the first visible one.
+TEST(Property, OfEqualWeightsTheFirstKeyIsNamed) {
+  for_each_isa_and_type([](Isa isa, const Types& types) {
+    for (std::int64_t q_len : {1, 20}) {
+      for (MaskKind mask : {MaskKind::none, MaskKind::window_causal, MaskKind::boolean_full}) {
+        Case c = small_case(types, q_len);
+        c.mask = mask;
+        c.statistics = true;
+        Problem p(c);
+        p.k = permuted(p.k, 1, std::vector<std::int64_t>(static_cast<std::size_t>(c.kv_len), 0));
+        p.run(isa);
+        const auto exact = kernels::reference::attend(door::resolve(p.arguments()));
+        std::size_t row = 0;
+        for_each_index(p.max_key.extents(), [&](const Index& at) {
+          ASSERT_EQ(p.max_key.get_int(at), exact.max_key[row++]) << isa_name(isa) << describe(c);
+        });
+      }
     }
   });
 }
