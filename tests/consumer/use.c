@@ -1,11 +1,30 @@
-/* A user's program in C: one call and one refused call. */
-#include <polyhead/polyhead_c.h>
+/* A user's program in C: one call, the same over a cache, and one refused call. */
+#include <polyhead/polyhead_cache_c.h>
 #include <stdio.h>
 #include <string.h>
 
 static polyhead_view view(float* data, int64_t tokens) {
   const int64_t extents[4] = {1, tokens, 1, 1};
   return polyhead_make_view(data, POLYHEAD_FLOAT32, 4, extents, NULL);
+}
+
+/* The call over a cache that holds k and v gives what it gave. */
+static int over_a_cache(polyhead_attention_arguments call, const float* out) {
+  const float expected = *out;
+  polyhead_kv_cache_config config = {sizeof config};
+  polyhead_kv_view held = {sizeof held};
+  polyhead_kv_cache* cache = NULL;
+  config.batch = config.kv_heads = config.head_dim = 1;
+  config.capacity = 2;
+  config.element_type = POLYHEAD_FLOAT32;
+  if (polyhead_kv_cache_create(&config, &cache) != POLYHEAD_OK) return 0;
+  if (polyhead_kv_cache_append(cache, call.k, call.v, NULL) != POLYHEAD_OK) return 0;
+  if (polyhead_kv_cache_view(cache, &held) != POLYHEAD_OK) return 0;
+  call.k = call.v = NULL;
+  call.kv = &held;
+  if (polyhead_attention(&call, NULL) != POLYHEAD_OK) return 0;
+  polyhead_kv_cache_destroy(cache);
+  return *out == expected;
 }
 
 int main(void) {
@@ -19,6 +38,8 @@ int main(void) {
   call.out = &out_view;
   if (polyhead_attention(&call, NULL) != POLYHEAD_OK) return 1;
   if (out[0] < 2.0f - 1e-6f || out[0] > 2.0f + 1e-6f) return 2;
+
+  if (!over_a_cache(call, out)) return 5;
 
   call.out = &wrong_out;
   if (polyhead_attention(&call, NULL) != POLYHEAD_INVALID_ARGUMENT) return 3;

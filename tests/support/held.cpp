@@ -110,6 +110,7 @@ class Sliding final : public Held {
     append_until(lengths);
   }
   KvView view() const override { return cache_->view(); }
+  const SlidingCache* sliding() const override { return &*cache_; }
   Mask mask() const override { return cache_->mask(); }
 
  private:

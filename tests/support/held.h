@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "polyhead/attention.h"
+#include "polyhead/sliding_cache.h"
 #include "support/tensor.h"
 
 namespace polyhead::test {
@@ -49,6 +50,8 @@ class Held {
   virtual ~Held() = default;
 
   virtual KvView view() const = 0;
+  /// The cache of a sliding kind, null of others.
+  virtual const SlidingCache* sliding() const { return nullptr; }
   /// The mask it is for; others may be joined.
   virtual Mask mask() const { return causal(Align::end); }
   /// Runs the call, whose `kv` is view(), through the cache's own door, in this thread.

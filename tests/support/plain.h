@@ -1,0 +1,94 @@
+// What a cache holds, in plain arrays.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "attention/validate.hpp"
+#include "kernels/reference/attend.hpp"
+#include "support/held.h"
+
+namespace polyhead::test {
+
+/// Most that a stored value of magnitude up to 3.5 differs from what was appended: half a step,
+/// where int4's is a step, since its codes reach 7 on the side that is not the extreme's. By
+/// channel the values' own channel has the extreme.
+inline double most_rounding(ElementType type) {
+  constexpr double kMost = 3.5;  // of Random::normal()
+  switch (type) {
+    case ElementType::float16:
+      return kMost * 0x1p-11;
+    case ElementType::bfloat16:
+      return kMost * 0x1p-8;
+    case ElementType::int8:
+      return kMost / 127;
+    case ElementType::int4:
+      return kMost / 7;
+    case ElementType::float8_e4m3:
+      return kMost * 0x1p-4;
+    case ElementType::float8_e5m2:
+      return kMost * 0x1p-3;
+    default:
+      return 0.0;
+  }
+}
+
+/// What a cache holds, as the definition reads its view, in dense float32 arrays; NaN where nothing
+/// was appended.
+class Plain {
+ public:
+  explicit Plain(const Held& held)
+      : k_(f32, held.k.extents()), v_(f32, held.v.extents()), lengths_(held.lengths) {
+    Tensor q(f32, {held.batch(), 1, held.kv_heads, held.head_dim}),
+        out(f32, {held.batch(), 1, held.kv_heads, held.value_dim});
+    AttentionArguments a;
+    a.q = q.const_view();
+    a.kv = held.view();
+    a.out = out.view();
+    a.mask = held.mask();
+    const kernels::AttendCall call = door::resolve(a);
+    for (std::int64_t b = 0; b < held.batch(); ++b) {
+      const kernels::Sequence s = kernels::sequence_of(call, b);
+      EXPECT_EQ(s.kv_len, lengths_[static_cast<std::size_t>(b)]);
+      read(held.k, call, s, call.k, s.k, k_);
+      read(held.v, call, s, call.v, s.v, v_);
+    }
+  }
+
+  KvView view() const {
+    KvView view;
+    view.k = k_.const_view();
+    view.v = v_.const_view();
+    view.lengths = ConstView(lengths_.data(), {static_cast<std::int64_t>(lengths_.size())});
+    return view;
+  }
+  const Tensor& keys() const { return k_; }
+  const Tensor& values() const { return v_; }
+  double furthest() const { return furthest_; }  ///< from what was appended
+
+ private:
+  void read(const Tensor& appended, const kernels::AttendCall& call, const kernels::Sequence& s,
+            const kernels::Operand& operand, const std::byte* first, Tensor& to) {
+    for (std::int64_t t = 0; t < s.kv_len; ++t) {
+      for (std::int64_t h = 0; h < to.extents()[2]; ++h) {
+        for (std::int64_t d = 0; d < to.extents()[3]; ++d) {
+          const Index at{s.batch, t, h, d};
+          if (std::isnan(appended.get(at))) continue;
+          const double value = kernels::reference::key_element(call, s, operand, first, h, t, d);
+          to.set(at, value);
+          const double distance = std::abs(value - appended.get(at));
+          furthest_ = distance <= furthest_ ? furthest_ : distance;  // NaN stays
+        }
+      }
+    }
+  }
+
+  Tensor k_, v_;
+  std::vector<std::int64_t> lengths_;
+  double furthest_ = 0.0;
+};
+
+}  // namespace polyhead::test
