@@ -1,7 +1,7 @@
 /* Caches through the C door: what they hold gives the bits of the plain call, files bring it back,
  * exhaustion is a status, and whatever is wrong is refused. */
 #include "c_case.h"
-#include "polyhead/polyhead_cache_c.h"
+#include "polyhead/polyhead_layer_c.h"
 
 enum { kWindow = 5, kTenth = 10 };
 
@@ -231,6 +231,46 @@ static void test_sliding(void) {
   polyhead_sliding_cache_destroy(NULL);
 }
 
+/* A window that holds everything: positions in the cache are those in the sequence, so that the
+ * call gives the bits of attention with q rotated. */
+static void test_positions_in_the_cache(void) {
+  polyhead_attention_arguments call = arguments_of_call();
+  polyhead_sliding_cache_config config = {.struct_bytes = sizeof config};
+  polyhead_sliding_cache* cache = NULL;
+  polyhead_rope_config rope = {.struct_bytes = sizeof rope};
+  polyhead_mask mask = {.struct_bytes = sizeof mask};
+  int64_t positions[kBatch * kQLen];
+  const int64_t extents[2] = {kBatch, kQLen};
+  const polyhead_view positions_view =
+      polyhead_make_view(positions, POLYHEAD_INT64, 2, extents, NULL);
+  int i;
+  for (i = 0; i < kBatch * kQLen; ++i) positions[i] = kKvLen - kQLen + i % kQLen;
+  config.batch = kBatch;
+  config.kv_heads = kKvHeads;
+  config.head_dim = kDim;
+  config.value_dim = kValueDim;
+  config.element_type = POLYHEAD_FLOAT32;
+  config.window = config.chunk = kKvLen;
+  CHECK_OK(polyhead_sliding_cache_create(&config, &cache));
+  CHECK_OK(polyhead_sliding_cache_append(cache, &k_view, &v_view, NULL));
+  CHECK_REFUSED(
+      polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, NULL, NULL, NULL),
+      "pairing");
+  CHECK_REFUSED(
+      polyhead_sliding_cache_attend_in_cache(cache, &q_view, NULL, &out_view, NULL, NULL, NULL),
+      "rope is null");
+  CHECK(all_poisoned(out, kOut));
+  rope.pairing = POLYHEAD_ROPE_HALF_SPLIT;
+  CHECK_OK(
+      polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, NULL, NULL, NULL));
+  memcpy(rows_out, out, sizeof out);
+  CHECK_OK(polyhead_apply_rope(&q_view, &positions_view, &rope));
+  CHECK_OK(polyhead_sliding_cache_mask(cache, &mask));
+  expect_call(&call, &mask);
+  CHECK(memcmp(rows_out, expected, sizeof expected) == 0);
+  polyhead_sliding_cache_destroy(cache);
+}
+
 static polyhead_paged_cache_config paged_config(int64_t pages) {
   polyhead_paged_cache_config config = {.struct_bytes = sizeof config};
   config.pages = pages;
@@ -372,6 +412,7 @@ int main(void) {
   test_codes();
   test_values_in_keys();
   test_sliding();
+  test_positions_in_the_cache();
   test_paged();
   test_older_programs();
   return test_failures != 0;

@@ -44,6 +44,15 @@ POLYHEAD_C_API polyhead_status polyhead_apply_rope(const polyhead_view* x,
                                                    const polyhead_view* positions,
                                                    const polyhead_rope_config* config);
 
+/* Attention over a sliding cache with RoPE positions counted in the cache, as StreamingLLM has
+ * them: see sliding_attention.h. q [batch, q_len, q_heads, head_dim], not rotated; out [batch,
+ * q_len, q_heads, value_dim]; counts: int32/int64 [batch], valid queries of each sequence, or NULL.
+ * Of `modifiers` (or NULL) scale, soft-cap and sink are served. */
+POLYHEAD_C_API polyhead_status polyhead_sliding_cache_attend_in_cache(
+    const polyhead_sliding_cache* cache, const polyhead_view* q, const polyhead_rope_config* rope,
+    const polyhead_view* out, const polyhead_modifiers* modifiers, const polyhead_view* counts,
+    const polyhead_options* options);
+
 /* ---- The layer ---- */
 
 typedef struct polyhead_layer polyhead_layer;

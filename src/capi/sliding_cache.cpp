@@ -1,8 +1,9 @@
 // The sliding cache behind polyhead_cache_c.h.
 #include "polyhead/sliding_cache.h"
 
-#include "capi/convert_cache.hpp"
+#include "capi/convert_layer.hpp"
 #include "capi/handles.hpp"
+#include "polyhead/sliding_attention.h"
 
 using namespace polyhead::capi;
 
@@ -112,5 +113,20 @@ polyhead_status polyhead_sliding_cache_read(const polyhead_sliding_cache* cache,
     need(kCall, "cache", cache);
     cache->cache.read(sequence, to_view(kCall, "k", need(kCall, "k", k)),
                       to_view(kCall, "v", need(kCall, "v", v)));
+  });
+}
+
+polyhead_status polyhead_sliding_cache_attend_in_cache(
+    const polyhead_sliding_cache* cache, const polyhead_view* q, const polyhead_rope_config* rope,
+    const polyhead_view* out, const polyhead_modifiers* modifiers, const polyhead_view* counts,
+    const polyhead_options* options) {
+  constexpr const char* kCall = "polyhead_sliding_cache_attend_in_cache";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    const ModifierSet served(kCall, modifiers);
+    polyhead::attend_in_cache(cache->cache, to_view(kCall, "q", need(kCall, "q", q)),
+                              to_rope(kCall, rope), to_view(kCall, "out", need(kCall, "out", out)),
+                              served.modifiers(), to_view(kCall, "counts", counts),
+                              to_options(kCall, options));
   });
 }
