@@ -112,7 +112,7 @@ TEST(NoAllocation, InPlanRun) {
 
 // Two sequences on the same pages but for the last one: in any order of work, and split by keys.
 TEST(NoAllocation, WhereSequencesShareKeys) {
-  constexpr std::int64_t kPages = 17, kDim = 32;
+  constexpr int kPages = 17, kDim = 32;
   const std::vector<float> pool_rows((kPages + 1) * 64 * 2 * kDim, 0.1f);
   std::vector<std::int32_t> table(2 * kPages);
   for (std::int32_t i = 0; i < 2 * kPages; ++i) table[static_cast<std::size_t>(i)] = i % kPages;
