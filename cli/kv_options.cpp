@@ -26,8 +26,8 @@ void KvOptions::add_options(CLI::App& app) {
       ->type_name("TYPE")
       ->check(CLI::IsMember(names).description(""));
   app.add_option("--kv-keys", keys_,
-                 "Scales of int8 and int4 keys: by token, the default, or by channel,\n"
-                 "calibrated on the first 2048 tokens of the text")
+                 "Scales of int8 and int4 keys: by token, the default, or by channel (int4:\n"
+                 "centre and stretch), calibrated on the first 2048 tokens of the text")
       ->type_name("token|channel")
       ->check(CLI::IsMember({"token", "channel"}).description(""));
 }

@@ -65,7 +65,9 @@ void run_chunks(const Model& model, Session& session, const char* call,
         ids.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(part.count)),
         session.length,
         &session.caches,
-        {}};
+        {},
+        {},
+        session.key_frames};
     Pass pass(model.config, model.engine, model.activations, tokens, session.memory, options);
     if (inputs != nullptr) {
       model.run_from(*inputs, first, options, pass);

@@ -63,13 +63,23 @@ struct LayerInputs {
   std::vector<std::vector<float>> of_layer;  ///< [layer][tokens * model_dim]; none: not yet known
 };
 
+/// How keys of one layer are centred, stretched and turned before they are stored, and queries with
+/// them (key_frame.hpp says how; the scores are the same up to a constant a row). [kv_heads *
+/// head_dim] each.
+struct KeyFrame {
+  std::vector<float> centre, stretch;
+};
+
 /// How a session's or a pool's cache holds keys and values. Attention reads what the cache holds,
 /// also in the chunk that wrote it.
 struct CacheForm {
   std::optional<ElementType> type{};  ///< none: what attention was given, unchanged
   /// Scales of int8 or int4 keys by channel, [layer][kv_heads * head_dim]: Model::calibrated
-  /// gives them. Empty: a scale a token and block of 32 dims.
+  /// gives them for int8. Empty: a scale a token and block of 32 dims.
   std::vector<std::vector<float>> key_scales{};
+  /// One a layer, for a cache of codes: Model::calibrated gives them for int4. Empty: keys as they
+  /// are.
+  std::vector<KeyFrame> key_frames{};
 };
 
 enum class Wanted : std::uint8_t { nothing, last, every };  ///< logits of which tokens
@@ -134,9 +144,10 @@ class Model {
   /// `capacity` tokens; 0: the model's context. The cache grows up to it. Throws InvalidArgument.
   Session make_session(std::int64_t capacity = 0, const CacheForm& form = {}) const;
 
-  /// int8 or int4 with keys by channel, the scales those of the keys of `ids` (a prompt, or a part
-  /// of it). Runs them once. int8 keys have room for a quarter more than the largest seen, int4
-  /// keys for no more; larger ones that come later are clamped. Throws InvalidArgument.
+  /// int8 or int4 with keys by channel, as the keys of `ids` (a prompt, or a part of it) ask for.
+  /// Runs them once. int8 keys get a scale a channel, with room for a quarter more than the largest
+  /// seen; larger ones that come later are clamped. int4 keys get frames, and a scale a token and
+  /// block in them: nothing is clamped. Throws InvalidArgument.
   CacheForm calibrated(ElementType type, std::span<const std::int32_t> ids) const;
 
   /// Runs `ids` after what the session holds, in chunks of at most `chunk` tokens (0: chosen).

@@ -4,6 +4,7 @@
 
 #include "base/codes.hpp"
 #include "layers/calls.hpp"
+#include "models/key_frame.hpp"
 
 namespace polyhead::inline v0::models {
 
@@ -106,6 +107,10 @@ AttentionArguments Pass::prepare(const Block& block, std::int64_t index) {
   }
   layers::place_q(layer, slab, input, arguments);
   layers::place_kv(layer, slab, input.rows, ragged, arguments);
+  if (!tokens_.key_frames.empty()) {
+    enter_frame(engine_.crew, tokens_.key_frames[static_cast<std::size_t>(index)], arguments.q,
+                arguments.k);
+  }
   if (pooled) read_pool(block, index, arguments);
   if (tokens_.caches != nullptr) {
     KvCache& cache = (*tokens_.caches)[static_cast<std::size_t>(index)];

@@ -91,7 +91,9 @@ SequencePool Model::make_pool(std::int64_t pages, std::int64_t page_tokens,
     key_scales.insert(key_scales.end(), layer.begin(), layer.end());
   if (!key_scales.empty())
     cache.key_scales = ConstView(key_scales.data(), {cache.layers, cache.kv_heads, cache.head_dim});
-  return SequencePool(std::make_unique<SequencePool::State>(cache));
+  auto pool = std::make_unique<SequencePool::State>(cache);
+  pool->key_frames = form.key_frames;
+  return SequencePool(std::move(pool));
 }
 
 PagedCache::Status Model::forward(SequencePool& pool, std::span<const SequencePart> parts,
@@ -115,6 +117,7 @@ PagedCache::Status Model::forward(SequencePool& pool, std::span<const SequencePa
   }
   if (parts.empty()) return PagedCache::Status::ok;
   tokens.ids = ids;
+  tokens.key_frames = held.key_frames;
 
   Extended extended(held.cache);
   for (const SequencePart& part : parts) {

@@ -1,5 +1,9 @@
 // A sequence under way, and whole texts through an encoder.
+#include <algorithm>
+
+#include "base/codes.hpp"
 #include "base/refuse.hpp"
+#include "models/key_frame.hpp"
 #include "models/model_state.hpp"
 
 namespace polyhead::inline v0::models {
@@ -31,34 +35,59 @@ std::int64_t Session::cache_bytes() const {
   return sum;
 }
 
-void Model::State::check_form(const char* call, const CacheForm& form) const {
-  if (form.key_scales.empty()) return;
-  if (form.key_scales.size() != config.layers.size()) {
-    base::refuse(call, "key_scales has ", form.key_scales.size(), " layers, expected ",
-                 config.layers.size());
+namespace {
+
+/// Refuses parts of a form that are given, but not one a layer of the size that the layer has.
+template <class Parts, class Size, class Expected>
+void check_parts(const char* call, const char* name, const Parts& parts, std::size_t layers,
+                 const Size& size, const Expected& expected) {
+  if (parts.empty()) return;
+  if (parts.size() != layers)
+    base::refuse(call, name, " has ", parts.size(), " layers, expected ", layers);
+  for (std::size_t i = 0; i < layers; ++i) {
+    if (size(parts[i]) == expected(i)) continue;
+    base::refuse(call, name, "[", i, "] has ", size(parts[i]), " scales, expected ", expected(i));
   }
-  for (std::size_t i = 0; i < config.layers.size(); ++i) {
-    const LayerGeometry& layer = config.layers[i];
-    const auto expected = static_cast<std::size_t>(layer.kv_heads * layer.head_dim);
-    if (form.key_scales[i].size() != expected) {
-      base::refuse(call, "key_scales[", i, "] has ", form.key_scales[i].size(),
-                   " scales, expected ", expected);
-    }
+}
+
+}  // namespace
+
+void Model::State::check_form(const char* call, const CacheForm& form) const {
+  const std::size_t layers = config.layers.size();
+  const auto expected = [&](std::size_t i) {
+    return static_cast<std::size_t>(config.layers[i].kv_heads * config.layers[i].head_dim);
+  };
+  const auto size_of_scales = [](const std::vector<float>& scales) { return scales.size(); };
+  const auto size_of_frame = [](const KeyFrame& frame) {
+    return std::min(frame.centre.size(), frame.stretch.size());
+  };
+  check_parts(call, "key_scales", form.key_scales, layers, size_of_scales, expected);
+  check_parts(call, "key_frames", form.key_frames, layers, size_of_frame, expected);
+  const ElementType type = form.type.value_or(activations);
+  if (!form.key_frames.empty() && !base::is_code(type)) {  // observers read keys as they are
+    base::refuse(call, "key_frames are given for ", element_name(type),
+                 ", expected int8, int4 or an 8-bit float");
   }
 }
 
 CacheForm Model::calibrated(ElementType type, std::span<const std::int32_t> ids) const {
   constexpr const char* kCall = "Model::calibrated";
   if (ids.empty()) base::refuse(kCall, "ids is empty");
-  CacheForm form{type, {}};
+  CacheForm form{type, {}, {}};
   Session session = make_session();
-  forward(session, ids, Wanted::nothing, nullptr);
-  // Later keys may be a little larger, and clamping costs more than wider steps of int8 do. int4
-  // has nothing to spare.
-  const float room = type == ElementType::int8 ? 1.25f : 1.0f;
+  RunOptions run;
+  KeyFrameObserver observer(state_->config);
+  if (type == ElementType::int4) run.observer = &observer;
+  forward(session, ids, Wanted::nothing, nullptr, run);
+  if (type == ElementType::int4) {
+    form.key_frames = observer.frames();
+    return form;
+  }
+  // Later keys may be a little larger, and clamping costs more than wider steps do.
+  constexpr float kRoom = 1.25f;
   for (const KvCache& cache : session.state_->caches) {
     form.key_scales.push_back(key_scales_by_channel(cache.keys(), type));
-    for (float& scale : form.key_scales.back()) scale *= room;
+    for (float& scale : form.key_scales.back()) scale *= kRoom;
   }
   return form;
 }
@@ -73,6 +102,7 @@ Session Model::make_session(std::int64_t capacity, const CacheForm& form) const 
   state_->check_form("Model::make_session", form);
   auto session = std::make_unique<Session::State>();
   session->capacity = capacity > 0 ? capacity : most;
+  session->key_frames = form.key_frames;
   for (std::size_t i = 0; i < config.layers.size(); ++i) {
     const LayerGeometry& layer = config.layers[i];
     KvCacheConfig cache{1, layer.kv_heads, layer.head_dim, layer.value_dim};
