@@ -215,7 +215,9 @@ TEST(KvType, CodesChangeTheLossOfRealTextByLittle) {
     EXPECT_LE(change(model.calibrated(ElementType::int8, ids)), 0.002) << name;
     const double by_channel = change(model.calibrated(ElementType::int4, calibration));
     RecordProperty("int4_by_channel_" + name, std::to_string(by_channel));
-    EXPECT_LE(by_channel, 0.03) << name;
+    // 0.021 and 0.023 with AVX-512, 0.035 and 0.027 with AVX2: so few tokens leave 0.015 to the
+    // last bits of a float32. By token it is 0.14.
+    EXPECT_LE(by_channel, 0.05) << name;
   }
 }
 
