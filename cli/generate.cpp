@@ -130,7 +130,10 @@ void Generate::add_options(CLI::App& app) {
 void Generate::speak(const Model& model, const Tokenizer& tokenizer, const Console& console,
                      Outcome& outcome) const {
   models::Sampler sampler(sampling_);
-  auto session = model.make_session(0, kv_.form(model, outcome.prompt));
+  const auto prompt = static_cast<std::int64_t>(outcome.prompt.size());
+  auto session = model.make_session(
+      0, kv_.form(model, outcome.prompt,
+                  prompt + std::min(max_tokens_, model.config().context_length)));
   std::vector<float> logits(static_cast<std::size_t>(model.config().vocab_size));
   Stopwatch watch;
   model.forward(session, outcome.prompt, models::Wanted::last, logits.data());
@@ -214,9 +217,11 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   const Model model = model_.load(file);
   progress.clear();
   ManyOptions options = many_;
-  options.cache = kv_.form(model, std::ranges::max_element(prompts, {}, [](const Prompt& prompt) {
-                                    return prompt.ids.size();
-                                  })->ids);
+  const std::vector<std::int32_t>& longest =
+      std::ranges::max_element(prompts, {}, [](const auto& p) { return p.ids.size(); })->ids;
+  options.cache = kv_.form(model, longest,
+                           static_cast<std::int64_t>(longest.size()) +
+                               std::min(max_tokens_, model.config().context_length));
   options.max_tokens = max_tokens_;
   options.sampling = sampling_;
   options.json = json_;

@@ -13,7 +13,7 @@ constexpr std::pair<const char*, ElementType> kTypes[] = {
     {"int4", ElementType::int4},        {"e4m3", ElementType::float8_e4m3},
     {"e5m2", ElementType::float8_e5m2},
 };
-constexpr std::size_t kCalibration = 2048;  // tokens: keys hardly grow after that
+constexpr std::int64_t kCalibration = 2048;  // tokens: keys hardly grow after that
 
 }  // namespace
 
@@ -26,8 +26,8 @@ void KvOptions::add_options(CLI::App& app) {
       ->type_name("TYPE")
       ->check(CLI::IsMember(names).description(""));
   app.add_option("--kv-keys", keys_,
-                 "Scales of int8 and int4 keys: by token, the default, or by channel (int4:\n"
-                 "centre and stretch), calibrated on the first 2048 tokens of the text")
+                 "int8 and int4 keys have a scale a token and block; channel centres and\n"
+                 "stretches their channels before, calibrated on the first 2048 tokens")
       ->type_name("token|channel")
       ->check(CLI::IsMember({"token", "channel"}).description(""));
 }
@@ -37,14 +37,15 @@ void KvOptions::check() const {
     throw UsageError("--kv-keys channel needs --kv-type int8 or int4");
 }
 
-models::CacheForm KvOptions::form(const models::Model& model,
-                                  std::span<const std::int32_t> ids) const {
+models::CacheForm KvOptions::form(const models::Model& model, std::span<const std::int32_t> ids,
+                                  std::int64_t length) const {
   if (type_.empty()) return {};
   const ElementType type =
       std::ranges::find(kTypes, type_, [](const auto& row) { return row.first; })->second;
   if (keys_ == "token") return {type, {}};
-  const auto context = static_cast<std::size_t>(model.config().context_length);
-  return model.calibrated(type, ids.first(std::min({ids.size(), kCalibration, context})));
+  const std::int64_t context = model.config().context_length;
+  const auto most = static_cast<std::size_t>(std::min(kCalibration, context));
+  return model.calibrated(type, ids.first(std::min(ids.size(), most)), std::min(length, context));
 }
 
 }  // namespace polyhead::cli

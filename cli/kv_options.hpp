@@ -17,8 +17,10 @@ class KvOptions {
   /// Throws UsageError where the two make no sense together.
   void check() const;
 
-  /// What they ask for; keys by channel are calibrated on the first tokens of `ids`.
-  models::CacheForm form(const models::Model& model, std::span<const std::int32_t> ids) const;
+  /// What they ask for; keys by channel are calibrated on the first tokens of `ids`, for a cache of
+  /// `length` tokens or of the model's context if that is less.
+  models::CacheForm form(const models::Model& model, std::span<const std::int32_t> ids,
+                         std::int64_t length) const;
 
  private:
   std::string type_, keys_ = "token";

@@ -71,7 +71,7 @@ Score ScoreCommand::score(const models::Model& model, const std::vector<std::int
   Progress progress(console);
   Score sum;
   std::int64_t scored = 1;  // tokens of the text that are done, the first without a figure
-  auto session = model.make_session(context, kv_.form(model, ids));
+  auto session = model.make_session(context, kv_.form(model, ids, std::min(context, count)));
   while (scored < count) {
     session.truncate(0);
     const bool first = scored == 1;

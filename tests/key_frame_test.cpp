@@ -8,6 +8,8 @@
 #include <random>
 
 #include "layers/calls.hpp"
+#include "models/rope_pairs.hpp"
+#include "polyhead/rope.h"
 
 namespace polyhead {
 namespace {
@@ -63,6 +65,47 @@ TEST(KeyFrame, MovesEveryScoreOfARowByTheSame) {
           EXPECT_NEAR(after, before - moved, bound) << head << ' ' << i << ' ' << j;
         }
       }
+    }
+  }
+}
+
+// Rows seen at one place say what their averages are at others: here beside turning each of them.
+TEST(KeyFrame, AveragesAreThoseOfAllPositions) {
+  models::LayerGeometry layer;
+  layer.head_dim = 10;
+  const std::int64_t rows = 7, length = 300;
+  for (const RopePairing pairing : {RopePairing::half_split, RopePairing::interleaved}) {
+    layer.rope.emplace();
+    layer.rope->pairing = pairing;
+    layer.rope->base = 500.0;
+    layer.rope->rotary_dims = 8;
+    const auto pairs = models::rope_pairs(layer);
+    ASSERT_EQ(pairs.size(), 4U);
+    std::mt19937 random(3);
+    const std::vector<float> still = draws(rows * layer.head_dim, random, -1.0f, 2.0f);
+    const auto turned = [&](std::int64_t row, std::int64_t position) {
+      std::vector<float> x(still.begin() + row * layer.head_dim,
+                           still.begin() + (row + 1) * layer.head_dim);
+      apply_rope({x.data(), {std::int64_t{1}, std::int64_t{1}, layer.head_dim}},
+                 {&position, {std::int64_t{1}}}, *layer.rope);
+      return std::vector<double>(x.begin(), x.end());
+    };
+    models::TurnedBackSums sums(2, layer.head_dim);
+    std::vector<double> value(10, 0.0), squared(10, 0.0);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      sums.add(1, turned(row, 5 * row), pairs, 5 * row);
+      for (std::int64_t position = 0; position < length; ++position) {
+        const std::vector<double> x = turned(row, position);
+        for (std::size_t d = 0; d < x.size(); ++d) {
+          value[d] += x[d] / static_cast<double>(rows * length);
+          squared[d] += x[d] * x[d] / static_cast<double>(rows * length);
+        }
+      }
+    }
+    const auto average = sums.over(length, pairs);
+    for (std::size_t d = 0; d < value.size(); ++d) {
+      EXPECT_NEAR(average.value[10 + d], value[d], 1e-6) << d;
+      EXPECT_NEAR(average.squared[10 + d], squared[d], 2e-6) << d;
     }
   }
 }

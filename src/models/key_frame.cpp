@@ -97,55 +97,49 @@ void enter_frame(const Crew& crew, const KeyFrame& frame, const ConstView& q, co
   });
 }
 
-KeyFrameObserver::KeyFrameObserver(const ModelConfig& config) : layers_(config.layers.size()) {}
+KeyFrameObserver::KeyFrameObserver(const ModelConfig& config) {
+  for (const LayerGeometry& layer : config.layers) layers_.emplace_back(layer);
+}
 
 void KeyFrameObserver::attending(std::int64_t layer, std::int64_t first_query,
                                  AttentionArguments& arguments) {
-  Sums& sums = layers_[static_cast<std::size_t>(layer)];
+  Seen& seen = layers_[static_cast<std::size_t>(layer)];
   const HeadRows queries(arguments.q), keys(arguments.k);
   const Modifiers& modifiers = arguments.modifiers;
-  sums.kv_heads = keys.heads;
-  sums.head_dim = keys.dim;
-  sums.centred = modifiers.soft_cap == 0.0f && !modifiers.sink.given();
-  const auto size = static_cast<std::size_t>(keys.heads * keys.dim);
-  for (auto* sum : {&sums.key, &sums.key_squared, &sums.query_squared}) sum->resize(size, 0.0);
+  seen.centred = modifiers.soft_cap == 0.0f && !modifiers.sink.given();
   const std::int64_t group = queries.heads / keys.heads;
+  std::vector<double> row(static_cast<std::size_t>(keys.dim));
+  const auto add = [&](TurnedBackSums& sums, std::int64_t head, const HeadRows& rows,
+                       const std::byte* from, std::int64_t position) {
+    for (std::int64_t d = 0; d < keys.dim; ++d)
+      row[static_cast<std::size_t>(d)] = rows.value(from, d);
+    sums.add(head, row, seen.pairs, position);
+  };
   for (std::int64_t t = 0; t < queries.tokens; ++t) {
-    for (std::int64_t head = 0; head < queries.heads; ++head) {
-      const std::int64_t at = head / group * keys.dim;
-      const std::byte* const query = queries.row(t, head);
-      for (std::int64_t d = 0; d < keys.dim; ++d) {
-        const double value = queries.value(query, d);
-        sums.query_squared[static_cast<std::size_t>(at + d)] += value * value;
-      }
-      if (head % group != 0) continue;
-      const std::byte* const key = keys.row(first_query + t, head / group);
-      for (std::int64_t d = 0; d < keys.dim; ++d) {
-        const double value = keys.value(key, d);
-        sums.key[static_cast<std::size_t>(at + d)] += value;
-        sums.key_squared[static_cast<std::size_t>(at + d)] += value * value;
-      }
-    }
+    const std::int64_t position = first_query + t;
+    for (std::int64_t head = 0; head < queries.heads; ++head)
+      add(seen.queries, head / group, queries, queries.row(t, head), position);
+    for (std::int64_t head = 0; head < keys.heads; ++head)
+      add(seen.keys, head, keys, keys.row(position, head), position);
   }
-  sums.keys += queries.tokens;
 }
 
-std::vector<KeyFrame> KeyFrameObserver::frames() const {
+std::vector<KeyFrame> KeyFrameObserver::frames(std::int64_t length) const {
   std::vector<KeyFrame> frames;
-  for (const Sums& sums : layers_) {
+  for (const Seen& seen : layers_) {
+    const auto queries = seen.queries.over(length, seen.pairs);
+    auto keys = seen.keys.over(length, seen.pairs);
     KeyFrame frame;
-    std::vector<double> spread = sums.key_squared;  // about the centre
-    for (std::size_t i = 0; i < spread.size(); ++i) {
-      const double count = static_cast<double>(sums.keys);
-      const double centre = sums.centred ? sums.key[i] / count : 0.0;
-      spread[i] = spread[i] / count - centre * centre;
+    for (std::size_t i = 0; i < keys.value.size(); ++i) {
+      const double centre = seen.centred ? keys.value[i] : 0.0;
+      keys.squared[i] -= centre * centre;  // now about the centre
       frame.centre.push_back(static_cast<float>(centre));
     }
-    for (std::int64_t head = 0; head < sums.kv_heads; ++head) {
-      const std::int64_t at = head * sums.head_dim;
-      const auto of_keys = magnitudes(spread.data() + at, sums.head_dim);
-      const auto of_queries = magnitudes(sums.query_squared.data() + at, sums.head_dim);
-      for (std::size_t d = 0; d < of_keys.size(); ++d)
+    const auto dim = static_cast<std::size_t>(seen.head_dim);
+    for (std::size_t head = 0; head < keys.value.size(); head += dim) {
+      const auto of_keys = magnitudes(keys.squared.data() + head, seen.head_dim);
+      const auto of_queries = magnitudes(queries.squared.data() + head, seen.head_dim);
+      for (std::size_t d = 0; d < dim; ++d)
         frame.stretch.push_back(static_cast<float>(std::sqrt(of_keys[d] / of_queries[d])));
     }
     frames.push_back(std::move(frame));

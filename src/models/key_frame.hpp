@@ -7,6 +7,7 @@
 #include "layers/rows.hpp"
 #include "models/config.hpp"
 #include "models/model.hpp"
+#include "models/rope_pairs.hpp"
 
 namespace polyhead::inline v0::models {
 
@@ -18,9 +19,10 @@ namespace polyhead::inline v0::models {
 /// on that row alone and is the same bits on every instruction set.
 void enter_frame(const Crew& crew, const KeyFrame& frame, const ConstView& q, const ConstView& k);
 
-/// Frames for the keys and queries of a run that it observes: c is a channel's mean, s the square
-/// root of the keys' deviation over the queries' magnitude, so that errors of equal size in every
-/// channel cost the scores least.
+/// Frames for the keys and queries of a run from position 0 that it observes: c is a channel's
+/// mean, s the square root of the keys' deviation over the queries' magnitude, so that errors of
+/// equal size in every channel cost the scores least. Both as they would be over the positions a
+/// cache will serve, not only over those of the run: RoPE turns a mean with the position.
 class KeyFrameObserver : public Observer {
  public:
   explicit KeyFrameObserver(const ModelConfig& config);
@@ -29,16 +31,23 @@ class KeyFrameObserver : public Observer {
                  AttentionArguments& arguments) override;
   void attended(const AttentionSeen&) override {}
 
-  /// One a layer. Centres are 0 where a soft-cap or a sink would notice them.
-  std::vector<KeyFrame> frames() const;
+  /// One a layer, for positions 0 .. length - 1. Centres are 0 where a soft-cap or a sink would
+  /// notice them.
+  std::vector<KeyFrame> frames(std::int64_t length) const;
 
  private:
-  struct Sums {
-    std::int64_t keys = 0, kv_heads = 0, head_dim = 0;
+  struct Seen {
+    explicit Seen(const LayerGeometry& layer)
+        : head_dim(layer.head_dim),
+          pairs(rope_pairs(layer)),
+          keys(layer.kv_heads, layer.head_dim),
+          queries(layer.kv_heads, layer.head_dim) {}
+    std::int64_t head_dim;
+    std::vector<RopePair> pairs;
+    TurnedBackSums keys, queries;
     bool centred = true;
-    std::vector<double> key, key_squared, query_squared;  // [kv_heads * head_dim]
   };
-  std::vector<Sums> layers_;
+  std::vector<Seen> layers_;
 };
 
 }  // namespace polyhead::inline v0::models

@@ -74,11 +74,10 @@ struct KeyFrame {
 /// also in the chunk that wrote it.
 struct CacheForm {
   std::optional<ElementType> type{};  ///< none: what attention was given, unchanged
-  /// Scales of int8 or int4 keys by channel, [layer][kv_heads * head_dim]: Model::calibrated
-  /// gives them for int8. Empty: a scale a token and block of 32 dims.
+  /// Scales of int8 or int4 keys by channel, [layer][kv_heads * head_dim], as key_scales_by_channel
+  /// finds them. Empty: a scale a token and block of 32 dims.
   std::vector<std::vector<float>> key_scales{};
-  /// One a layer, for a cache of codes: Model::calibrated gives them for int4. Empty: keys as they
-  /// are.
+  /// One a layer, for a cache of codes: Model::calibrated gives them. Empty: keys as they are.
   std::vector<KeyFrame> key_frames{};
 };
 
@@ -144,11 +143,11 @@ class Model {
   /// `capacity` tokens; 0: the model's context. The cache grows up to it. Throws InvalidArgument.
   Session make_session(std::int64_t capacity = 0, const CacheForm& form = {}) const;
 
-  /// int8 or int4 with keys by channel, as the keys of `ids` (a prompt, or a part of it) ask for.
-  /// Runs them once. int8 keys get a scale a channel, with room for a quarter more than the largest
-  /// seen; larger ones that come later are clamped. int4 keys get frames, and a scale a token and
-  /// block in them: nothing is clamped. Throws InvalidArgument.
-  CacheForm calibrated(ElementType type, std::span<const std::int32_t> ids) const;
+  /// int8 or int4 with keys by channel: frames, and a scale a token and block of 32 dims in them,
+  /// so nothing is clamped. Calibrated on `ids` (a prompt, or a part of it), which it runs once,
+  /// for positions 0 .. length - 1 (0: the model's context). Throws InvalidArgument.
+  CacheForm calibrated(ElementType type, std::span<const std::int32_t> ids,
+                       std::int64_t length = 0) const;
 
   /// Runs `ids` after what the session holds, in chunks of at most `chunk` tokens (0: chosen).
   /// Logits float32 [1 or ids.size()][vocab_size], as `wanted` says. Same bits for any chunking and

@@ -70,26 +70,24 @@ void Model::State::check_form(const char* call, const CacheForm& form) const {
   }
 }
 
-CacheForm Model::calibrated(ElementType type, std::span<const std::int32_t> ids) const {
+CacheForm Model::calibrated(ElementType type, std::span<const std::int32_t> ids,
+                            std::int64_t length) const {
   constexpr const char* kCall = "Model::calibrated";
+  const ModelConfig& config = state_->config;
+  if (type != ElementType::int8 && type != ElementType::int4)
+    base::refuse(kCall, "type is ", element_name(type), ", expected int8 or int4");
   if (ids.empty()) base::refuse(kCall, "ids is empty");
-  CacheForm form{type, {}, {}};
+  if (length < 0 || length > config.context_length) {
+    base::refuse(kCall, "length (", length, ") is not within 0 .. ", config.context_length,
+                 ", the model's context");
+  }
+  if (length == 0) length = config.context_length;
   Session session = make_session();
+  KeyFrameObserver observer(config);
   RunOptions run;
-  KeyFrameObserver observer(state_->config);
-  if (type == ElementType::int4) run.observer = &observer;
+  run.observer = &observer;
   forward(session, ids, Wanted::nothing, nullptr, run);
-  if (type == ElementType::int4) {
-    form.key_frames = observer.frames();
-    return form;
-  }
-  // Later keys may be a little larger, and clamping costs more than wider steps do.
-  constexpr float kRoom = 1.25f;
-  for (const KvCache& cache : session.state_->caches) {
-    form.key_scales.push_back(key_scales_by_channel(cache.keys(), type));
-    for (float& scale : form.key_scales.back()) scale *= kRoom;
-  }
-  return form;
+  return {type, {}, observer.frames(length)};
 }
 
 Session Model::make_session(std::int64_t capacity, const CacheForm& form) const {
