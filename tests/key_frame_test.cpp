@@ -93,7 +93,7 @@ TEST(KeyFrame, AveragesAreThoseOfAllPositions) {
     models::TurnedBackSums sums(2, layer.head_dim);
     std::vector<double> value(10, 0.0), squared(10, 0.0);
     for (std::int64_t row = 0; row < rows; ++row) {
-      sums.add(1, turned(row, 5 * row), pairs, 5 * row);
+      sums.add(1, turned(row, 5 * row), pairs, models::turns_back(pairs, 5 * row));
       for (std::int64_t position = 0; position < length; ++position) {
         const std::vector<double> x = turned(row, position);
         for (std::size_t d = 0; d < x.size(); ++d) {

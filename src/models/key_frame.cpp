@@ -110,17 +110,18 @@ void KeyFrameObserver::attending(std::int64_t layer, std::int64_t first_query,
   const std::int64_t group = queries.heads / keys.heads;
   std::vector<double> row(static_cast<std::size_t>(keys.dim));
   const auto add = [&](TurnedBackSums& sums, std::int64_t head, const HeadRows& rows,
-                       const std::byte* from, std::int64_t position) {
+                       const std::byte* from, const auto& turns) {
     for (std::int64_t d = 0; d < keys.dim; ++d)
       row[static_cast<std::size_t>(d)] = rows.value(from, d);
-    sums.add(head, row, seen.pairs, position);
+    sums.add(head, row, seen.pairs, turns);
   };
   for (std::int64_t t = 0; t < queries.tokens; ++t) {
     const std::int64_t position = first_query + t;
+    const auto turns = turns_back(seen.pairs, position);
     for (std::int64_t head = 0; head < queries.heads; ++head)
-      add(seen.queries, head / group, queries, queries.row(t, head), position);
+      add(seen.queries, head / group, queries, queries.row(t, head), turns);
     for (std::int64_t head = 0; head < keys.heads; ++head)
-      add(seen.keys, head, keys, keys.row(position, head), position);
+      add(seen.keys, head, keys, keys.row(position, head), turns);
   }
 }
 

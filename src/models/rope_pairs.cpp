@@ -1,7 +1,6 @@
 #include "models/rope_pairs.hpp"
 
 #include <cmath>
-#include <complex>
 
 namespace polyhead::inline v0::models {
 namespace {
@@ -39,17 +38,29 @@ TurnedBackSums::TurnedBackSums(std::int64_t heads, std::int64_t dim)
       squared_(value_),
       product_(value_) {}
 
+std::vector<std::complex<double>> turns_back(std::span<const RopePair> pairs,
+                                             std::int64_t position) {
+  std::vector<std::complex<double>> turns;
+  turns.reserve(pairs.size());
+  for (const RopePair& pair : pairs)
+    turns.push_back(std::polar(1.0, -static_cast<double>(position) * pair.frequency));
+  return turns;
+}
+
 void TurnedBackSums::add(std::int64_t head, std::span<const double> row,
-                         std::span<const RopePair> pairs, std::int64_t position) {
+                         std::span<const RopePair> pairs,
+                         std::span<const std::complex<double>> turns) {
   std::vector<double> turned(row.begin(), row.end());
   const std::size_t at = index(head * dim_);
-  for (const RopePair& pair : pairs) {
-    double &x = turned[index(pair.first)], &y = turned[index(pair.second)];
-    const double angle = -static_cast<double>(position) * pair.frequency;
-    const std::complex<double> back = std::complex(x, y) * std::polar(1.0, angle);
-    x = back.real();
-    y = back.imag();
-    product_[at + index(pair.first)] += x * y;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    double& x = turned[index(pairs[i].first)];
+    double& y = turned[index(pairs[i].second)];
+    // Not by operator*, which looks for infinities.
+    const double cosine = turns[i].real(), sine = turns[i].imag();
+    const double still_x = x * cosine - y * sine, still_y = x * sine + y * cosine;
+    x = still_x;
+    y = still_y;
+    product_[at + index(pairs[i].first)] += x * y;
   }
   for (std::size_t d = 0; d < turned.size(); ++d) {
     value_[at + d] += turned[d];

@@ -1,6 +1,7 @@
 // What a layer's RoPE does to keys at other positions than those they were seen at.
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,14 +19,18 @@ struct RopePair {
 /// The pairs of a layer; none without RoPE.
 std::vector<RopePair> rope_pairs(const LayerGeometry& layer);
 
-/// Sums over rows of a head's dims, as if each had been at position 0: a pair's two dims turned
-/// back by their position.
+/// What turns each pair back from `position` to position 0.
+std::vector<std::complex<double>> turns_back(std::span<const RopePair> pairs,
+                                             std::int64_t position);
+
+/// Sums over rows of a head's dims, as if each had been at position 0.
 class TurnedBackSums {
  public:
   TurnedBackSums(std::int64_t heads, std::int64_t dim);
 
+  /// `turns`: turns_back() from the row's position.
   void add(std::int64_t head, std::span<const double> row, std::span<const RopePair> pairs,
-           std::int64_t position);
+           std::span<const std::complex<double>> turns);
 
   /// Averages [heads * dim] over rows and over positions 0 .. length - 1.
   struct Averages {
