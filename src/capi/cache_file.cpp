@@ -61,20 +61,17 @@ polyhead_status polyhead_paged_sequences_load(const char* path,
                                               polyhead_paged_cache* cache, uint64_t salt,
                                               int64_t* sequences, int64_t count) {
   constexpr const char* kCall = "polyhead_paged_sequences_load";
-  bool exhausted = false;
-  const polyhead_status status = guarded(kCall, [&] {
-    need(kCall, "cache", cache);
+  return guarded_pool(kCall, cache, [&](polyhead::PagedCache& pool) {
     const auto to = to_span(kCall, "sequences", sequences, count);
     std::vector<std::int64_t> loaded;
-    exhausted = polyhead::load_sequences(need(kCall, "path", path), to_fingerprint(kCall, print),
-                                         cache->cache, loaded,
-                                         salt) == polyhead::PagedCache::Status::exhausted;
-    if (exhausted) return;
+    const auto status = polyhead::load_sequences(need(kCall, "path", path),
+                                                 to_fingerprint(kCall, print), pool, loaded, salt);
+    if (status == polyhead::PagedCache::Status::exhausted) return status;
     if (loaded.size() != to.size()) {
-      for (const std::int64_t sequence : loaded) cache->cache.release(sequence);
+      for (const std::int64_t sequence : loaded) pool.release(sequence);
       refuse("%s: %s holds %zu sequences, expected %zu", kCall, path, loaded.size(), to.size());
     }
     std::ranges::copy(loaded, to.begin());
+    return status;
   });
-  return exhausted ? exhausted_pool(kCall, cache->cache) : status;
 }

@@ -2,13 +2,6 @@
 
 namespace polyhead::inline v0::capi {
 
-void check_written_view(const char* call, const char* name, const polyhead_view* view) {
-  if (view != nullptr && view->struct_bytes != sizeof(polyhead_view)) {
-    refuse("%s: %s.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)", call,
-           name, view->struct_bytes, sizeof(polyhead_view));
-  }
-}
-
 void fill_view(polyhead_view* view, const ConstView& from) {
   static_assert(
       static_cast<int>(ElementType::float32) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT32 &&
@@ -23,10 +16,7 @@ void fill_view(polyhead_view* view, const ConstView& from) {
 
 void fill_kv_view(const char* call, polyhead_kv_view* view, const KvView& from) {
   need(call, "view", view);
-  if (view->struct_bytes != sizeof(polyhead_kv_view)) {
-    refuse("%s: view.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)", call,
-           view->struct_bytes, sizeof(polyhead_kv_view));
-  }
+  check_written(call, "view", view);
   fill_view(&view->k, from.k);
   fill_view(&view->v, from.v);
   fill_view(&view->k_scales, from.k_scales);

@@ -10,8 +10,13 @@
 
 namespace polyhead::inline v0::capi {
 
-/// A view that the library is to fill: null, or one whose struct_bytes is right.
-void check_written_view(const char* call, const char* name, const polyhead_view* view);
+/// A struct that the library is to fill: null, or one whose struct_bytes is right.
+template <class Struct>
+void check_written(const char* call, const char* name, const Struct* to) {
+  if (to == nullptr || to->struct_bytes == sizeof(Struct)) return;
+  refuse("%s: %s.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)", call,
+         name, to->struct_bytes, sizeof(Struct));
+}
 void fill_view(polyhead_view* view, const ConstView& from);
 
 /// Refuses null, or a struct_bytes that is not right; then fills it.

@@ -56,10 +56,28 @@ struct polyhead_layer {
 
 namespace polyhead::inline v0::capi {
 
-/// The status of a call that needs more pages than a pool has.
-inline polyhead_status exhausted_pool(const char* call, const PagedCache& cache) {
+/// A call that tells one number of what is behind a handle.
+template <class Handle, class Tell>
+polyhead_status told(const char* call, const Handle* cache, const char* name, int64_t* to,
+                     const Tell& tell) {
+  return guarded(call, [&] {
+    need(call, "cache", cache);
+    *need(call, name, to) = tell(cache->cache);
+  });
+}
+
+/// guarded(), for a body that returns what became of the pool.
+template <class Body>
+polyhead_status guarded_pool(const char* call, polyhead_paged_cache* cache, const Body& body) {
+  using Status = PagedCache::Status;
+  Status status = Status::ok;
+  const polyhead_status result = guarded(call, [&] {
+    need(call, "cache", cache);
+    status = body(cache->cache);
+  });
+  if (status != Status::exhausted) return result;
   return record(POLYHEAD_EXHAUSTED, call, "the pool has %lld free pages, too few",
-                static_cast<long long>(cache.free_pages()));
+                static_cast<long long>(cache->cache.free_pages()));
 }
 
 }  // namespace polyhead::inline v0::capi

@@ -59,26 +59,17 @@ void polyhead_kv_cache_destroy(polyhead_kv_cache* cache) { delete cache; }
 polyhead_status polyhead_kv_cache_length(const polyhead_kv_cache* cache, int64_t sequence,
                                          int64_t* length) {
   constexpr const char* kCall = "polyhead_kv_cache_length";
-  return guarded(kCall, [&] {
-    need(kCall, "cache", cache);
-    *need(kCall, "length", length) = cache->cache.length(sequence);
-  });
+  return told(kCall, cache, "length", length, [&](const auto& of) { return of.length(sequence); });
 }
 
 polyhead_status polyhead_kv_cache_capacity(const polyhead_kv_cache* cache, int64_t* capacity) {
   constexpr const char* kCall = "polyhead_kv_cache_capacity";
-  return guarded(kCall, [&] {
-    need(kCall, "cache", cache);
-    *need(kCall, "capacity", capacity) = cache->cache.capacity();
-  });
+  return told(kCall, cache, "capacity", capacity, [&](const auto& of) { return of.capacity(); });
 }
 
 polyhead_status polyhead_kv_cache_bytes(const polyhead_kv_cache* cache, int64_t* bytes) {
   constexpr const char* kCall = "polyhead_kv_cache_bytes";
-  return guarded(kCall, [&] {
-    need(kCall, "cache", cache);
-    *need(kCall, "bytes", bytes) = cache->cache.bytes();
-  });
+  return told(kCall, cache, "bytes", bytes, [&](const auto& of) { return of.bytes(); });
 }
 
 polyhead_status polyhead_kv_cache_append(polyhead_kv_cache* cache, const polyhead_view* k,
@@ -113,9 +104,9 @@ polyhead_status polyhead_kv_cache_views(const polyhead_kv_cache* cache, polyhead
   constexpr const char* kCall = "polyhead_kv_cache_views";
   return guarded(kCall, [&] {
     need(kCall, "cache", cache);
-    check_written_view(kCall, "keys", keys);
-    check_written_view(kCall, "values", values);
-    check_written_view(kCall, "lengths", lengths);
+    check_written(kCall, "keys", keys);
+    check_written(kCall, "values", values);
+    check_written(kCall, "lengths", lengths);
     fill_view(keys, cache->cache.keys());
     fill_view(values, cache->cache.values());
     fill_view(lengths, cache->cache.lengths());

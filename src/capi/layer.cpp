@@ -176,9 +176,9 @@ polyhead_status polyhead_layer_split(const polyhead_layer* layer, const polyhead
   constexpr const char* kCall = "polyhead_layer_split";
   return guarded(kCall, [&] {
     need(kCall, "layer", layer);
-    check_written_view(kCall, "q", need(kCall, "q", q));
-    check_written_view(kCall, "k", need(kCall, "k", k));
-    check_written_view(kCall, "v", need(kCall, "v", v));
+    check_written(kCall, "q", need(kCall, "q", q));
+    check_written(kCall, "k", need(kCall, "k", k));
+    check_written(kCall, "v", need(kCall, "v", v));
     const polyhead::LayerHeads heads = layer->layer->split(to_view(kCall, "packed", packed));
     fill_view(q, heads.q);
     fill_view(k, heads.k);

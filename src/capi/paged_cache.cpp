@@ -10,23 +10,10 @@ using namespace polyhead::capi;
 
 namespace {
 
-using Status = polyhead::PagedCache::Status;
-
 /// Numbers of `count` tokens; null: none are told.
 std::span<const std::int32_t> to_tokens(const char* call, const int32_t* tokens, int64_t count) {
   if (tokens == nullptr) return {};
   return to_span(call, "tokens", tokens, count);
-}
-
-/// guarded(), for a body that returns what became of the pool.
-template <class Body>
-polyhead_status guarded_pool(const char* call, polyhead_paged_cache* cache, Body&& body) {
-  Status status = Status::ok;
-  const polyhead_status result = guarded(call, [&] {
-    need(call, "cache", cache);
-    status = body(cache->cache);
-  });
-  return status == Status::exhausted ? exhausted_pool(call, cache->cache) : result;
 }
 
 }  // namespace
@@ -55,27 +42,18 @@ void polyhead_paged_cache_destroy(polyhead_paged_cache* cache) { delete cache; }
 
 polyhead_status polyhead_paged_cache_bytes(const polyhead_paged_cache* cache, int64_t* bytes) {
   constexpr const char* kCall = "polyhead_paged_cache_bytes";
-  return guarded(kCall, [&] {
-    need(kCall, "cache", cache);
-    *need(kCall, "bytes", bytes) = cache->cache.bytes();
-  });
+  return told(kCall, cache, "bytes", bytes, [&](const auto& of) { return of.bytes(); });
 }
 
 polyhead_status polyhead_paged_cache_free_pages(const polyhead_paged_cache* cache, int64_t* pages) {
   constexpr const char* kCall = "polyhead_paged_cache_free_pages";
-  return guarded(kCall, [&] {
-    need(kCall, "cache", cache);
-    *need(kCall, "pages", pages) = cache->cache.free_pages();
-  });
+  return told(kCall, cache, "pages", pages, [&](const auto& of) { return of.free_pages(); });
 }
 
 polyhead_status polyhead_paged_cache_remembered_pages(const polyhead_paged_cache* cache,
                                                       int64_t* pages) {
   constexpr const char* kCall = "polyhead_paged_cache_remembered_pages";
-  return guarded(kCall, [&] {
-    need(kCall, "cache", cache);
-    *need(kCall, "pages", pages) = cache->cache.remembered_pages();
-  });
+  return told(kCall, cache, "pages", pages, [&](const auto& of) { return of.remembered_pages(); });
 }
 
 polyhead_status polyhead_paged_sequence_create(polyhead_paged_cache* cache, uint64_t salt,
@@ -106,10 +84,7 @@ polyhead_status polyhead_paged_sequence_release(polyhead_paged_cache* cache, int
 polyhead_status polyhead_paged_sequence_length(const polyhead_paged_cache* cache, int64_t sequence,
                                                int64_t* length) {
   constexpr const char* kCall = "polyhead_paged_sequence_length";
-  return guarded(kCall, [&] {
-    need(kCall, "cache", cache);
-    *need(kCall, "length", length) = cache->cache.length(sequence);
-  });
+  return told(kCall, cache, "length", length, [&](const auto& of) { return of.length(sequence); });
 }
 
 polyhead_status polyhead_paged_sequence_truncate(polyhead_paged_cache* cache, int64_t sequence,

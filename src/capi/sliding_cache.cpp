@@ -33,27 +33,18 @@ void polyhead_sliding_cache_destroy(polyhead_sliding_cache* cache) { delete cach
 polyhead_status polyhead_sliding_cache_length(const polyhead_sliding_cache* cache, int64_t sequence,
                                               int64_t* length) {
   constexpr const char* kCall = "polyhead_sliding_cache_length";
-  return guarded(kCall, [&] {
-    need(kCall, "cache", cache);
-    *need(kCall, "length", length) = cache->cache.length(sequence);
-  });
+  return told(kCall, cache, "length", length, [&](const auto& of) { return of.length(sequence); });
 }
 
 polyhead_status polyhead_sliding_cache_held(const polyhead_sliding_cache* cache, int64_t sequence,
                                             int64_t* held) {
   constexpr const char* kCall = "polyhead_sliding_cache_held";
-  return guarded(kCall, [&] {
-    need(kCall, "cache", cache);
-    *need(kCall, "held", held) = cache->cache.held(sequence);
-  });
+  return told(kCall, cache, "held", held, [&](const auto& of) { return of.held(sequence); });
 }
 
 polyhead_status polyhead_sliding_cache_bytes(const polyhead_sliding_cache* cache, int64_t* bytes) {
   constexpr const char* kCall = "polyhead_sliding_cache_bytes";
-  return guarded(kCall, [&] {
-    need(kCall, "cache", cache);
-    *need(kCall, "bytes", bytes) = cache->cache.bytes();
-  });
+  return told(kCall, cache, "bytes", bytes, [&](const auto& of) { return of.bytes(); });
 }
 
 polyhead_status polyhead_sliding_cache_append(polyhead_sliding_cache* cache, const polyhead_view* k,
@@ -90,10 +81,7 @@ polyhead_status polyhead_sliding_cache_mask(const polyhead_sliding_cache* cache,
   return guarded(kCall, [&] {
     need(kCall, "cache", cache);
     need(kCall, "mask", mask);
-    if (mask->struct_bytes != sizeof(polyhead_mask)) {
-      refuse("%s: mask.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)",
-             kCall, mask->struct_bytes, sizeof(polyhead_mask));
-    }
+    check_written(kCall, "mask", mask);
     const polyhead::Mask from = cache->cache.mask();
     *mask = {};
     mask->struct_bytes = sizeof *mask;
