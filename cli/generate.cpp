@@ -62,6 +62,8 @@ class Generate : public Command {
   void run(const Console& console) override;
 
  private:
+  /// The cache of a prompt and of what may follow it.
+  models::CacheForm cache_for(const Model& model, std::span<const std::int32_t> prompt) const;
   void speak(const Model& model, const Tokenizer& tokenizer, const Console& console,
              Outcome& outcome) const;
   void report(const Console& console, const Outcome& outcome) const;
@@ -127,13 +129,16 @@ void Generate::add_options(CLI::App& app) {
   app.footer(kExample);
 }
 
+models::CacheForm Generate::cache_for(const Model& model,
+                                      std::span<const std::int32_t> prompt) const {
+  const std::int64_t more = std::min(max_tokens_, model.config().context_length);
+  return kv_.form(model, prompt, static_cast<std::int64_t>(prompt.size()) + more);
+}
+
 void Generate::speak(const Model& model, const Tokenizer& tokenizer, const Console& console,
                      Outcome& outcome) const {
   models::Sampler sampler(sampling_);
-  const auto prompt = static_cast<std::int64_t>(outcome.prompt.size());
-  auto session = model.make_session(
-      0, kv_.form(model, outcome.prompt,
-                  prompt + std::min(max_tokens_, model.config().context_length)));
+  auto session = model.make_session(0, cache_for(model, outcome.prompt));
   std::vector<float> logits(static_cast<std::size_t>(model.config().vocab_size));
   Stopwatch watch;
   model.forward(session, outcome.prompt, models::Wanted::last, logits.data());
@@ -219,9 +224,7 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   ManyOptions options = many_;
   const std::vector<std::int32_t>& longest =
       std::ranges::max_element(prompts, {}, [](const auto& p) { return p.ids.size(); })->ids;
-  options.cache = kv_.form(model, longest,
-                           static_cast<std::int64_t>(longest.size()) +
-                               std::min(max_tokens_, model.config().context_length));
+  options.cache = cache_for(model, longest);
   options.max_tokens = max_tokens_;
   options.sampling = sampling_;
   options.json = json_;
