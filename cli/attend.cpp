@@ -1,4 +1,5 @@
 // polyhead attend: attention over arrays in files.
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <set>

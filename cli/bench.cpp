@@ -1,4 +1,5 @@
 // polyhead bench: the ceilings of this machine and the share of them that each case reaches.
+#include <CLI/CLI.hpp>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>

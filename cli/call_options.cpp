@@ -1,5 +1,7 @@
 #include "cli/call_options.hpp"
 
+#include <CLI/CLI.hpp>
+
 #include "cli/command.hpp"
 #include "polyhead/error.h"
 

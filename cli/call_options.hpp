@@ -2,7 +2,6 @@
 // attends.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +9,10 @@
 
 #include "cli/arrays.hpp"
 #include "polyhead/attention.h"
+
+namespace CLI {
+class App;
+}
 
 namespace polyhead::cli {
 

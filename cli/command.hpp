@@ -1,13 +1,17 @@
 // A subcommand: its options and what it does. One file each, listed once in commands.cpp.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "cli/console.hpp"
+
+// Its header costs seconds to compile, so only a .cpp that adds options includes it.
+namespace CLI {
+class App;
+}
 
 namespace polyhead::cli {
 

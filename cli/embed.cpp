@@ -1,4 +1,5 @@
 // polyhead embed: one vector a line of text.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 

@@ -1,4 +1,5 @@
 // polyhead explain: every number of a call of attention, as a textbook prints them.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,4 +1,5 @@
 // polyhead generate: the words a model continues a text with.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>

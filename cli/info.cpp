@@ -1,4 +1,5 @@
 // polyhead info: what a model's file says of its attention, its size and its tokenizer.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <map>

@@ -1,5 +1,6 @@
 #include "cli/kv_options.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>
 #include <vector>

@@ -1,4 +1,5 @@
 // polyhead look: runs a text through a model and says what each of its heads did.
+#include <CLI/CLI.hpp>
 #include <optional>
 #include <sstream>
 

@@ -1,6 +1,7 @@
 // polyhead plan: what attention costs, before anyone runs it.
 #include "cli/plan.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "cli/command.hpp"

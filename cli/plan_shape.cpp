@@ -1,5 +1,6 @@
 #include "cli/plan_shape.hpp"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "cli/command.hpp"

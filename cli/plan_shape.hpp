@@ -1,10 +1,13 @@
 // A model given by options instead of a name or a file.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "polyhead/cost.h"
+
+namespace CLI {
+class App;
+}
 
 namespace polyhead::cli {
 

@@ -1,4 +1,5 @@
 // polyhead prune: what a model loses without each of its heads.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

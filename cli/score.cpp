@@ -1,4 +1,5 @@
 // polyhead score: how well a model foresees a text.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>

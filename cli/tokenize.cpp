@@ -1,4 +1,5 @@
 // polyhead tokenize: a text as a model's tokens.
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
