@@ -64,7 +64,8 @@ class Generate : public Command {
 
  private:
   /// The cache of a prompt and of what may follow it.
-  models::CacheForm cache_for(const Model& model, std::span<const std::int32_t> prompt) const;
+  models::CacheForm cache_for(const Model& model, const Tokenizer& tokenizer,
+                              std::span<const std::int32_t> prompt) const;
   void speak(const Model& model, const Tokenizer& tokenizer, const Console& console,
              Outcome& outcome) const;
   void report(const Console& console, const Outcome& outcome) const;
@@ -130,16 +131,16 @@ void Generate::add_options(CLI::App& app) {
   app.footer(kExample);
 }
 
-models::CacheForm Generate::cache_for(const Model& model,
+models::CacheForm Generate::cache_for(const Model& model, const Tokenizer& tokenizer,
                                       std::span<const std::int32_t> prompt) const {
   const std::int64_t more = std::min(max_tokens_, model.config().context_length);
-  return kv_.form(model, prompt, static_cast<std::int64_t>(prompt.size()) + more);
+  return kv_.form(model, tokenizer, prompt, static_cast<std::int64_t>(prompt.size()) + more);
 }
 
 void Generate::speak(const Model& model, const Tokenizer& tokenizer, const Console& console,
                      Outcome& outcome) const {
   models::Sampler sampler(sampling_);
-  auto session = model.make_session(0, cache_for(model, outcome.prompt));
+  auto session = model.make_session(0, cache_for(model, tokenizer, outcome.prompt));
   std::vector<float> logits(static_cast<std::size_t>(model.config().vocab_size));
   Stopwatch watch;
   model.forward(session, outcome.prompt, models::Wanted::last, logits.data());
@@ -225,7 +226,7 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   ManyOptions options = many_;
   const std::vector<std::int32_t>& longest =
       std::ranges::max_element(prompts, {}, [](const auto& p) { return p.ids.size(); })->ids;
-  options.cache = cache_for(model, longest);
+  options.cache = cache_for(model, tokenizer, longest);
   options.max_tokens = max_tokens_;
   options.sampling = sampling_;
   options.json = json_;

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <vector>
 
+#include "cli/model_options.hpp"
+
 namespace polyhead::cli {
 namespace {
 
@@ -31,20 +33,32 @@ void KvOptions::add_options(CLI::App& app) {
                  "stretches their channels before, calibrated on the first 2048 tokens")
       ->type_name("token|channel")
       ->check(CLI::IsMember({"token", "channel"}).description(""));
+  app.add_option("--kv-text", text_,
+                 "Calibrate channels on this text for the model's whole context, so that\n"
+                 "bits do not depend on what is read (default: on what is read)")
+      ->type_name("FILE");
 }
 
 void KvOptions::check() const {
   if (keys_ == "channel" && type_ != "int8" && type_ != "int4")
     throw UsageError("--kv-keys channel needs --kv-type int8 or int4");
+  if (!text_.empty() && keys_ != "channel") throw UsageError("--kv-text needs --kv-keys channel");
 }
 
-models::CacheForm KvOptions::form(const models::Model& model, std::span<const std::int32_t> ids,
-                                  std::int64_t length) const {
+models::CacheForm KvOptions::form(const models::Model& model, const models::Tokenizer& tokenizer,
+                                  std::span<const std::int32_t> ids, std::int64_t length) const {
   if (type_.empty()) return {};
   const ElementType type =
       std::ranges::find(kTypes, type_, [](const auto& row) { return row.first; })->second;
   if (keys_ == "token") return {type, {}};
   const std::int64_t context = model.config().context_length;
+  std::vector<std::int32_t> text;
+  if (!text_.empty()) {
+    text = tokenizer.encode(read_text(text_));
+    if (text.empty()) throw UsageError("--kv-text: the text has no token");
+    ids = text;
+    length = context;
+  }
   const auto most = static_cast<std::size_t>(std::min(kCalibration, context));
   return model.calibrated(type, ids.first(std::min(ids.size(), most)), std::min(length, context));
 }

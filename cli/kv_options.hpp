@@ -6,24 +6,26 @@
 
 #include "cli/command.hpp"
 #include "models/model.hpp"
+#include "models/tokenizers/tokenizer.hpp"
 
 namespace polyhead::cli {
 
-/// --kv-type and --kv-keys.
+/// --kv-type, --kv-keys and --kv-text.
 class KvOptions {
  public:
   void add_options(CLI::App& app);
 
-  /// Throws UsageError where the two make no sense together.
+  /// Throws UsageError where they make no sense together.
   void check() const;
 
-  /// What they ask for; keys by channel are calibrated on the first tokens of `ids`, for a cache of
-  /// `length` tokens or of the model's context if that is less.
-  models::CacheForm form(const models::Model& model, std::span<const std::int32_t> ids,
-                         std::int64_t length) const;
+  /// What they ask for. Keys by channel are calibrated on the first tokens of --kv-text for the
+  /// model's context, or else of `ids` for a cache of `length` tokens, the context at most. Throws
+  /// UsageError for a text without tokens, FileError.
+  models::CacheForm form(const models::Model& model, const models::Tokenizer& tokenizer,
+                         std::span<const std::int32_t> ids, std::int64_t length) const;
 
  private:
-  std::string type_, keys_ = "token";
+  std::string type_, keys_ = "token", text_;
 };
 
 }  // namespace polyhead::cli

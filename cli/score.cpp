@@ -39,8 +39,8 @@ class ScoreCommand : public Command {
   void run(const Console& console) override;
 
  private:
-  Score score(const models::Model& model, const std::vector<std::int32_t>& ids,
-              std::int32_t begin_token, const Console& console) const;
+  Score score(const models::Model& model, const models::Tokenizer& tokenizer,
+              const std::vector<std::int32_t>& ids, const Console& console) const;
 
   ModelOptions model_;
   KvOptions kv_;
@@ -62,8 +62,8 @@ void ScoreCommand::add_options(CLI::App& app) {
   app.footer(kExample);
 }
 
-Score ScoreCommand::score(const models::Model& model, const std::vector<std::int32_t>& ids,
-                          std::int32_t begin_token, const Console& console) const {
+Score ScoreCommand::score(const models::Model& model, const models::Tokenizer& tokenizer,
+                          const std::vector<std::int32_t>& ids, const Console& console) const {
   constexpr std::int64_t kPiece = 512;  // tokens between two signs of progress
   const std::int64_t most = model.config().context_length;
   const std::int64_t context = context_ > 0 ? std::min(context_, most) : most;
@@ -72,7 +72,10 @@ Score ScoreCommand::score(const models::Model& model, const std::vector<std::int
   Progress progress(console);
   Score sum;
   std::int64_t scored = 1;  // tokens of the text that are done, the first without a figure
-  auto session = model.make_session(context, kv_.form(model, ids, std::min(context, count)));
+  const models::TokenizerSpec& spec = tokenizer.spec();
+  const std::int32_t begin_token = spec.add_bos ? spec.bos : -1;
+  auto session =
+      model.make_session(context, kv_.form(model, tokenizer, ids, std::min(context, count)));
   while (scored < count) {
     session.truncate(0);
     const bool first = scored == 1;
@@ -118,8 +121,7 @@ void ScoreCommand::run(const Console& console) {
   const models::Tokenizer tokenizer(file.tokenizer());
   const auto ids = tokenizer.encode(file_.empty() ? text_ : read_text(file_));
   if (ids.size() < 2) throw UsageError("the text has fewer than two tokens: nothing to foresee");
-  const models::TokenizerSpec& spec = tokenizer.spec();
-  const Score sum = score(model_.load(file), ids, spec.add_bos ? spec.bos : -1, console);
+  const Score sum = score(model_.load(file), tokenizer, ids, console);
   if (json_) {
     console.out << json_text({{"tokens", ids.size()},
                               {"scored", sum.tokens},

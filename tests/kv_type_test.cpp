@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cli/command.hpp"
@@ -17,6 +18,7 @@
 #include "support/effort.h"
 #include "support/golden_model.hpp"
 #include "support/refusal.h"
+#include "support/scratch_directory.hpp"
 
 namespace polyhead {
 namespace {
@@ -252,6 +254,9 @@ TEST(KvType, TheProgramTakesIt) {
   EXPECT_EQ(
       status_of({"generate", model, "--prompt", "x", "--kv-type", "f16", "--kv-keys", "channel"}),
       cli::kBadUsage);
+  EXPECT_EQ(
+      status_of({"score", model, "--text", "x", "--kv-type", "int8", "--kv-text", "prose.txt"}),
+      cli::kBadUsage);
   if (test::fetched_model("smollm2").empty()) GTEST_SKIP() << "scripts/get-model smollm2";
   for (const char* keys : {"token", "channel"}) {
     std::ostringstream out, err;
@@ -262,6 +267,27 @@ TEST(KvType, TheProgramTakesIt) {
         << err.str();
     EXPECT_NE(out.str().find("Paris"), std::string::npos) << out.str();
   }
+}
+
+// Calibrated on its own longest prompt a batch would give others other bits than they have alone.
+TEST(KvType, WithATextOfItsOwnABatchAnswersAsEachPromptAlone) {
+  if (test::fetched_model("smollm2").empty()) GTEST_SKIP() << "scripts/get-model smollm2";
+  const auto run = [](std::vector<std::string> arguments) {
+    for (const char* more : {"--max-tokens", "5", "--kv-type", "int4", "--kv-keys", "channel",
+                             "--kv-text", POLYHEAD_TEST_DATA "/prose.txt", "--json"}) {
+      arguments.emplace_back(more);
+    }
+    arguments.insert(arguments.begin(), {"generate", "smollm2"});
+    std::ostringstream out, err;
+    EXPECT_EQ(cli::run_program(arguments, {out, err, false, false}), cli::kSuccess) << err.str();
+    return nlohmann::json::parse(out.str());
+  };
+  const test::ScratchDirectory directory;
+  directory.write("prompts.txt", "The sea\nWater boils at a hundred degrees, and it\n");
+  const nlohmann::json many = run({"--prompts", directory.file("prompts.txt")});
+  EXPECT_EQ(many["answers"][0]["ids"], run({"--prompt", "The sea"})["ids"]);
+  EXPECT_EQ(many["answers"][1]["ids"],
+            run({"--prompt", "Water boils at a hundred degrees, and it"})["ids"]);
 }
 
 }  // namespace
