@@ -14,6 +14,7 @@
 #include "attention/validate.hpp"
 #include "polyhead/attention.h"
 #include "polyhead/paged_cache.h"
+#include "polyhead/tree_mask.h"
 #include "support/effort.h"
 #include "support/paged.h"
 #include "support/problem.h"
@@ -86,6 +87,10 @@ class Forest {
     a.kv.page_table = ConstView(batch_.table.data() + at * batch_.pages_a_sequence,
                                 {std::int64_t{1}, batch_.pages_a_sequence});
     a.kv.lengths = ConstView(batch_.lengths.data() + at, {1});
+    if (ConstView& shown = a.mask.visible; shown.given()) {
+      shown.data = static_cast<const std::byte*>(shown.data) + at * shown.layout.strides[0] / 8;
+      shown.layout.extents[0] = 1;
+    }
     return a;
   }
 
@@ -262,8 +267,61 @@ TEST(SharedPrefix, IsLeftWhereSequencesDiffer) {
   forest.arguments.mask.align = Align::end;
   EXPECT_FALSE(shares());
   forest.arguments.mask = causal(Align::end);
-  forest.arguments.modifiers.alibi.use_default_slopes = true;
+  const float bias[] = {0.5f};
+  forest.arguments.modifiers.bias =
+      ConstView(bias, {std::int64_t{1}, std::int64_t{1}, std::int64_t{1}, std::int64_t{1}});
   EXPECT_FALSE(shares());
+}
+
+// A query's distance to a shared key is its own, and so is each head's slope.
+TEST(SharedPrefix, UnderAlibi) {
+  ThreadPool pool(3);
+  const std::vector<float> slopes = {0.5f, -0.01f, 0.125f, 0.03f, 0.25f, 0.02f};
+  int turn = 0;
+  for (const auto& [q_heads, kv_heads] : {std::pair{6, 2}, {3, 3}, {40, 2}}) {
+    for (const ElementType kv : {f32, bf16, ElementType::int8}) {
+      Shape shape;
+      shape.q_heads = q_heads;
+      shape.kv_heads = kv_heads;
+      shape.kv = kv;
+      shape.q = kv == bf16 ? bf16 : f32;
+      Forest forest(shape, mixed());
+      if (turn++ % 2 == 0 && q_heads <= 6)
+        forest.arguments.modifiers.alibi.slopes = ConstView(slopes.data(), {q_heads});
+      else
+        forest.arguments.modifiers.alibi.use_default_slopes = true;
+      for (Isa isa : isas()) {
+        const auto expected = forest.run_alone(isa);
+        ASSERT_LT(forest.keys(isa).together, forest.keys(isa).apart);
+        EXPECT_TRUE(forest.run({.isa = isa, .executor = &Executor::serial()}) == expected)
+            << isa_name(isa) << " " << element_name(kv) << " " << q_heads << "/" << kv_heads;
+        EXPECT_TRUE(forest.run({.isa = isa, .executor = &pool}) == expected)
+            << isa_name(isa) << " threads " << element_name(kv) << " " << q_heads << "/"
+            << kv_heads;
+      }
+    }
+  }
+}
+
+// Trees of drafted tokens over one prompt: their masks show the prompt to all. A mask that hides
+// some of it from one sequence leaves the others their share.
+TEST(SharedPrefix, UnderTrees) {
+  const std::vector<Branch> branches = {
+      {-1, 0, 2 * kSplit + 100, 4}, {0, 2 * kSplit + 90, 12, 3}, {0, 2 * kSplit + 50, 10, 4}};
+  const std::vector<std::int32_t> parents[] = {{-1, 0, 0, 1}, {-1, -1, 1}, {-1, 0, 1, 1}};
+  for (const std::int64_t third : {2 * kSplit + 56, 2 * kSplit - 9, kSplit - 9}) {
+    const TreeMask tree(std::vector<DraftTree>{
+        {2 * kSplit + 96, parents[0]}, {2 * kSplit + 99, parents[1]}, {third, parents[2]}});
+    const std::int64_t splits = third / kSplit == 2 ? 4 : 2;  // spared, of the three sequences'
+    Forest forest({}, branches);
+    forest.arguments.mask = tree.mask();
+    for (Isa isa : isas()) {
+      const KeysRead keys = forest.keys(isa);
+      EXPECT_EQ(keys.apart - keys.together, splits * kSplit) << third;
+      const auto expected = forest.run_alone(isa);
+      EXPECT_TRUE(forest.run({.isa = isa}) == expected) << isa_name(isa) << " " << third;
+    }
+  }
 }
 
 TEST(SharedPrefix, APlanServesIt) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "polyhead/modifiers.h"
+
 namespace polyhead::inline v0 {
 
 using kernels::AttendCall;
@@ -33,10 +35,17 @@ std::byte* gather(const AttendCall& call, const Sequence& s, std::int64_t kv_hea
   return to;
 }
 
+/// Bytes of q for `rows` rows, in whole positions.
+std::int64_t q_bytes(const AttendCall& call, std::int64_t rows) {
+  constexpr std::int64_t kWhole = sizeof(std::int64_t);
+  return (rows * call.head_dim * element_bytes(call.q.type) + kWhole - 1) / kWhole * kWhole;
+}
+
 }  // namespace
 
 std::int64_t SharedRows::bytes(const AttendCall& call, std::int64_t rows) {
-  return rows * call.head_dim * element_bytes(call.q.type);
+  constexpr std::int64_t kPlace = sizeof(std::int64_t) + sizeof(float);
+  return q_bytes(call, rows) + (call.score.alibi ? rows * kPlace : 0);
 }
 
 std::int64_t rows_of(const AttendCall& call, const Turns& turns, const Turn& turn,
@@ -67,6 +76,28 @@ SharedRows::SharedRows(const AttendCall& call, const Turns& turns, const Turn& t
   call_.pages.data += turns.sequence(turn, 0) * call.pages.stride;
   // Nothing is written: kernels only fetch what lies there, and ask whether there is an LSE.
   call_.out.batch = call_.out.token = call_.out.head = 0;
+  if (call.score.alibi)
+    place_alibi(call, turns, turn, kv_head, memory + q_bytes(call, call_.q_len * group));
+}
+
+void SharedRows::place_alibi(const AttendCall& call, const Turns& turns, const Turn& turn,
+                             std::int64_t kv_head, std::byte* memory) {
+  auto* const positions = reinterpret_cast<std::int64_t*>(memory);
+  std::int64_t* at = positions;
+  for (std::int64_t i = 0; i < turn.count; ++i) {
+    const Sequence s = kernels::sequence_of(call, turns.sequence(turn, i));
+    for (std::int64_t query = 0; query < s.q_len; ++query) *at++ = s.q_pos0 + query;
+  }
+  auto* const slopes = reinterpret_cast<float*>(at);
+  const std::int64_t group = call.group(), first = kv_head * group;
+  for (std::int64_t member = 0; member < group; ++member) {
+    slopes[member] = call.score.alibi_slopes != nullptr
+                         ? call.score.alibi_slopes[(first + member) * call.score.alibi_stride]
+                         : alibi_slope(first + member, call.q_heads);
+  }
+  call_.q_positions = positions;
+  call_.score.alibi_slopes = slopes;
+  call_.score.alibi_stride = 1;
 }
 
 void SharedRows::attend(const kernels::cpu::AttendKernel& kernel, std::int64_t first,

@@ -12,7 +12,7 @@
 namespace polyhead::inline v0 {
 
 /// The shared splits of a turn for one KV head, as a call of a single sequence that sees all of
-/// its keys. Valid while `memory`, which takes the rows of q, is.
+/// its keys. Valid while `memory`, which takes the rows of q and what ALiBi asks of them, is.
 class SharedRows {
  public:
   SharedRows(const kernels::AttendCall& call, const Turns& turns, const Turn& turn,
@@ -22,10 +22,13 @@ class SharedRows {
   void attend(const kernels::cpu::AttendKernel& kernel, std::int64_t first, std::int64_t end,
               std::byte* scratch, std::byte* partial) const;
 
-  /// Bytes of q for `rows` rows.
+  /// Of memory, for `rows` rows.
   static std::int64_t bytes(const kernels::AttendCall& call, std::int64_t rows);
 
  private:
+  void place_alibi(const kernels::AttendCall& call, const Turns& turns, const Turn& turn,
+                   std::int64_t kv_head, std::byte* memory);
+
   kernels::AttendCall call_;
 };
 

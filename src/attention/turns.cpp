@@ -16,20 +16,48 @@ namespace {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Whether rows of several sequences may be computed as those of one: nothing in the scores of the
-/// keys that all of them see may depend on the sequence or on the query's position.
+/// Whether rows of several sequences may be computed as those of one: of all that changes the
+/// scores of keys that all of them see, only ALiBi may depend on more than the head.
 bool rows_are_alike(const AttendCall& call) {
   const kernels::ScoreSpec& score = call.score;
-  return !score.bias.data && !score.alibi && score.custom_count == 0 && score.dropout == 0.0f &&
-         !call.mask.visible.data && !call.mask.q_documents.data && !call.entropy.data &&
-         !call.max_weight.data && !call.max_key.data;
+  return !score.bias.data && score.custom_count == 0 && score.dropout == 0.0f &&
+         !call.mask.q_documents.data && !call.entropy.data && !call.max_weight.data &&
+         !call.max_key.data;
+}
+
+/// Of the first `most` keys, a multiple of 8, those that a row of a boolean mask shows without a
+/// gap, in eights for a packed one. 0 for rows that are not dense.
+std::int64_t shown(const kernels::PairTable& table, std::int64_t row, std::int64_t most) {
+  const bool bits = table.type == ElementType::bit;
+  if (table.key != 1) return 0;
+  const std::byte* const from = table.data + (bits ? row / 8 : row);
+  const std::byte *const end = from + (bits ? most / 8 : most),
+                         *const gap = std::find_if(from, end, [&](std::byte b) {
+                           return bits ? b != std::byte{0xff} : b == std::byte{0};
+                         });
+  return bits ? (gap - from) * 8 : gap - from;
+}
+
+/// Of the first `most` keys of a sequence those before any that a boolean mask hides from a query.
+std::int64_t shown_to_all(const AttendCall& call, const Sequence& s, std::int64_t most) {
+  const kernels::PairTable& table = call.mask.visible;
+  if (!table.data) return most;
+  const std::int64_t heads = table.head == 0 ? 1 : call.q_heads;
+  const std::int64_t queries = table.query == 0 ? 1 : s.q_len;
+  for (std::int64_t head = 0; head < heads; ++head) {
+    for (std::int64_t query = 0; query < queries; ++query)
+      most = shown(table, s.batch * table.batch + head * table.head + query * table.query, most);
+  }
+  return most;
 }
 
 /// Splits from the first one on that all queries of a sequence see in full.
 std::int64_t splits_in_full(const AttendCall& call, const Sequence& s) {
   const KeyRange first = structural_range(call.mask, s, s.q_pos0);
   const KeyRange last = structural_range(call.mask, s, s.q_pos0 + s.q_len - 1);
-  return first.begin == 0 && last.begin == 0 ? std::min(first.end, last.end) / kSplitKeys : 0;
+  if (first.begin > 0 || last.begin > 0) return 0;
+  const std::int64_t splits = std::min(first.end, last.end) / kSplitKeys;
+  return shown_to_all(call, s, splits * kSplitKeys) / kSplitKeys;
 }
 
 std::int64_t work_of(const Sequence& s) { return s.q_len * (s.kv_len + kernels::cpu::kKeyBlock); }

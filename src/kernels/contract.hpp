@@ -129,6 +129,9 @@ struct AttendCall {
   Integers q_lengths, kv_lengths;  ///< padding
   Integers q_start;                ///< explicit first positions; else `positions`
   Positions positions = Positions::end;
+  /// Of each query, where they do not follow each other: rows of several sequences. Only ALiBi
+  /// counts from them.
+  const std::int64_t* q_positions = nullptr;
   MaskSpec mask;
   ScoreSpec score;
   Operand lse;                           ///< float32 [batch, token, head]; dim unused

@@ -66,7 +66,8 @@ struct FewRows {
   Memory memory;
   const int row_count;
   const std::int64_t keys_ahead, values_ahead;  // tokens from a row to the one to fetch
-  std::int64_t query[kRowsMost], head[kRowsMost], begin[kRowsMost], end[kRowsMost];
+  std::int64_t query[kRowsMost], head[kRowsMost], position[kRowsMost];
+  std::int64_t begin[kRowsMost], end[kRowsMost];
   float slope[kRowsMost];
   std::uint64_t words[kBlocks][kRowsMost];       // what each row sees of each block of a phase
   alignas(64) float factor[kBlocks][kRowsMost];  // what each block does to the sums before it
@@ -86,7 +87,8 @@ struct FewRows {
       const std::int64_t row = item.first_row + r;
       query[r] = row / group;
       head[r] = item.kv_head * group + row % group;
-      const KeyRange range = structural_range(call.mask, sequence, sequence.q_pos0 + query[r]);
+      position[r] = call.q_positions ? call.q_positions[query[r]] : sequence.q_pos0 + query[r];
+      const KeyRange range = structural_range(call.mask, sequence, position[r]);
       begin[r] = range.begin;
       end[r] = range.end;
       slope[r] = !call.score.alibi ? 0.0f

@@ -97,8 +97,7 @@ struct DecodeWeights {
                     few.query[r] * spec.bias.query + block * spec.bias.key,
                 spec.bias.type, spec.bias.key, keys);
     }
-    const Simd::V from =
-        Simd::broadcast(static_cast<float>(sequence.q_pos0 + few.query[r] - block));
+    const Simd::V from = Simd::broadcast(static_cast<float>(few.position[r] - block));
     for (int key = 0; key < keys; key += kLanes) {
       Simd::V x = Simd::load(s + key);
       if (few.rules.score_factor != 1.0f || spec.soft_cap != 0.0f)

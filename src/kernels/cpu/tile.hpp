@@ -57,6 +57,9 @@ struct Lanes {
       begin[i] = range.begin;
       end[i] = range.end;
     }
+    if (call.q_positions) {
+      for (int i = 0; i < kTile; ++i) q_pos[i] = call.q_positions[query[i]];
+    }
     min_begin = min_end = std::numeric_limits<std::int64_t>::max();
     max_begin = max_end = 0;
     for (int i = 0; i < kTile; ++i) {
