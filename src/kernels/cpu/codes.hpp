@@ -5,6 +5,7 @@
 template <ElementType kType>
 struct Codes {
   static constexpr bool kCodes = true;
+  static constexpr bool kSteps = false;
   static constexpr bool kScaled = kType == ElementType::int8 || kType == ElementType::int4;
   static constexpr bool kNibbles = kType == ElementType::int4;
 

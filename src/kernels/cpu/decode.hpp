@@ -16,9 +16,7 @@ struct Decode {
     const bool dense =
         call.k.type == call.v.type && (codes || (call.k.dim == element_bytes(call.k.type) &&
                                                  call.v.dim == element_bytes(call.v.type)));
-    // A vector of queries that is nearly full asks for no transposing (docs/performance.md).
-    const bool fill_lanes = kLanes == kRowsMost && call.k.type == ElementType::float32;
-    return !dense ? 0 : fill_lanes ? kRowsMost - 4 : kRowsMost;
+    return dense ? kRowsMost : 0;
   }
   static std::int64_t scratch_bytes(const AttendCall& call) {
     return Few::lay_out(call, nullptr, nullptr);
@@ -31,6 +29,7 @@ struct Decode {
   Few few;
   const AttendCall& call = few.call;
   DecodeScores<Path> scores{few};
+  DecodeLanes<Path> lanes{few};
   DecodeCodes<Path> codes{few};
   DecodeWeights<Path> weights{few};
   DecodeSums<Path> sums{few};
@@ -63,7 +62,8 @@ struct Decode {
       bool touched = false;
       const std::int64_t stop = std::min(last, (split + 1) * kSplitKeys);
       std::int64_t at = std::max(first / kKeyBlock * kKeyBlock, split * kSplitKeys);
-      for (; at < stop; at += kPhase) phase<Elements>(at, std::min(stop, at + kPhase), touched);
+      for (; at < stop; at += few.phase_keys)
+        phase<Elements>(at, std::min(stop, at + few.phase_keys), touched);
       if (touched)
         fold_rows(call, few.rules, few.row_count, *few.memory.whole, few.memory.running,
                   *few.memory.split, few.memory.added);
@@ -75,6 +75,13 @@ struct Decode {
     constexpr int kTogether = Few::kPair * kLanes;
     const int keys = few.keys_of(block);
     float* to = few.memory.scores + b * kKeyBlock;
+    if constexpr (kFillLanes && Elements::kSteps) {
+      if (few.rows_are_lanes) {
+        for (int at = 0; at < keys; at += kLanes)
+          lanes.group(block + at, std::min(kLanes, keys - at), to + at);
+        return;
+      }
+    }
     for (int at = 0; at < keys; at += kTogether) {
       const int count = std::min(kTogether, keys - at);
       if constexpr (Elements::kCodes)
@@ -87,6 +94,7 @@ struct Decode {
   template <class Elements>
   void phase(std::int64_t from, std::int64_t to, bool& touched) {
     int blocks = 0;
+    if (few.values_in_keys) few.fetch_block(to);
     for (std::int64_t block = from; block < to; block += kKeyBlock, ++blocks) {
       few.seen[blocks] = few.look_block(block, blocks);
       if (!few.seen[blocks]) continue;

@@ -9,6 +9,9 @@ POLYHEAD_INLINE void by_rows(int rows, const F& f, int r = 0) {
   if constexpr (kMost > 1) by_rows<kMost / 2>(rows, f, r);
 }
 
+/// Whether rows may be lanes: as many as a vector has.
+inline constexpr bool kFillLanes = kLanes == 16;
+
 /// The most rows that share what is loaded: as many accumulators stay in registers.
 inline constexpr int kRowsShare = kLanes == 16 ? 8 : 4;
 
@@ -16,6 +19,8 @@ template <class Path>
 struct FewRows {
   static constexpr int kTogether = 8;   // rows whose queries lie beside each other
   static constexpr int kRowsMost = 16;  // above that prefill's lanes are full
+  // From how many rows on they are lanes, and keys are not transposed (docs/performance.md).
+  static constexpr int kRowsFillLanes = 13;
   static constexpr std::int64_t kPhase =
       256;  // keys scored before their values are read: long runs for prefetching
   static constexpr int kBlocks = kPhase / kKeyBlock;
@@ -23,6 +28,10 @@ struct FewRows {
   // whose lines several passes over a block share (docs/performance.md).
   static constexpr std::int64_t kKeysAhead = 32, kKeyBytesAhead = 4096;
   static constexpr std::int64_t kValuesAhead = kKeyBlock, kValueBytesAhead = 16384;
+
+  static constexpr int kGroups = kKeyBlock / kLanes;
+  static constexpr std::int64_t kLine = 64;
+  static constexpr int kFetched = 9;  // of kLanes: a little more than half, the sums take the rest
 
   struct RowState {
     float max[kRowsMost], total[kRowsMost], exact_total[kRowsMost];
@@ -32,9 +41,9 @@ struct FewRows {
   };
 
   struct Memory {
-    // q [row / kTogether][step][row % kTogether], one row of it, scores [row][kPhase], accumulators
-    // [row][value_dim]
-    float *q, *q_row, *scores, *added, *running;
+    // q [row / kTogether][step][row % kTogether], or [step][kLanes] where rows are lanes; its rows
+    // on the way there; scores [row][kPhase], accumulators [row][value_dim]
+    float *q, *q_rows, *scores, *added, *running;
     RowState *split, *whole;
   };
 
@@ -50,7 +59,7 @@ struct FewRows {
     Memory unused;
     Memory& m = memory ? *memory : unused;
     take(m.q, kRowsMost * pad(Path::steps(call.head_dim)) * 4);
-    take(m.q_row, pad(Path::steps(call.head_dim)) * 4);
+    take(m.q_rows, (kFillLanes ? kLanes : 1) * pad(Path::steps(call.head_dim)) * 4);
     take(m.scores, kRowsMost * kPhase * 4);
     take(m.added, kRowsMost * pad(call.value_dim) * 4);
     take(m.running, kRowsMost * pad(call.value_dim) * 4);
@@ -65,6 +74,9 @@ struct FewRows {
   const Sequence sequence;
   Memory memory;
   const int row_count;
+  const bool rows_are_lanes;
+  const bool values_in_keys;  // both are fetched together, a block ahead
+  const std::int64_t phase_keys;
   const std::int64_t keys_ahead, values_ahead;  // tokens from a row to the one to fetch
   std::int64_t query[kRowsMost], head[kRowsMost], position[kRowsMost];
   std::int64_t begin[kRowsMost], end[kRowsMost];
@@ -72,6 +84,7 @@ struct FewRows {
   std::uint64_t words[kBlocks][kRowsMost];       // what each row sees of each block of a phase
   alignas(64) float factor[kBlocks][kRowsMost];  // what each block does to the sums before it
   bool rescaled[kBlocks], seen[kBlocks], full[kBlocks];
+  const std::byte* next[kGroups] = {};  // rows of the next block, a group of lanes each
 
   FewRows(const AttendCall& c, const WorkItem& i, std::byte* base)
       : call(c),
@@ -79,6 +92,11 @@ struct FewRows {
         rules(c, Path::kBfloat16),
         sequence(sequence_of(c, i.batch)),
         row_count(static_cast<int>(i.rows)),
+        rows_are_lanes(kFillLanes && i.rows >= kRowsFillLanes && Path::broadcasts(c)),
+        values_in_keys(rows_are_lanes && c.v.data == c.k.data && c.v.batch == c.k.batch &&
+                       c.v.token == c.k.token && c.v.head == c.k.head &&
+                       c.k.token <= row_bytes(c.k, c.head_dim) + kLine),
+        phase_keys(values_in_keys ? kKeyBlock : kPhase),
         keys_ahead(std::max(kKeysAhead, kKeyBytesAhead / some_bytes(c.k, c.head_dim))),
         values_ahead(std::max(kValuesAhead, kValueBytesAhead / some_bytes(c.v, c.value_dim))) {
     lay_out(call, base, &memory);
@@ -103,12 +121,30 @@ struct FewRows {
   }
 
   void pack_q() {
-    const std::int64_t steps = Path::steps(call.head_dim);
+    const std::int64_t steps = Path::steps(call.head_dim), row_floats = pad(steps);
+    if constexpr (kFillLanes) {
+      if (rows_are_lanes) return pack_q_lanes(row_floats);
+    }
     for (int r = 0; r < row_count; ++r) {
-      const std::byte* from = sequence.q + query[r] * call.q.token + head[r] * call.q.head;
-      Path::q_row(memory.q_row, from, call.q, call.head_dim, rules.q_factor);
+      read_q(memory.q_rows, r);
       float* to = q_of(r, 0);
-      for (std::int64_t s = 0; s < steps; ++s) to[s * kTogether] = memory.q_row[s];
+      for (std::int64_t s = 0; s < steps; ++s) to[s * kTogether] = memory.q_rows[s];
+    }
+  }
+
+  void read_q(float* to, int r) const {
+    Path::q_row(to, sequence.q + query[r] * call.q.token + head[r] * call.q.head, call.q,
+                call.head_dim, rules.q_factor);
+  }
+
+  void pack_q_lanes(std::int64_t row_floats) {
+    for (int r = 0; r < row_count; ++r) read_q(memory.q_rows + r * row_floats, r);
+    for (std::int64_t s = 0; s < row_floats; s += kLanes) {
+      Simd::V lane[kLanes];
+      for (int r = 0; r < kLanes; ++r)
+        lane[r] = Simd::load(memory.q_rows + std::min(r, row_count - 1) * row_floats + s);
+      Simd::transpose(lane);
+      for (int i = 0; i < kLanes; ++i) Simd::store(memory.q + (s + i) * kLanes, lane[i]);
     }
   }
 
@@ -116,6 +152,28 @@ struct FewRows {
   float* q_of(int r, std::int64_t s) const {
     return memory.q + (r / kTogether * pad(Path::steps(call.head_dim)) + s) * kTogether +
            r % kTogether;
+  }
+
+  /// Where values lie in the keys, the whole next block is fetched, group by group of lanes, while
+  /// this one's scores and sums are computed: memory has all of the time.
+  void fetch_block(std::int64_t block) {
+    for (int g = 0; g < kGroups; ++g) {
+      const std::int64_t key = std::min(block + g * kLanes, sequence.kv_len - 1);
+      next[g] = key_rows(call, sequence, call.k, sequence.k, item.kv_head, key).data;
+    }
+  }
+
+  /// The lines of the next block that come with the scores of keys `at` of this one: kFetched for
+  /// each line of a key's row.
+  const std::byte* lines_with_scores(int at) const { return next[at / kLanes]; }
+
+  /// Those that come with the sums of dims from d on: the rest of a group's with each quarter of
+  /// the dims, a line a step.
+  const std::byte* lines_with_sums(std::int64_t d) const {
+    const std::int64_t row_lines = (Path::steps(call.head_dim) + kLanes - 1) / kLanes;
+    const std::int64_t group = d * kGroups / call.value_dim;
+    const std::int64_t before = (d - group * call.value_dim / kGroups) / (2 * kLanes);
+    return next[group] + kLine * (kFetched * row_lines + before * Path::steps(kKeyBlock));
   }
 
   int keys_of(std::int64_t block) const {

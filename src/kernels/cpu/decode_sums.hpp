@@ -33,9 +33,18 @@ struct DecodeSums {
       for (int r = 0; r < few.row_count; ++r) sum_row_masked<Elements>(runs, r);
       return;
     }
+    if (few.row_count == 2 * kRowsShare) {  // both halves while the values are in L1
+      constexpr int kC = kRowsShare == 8 ? 2 : kLanes / 4;
+      for (std::int64_t d = 0; d < call.value_dim; d += kC * kLanes) {
+        const std::int64_t end = std::min<std::int64_t>(call.value_dim, d + kC * kLanes);
+        sum_rows<Elements, kRowsShare, kC>(runs, 0, d, end);
+        sum_rows<Elements, kRowsShare, kC>(runs, kRowsShare, d, end);
+      }
+      return;
+    }
     by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
       constexpr int kC = n == 8 ? 2 : n == 4 ? kLanes / 4 : 4;  // vectors of dims at a time
-      sum_rows<Elements, n, kC>(runs, r);
+      sum_rows<Elements, n, kC>(runs, r, 0, call.value_dim);
     });
   }
 
@@ -70,18 +79,27 @@ struct DecodeSums {
   /// Rows [first_row, first_row + kR), kC vectors of dims at a time: their accumulators stay in
   /// registers for all keys of the block.
   template <class Elements, int kR, int kC>
-  void sum_rows(const Runs& runs, int first_row) {
-    std::int64_t d = 0;
-    for (; d + kC * kLanes <= call.value_dim; d += kC * kLanes)
+  void sum_rows(const Runs& runs, int first_row, std::int64_t d, std::int64_t end) {
+    for (; d + kC * kLanes <= end; d += kC * kLanes)
       sum_dims<Elements, kR, kC>(runs, d, kLanes, first_row);
-    for (; d < call.value_dim; d += kLanes) {
-      const auto n = static_cast<int>(std::min<std::int64_t>(kLanes, call.value_dim - d));
+    for (; d < end; d += kLanes) {
+      const auto n = static_cast<int>(std::min<std::int64_t>(kLanes, end - d));
       sum_dims<Elements, kR, 1>(runs, d, n, first_row);
     }
   }
 
   template <class Elements, int kR, int kC>
   void sum_dims(const Runs& runs, std::int64_t d, int n, int first_row) {
+    if constexpr (kFillLanes && Elements::kSteps && kR == kRowsShare) {
+      if (few.values_in_keys && first_row == 0)
+        return sum_dims_as<Elements, kR, kC, true>(runs, d, n, first_row);
+    }
+    sum_dims_as<Elements, kR, kC, false>(runs, d, n, first_row);
+  }
+
+  /// With kBoth, lines of the next block's keys are fetched meanwhile, else of its values.
+  template <class Elements, int kR, int kC, bool kBoth>
+  void sum_dims_as(const Runs& runs, std::int64_t d, int n, int first_row) {
     const std::int64_t row_floats = Few::pad(call.value_dim);
     float* o = few.memory.added + first_row * row_floats + d;
     Simd::V acc[kR][kC];
@@ -92,12 +110,18 @@ struct DecodeSums {
     }
     for (int i = 0; i < runs.count; ++i) {
       const Run& run = runs.each[i];
-      const std::int64_t ahead = first_row == 0 ? run.ahead : 0;
+      const std::int64_t ahead = first_row == 0 && !few.values_in_keys ? run.ahead : 0;
       const float* p = weights_of(first_row, runs.b, run);
       const int steps = static_cast<int>(Path::steps(run.keys));
+      const std::byte* lines = nullptr;
+      if constexpr (kBoth) lines = few.lines_with_sums(d) + Path::steps(run.at) * Few::kLine;
       for (int s = 0; s < steps; ++s) {
         Simd::V value[kC];
         Path::template values<Elements>(value, run.rows, call.v, s, run.keys, d, n, ahead);
+        if constexpr (kBoth) {
+          __builtin_prefetch(lines, 0, 3);
+          lines += Few::kLine;
+        }
 #pragma GCC unroll 8
         for (int r = 0; r < kR; ++r) {
           const Simd::V x = Simd::broadcast(p[r * kPhase + s]);

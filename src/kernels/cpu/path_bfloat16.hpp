@@ -174,11 +174,15 @@ struct Bfloat16Path {
 
   struct Elements {
     static constexpr bool kCodes = false;
+    static constexpr bool kSteps = true;
     static std::int64_t byte_of(std::int64_t at) { return at * 4; }
     POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int) {
       return Simd::load(reinterpret_cast<const float*>(row) + at);
     }
   };
+
+  /// Whether steps of keys can be read where they lie, one at a time.
+  static bool broadcasts(const AttendCall& call) { return call.head_dim % 2 == 0; }
 
   template <class Visit>
   static void visit_elements(const AttendCall&, const Visit& visit) {

@@ -5,6 +5,7 @@
 /// touching no more.
 struct Float32Elements {
   static constexpr bool kCodes = false;
+  static constexpr bool kSteps = true;  // four bytes a step
   static std::int64_t byte_of(std::int64_t at) { return at * 4; }
   POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
     const float* p = reinterpret_cast<const float*>(row) + at;
@@ -15,6 +16,7 @@ struct Float32Elements {
 template <bool kHalf>
 struct WidenedElements {
   static constexpr bool kCodes = false;
+  static constexpr bool kSteps = false;
   static std::int64_t byte_of(std::int64_t at) { return at * 2; }
   POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
     const std::uint16_t* p = reinterpret_cast<const std::uint16_t*>(row) + at;
@@ -134,6 +136,9 @@ struct Float32Path {
   // --- decoding ---
 
   /// How k and v of a type are read.
+  /// Whether steps of keys can be read where they lie, one at a time.
+  static bool broadcasts(const AttendCall& call) { return call.k.type == ElementType::float32; }
+
   template <class Visit>
   static void visit_elements(const AttendCall& call, const Visit& visit) {
     switch (call.k.type) {
