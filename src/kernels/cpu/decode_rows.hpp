@@ -163,8 +163,8 @@ struct FewRows {
     }
   }
 
-  /// The lines of the next block that come with the scores of keys `at` of this one: kFetched for
-  /// each line of a key's row.
+  /// The lines of the next block that come with the scores of the keys from `at` on of this one:
+  /// kFetched with each line of those keys' rows.
   const std::byte* lines_with_scores(int at) const { return next[at / kLanes]; }
 
   /// Those that come with the sums of dims from d on: the rest of a group's with each quarter of
