@@ -77,7 +77,7 @@ struct Simd {
   /// Lanes in which `bit` (one bit a lane) is set in `words`.
   POLYHEAD_INLINE static M test(I words, I bit) { return _mm512_test_epi32_mask(words, bit); }
 
-  /// 2^t, exactly 1 at 0 and exactly 0 at -inf, NaN for NaN; relative error 1.2e-7.
+  /// 2^t, exactly 1 at 0 and exactly 0 at -inf, NaN for NaN; relative error 1.7e-7.
   /// Degree 5 on [-1/2, 1/2]; vreduceps gives 0 at -inf, where t - round(t) would give NaN.
   POLYHEAD_INLINE static V exp2(V t) {
     const V n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
