@@ -60,7 +60,7 @@ std::vector<CacheForm> forms(const Model& model) {
 
 std::string said(const CacheForm& form) {
   return std::string(element_name(*form.type)) + (form.key_scales.empty() ? "" : " by channel") +
-         (form.key_frames.empty() ? "" : " in frames");
+         (form.frames.empty() ? "" : " in frames");
 }
 
 std::vector<float> logits_of(const Model& model, const CacheForm& form, std::size_t piece) {
@@ -163,13 +163,12 @@ TEST(KvType, RefusesByName) {
                 " layers, expected " + std::to_string(form.key_scales.size() + 1));
   CacheForm frames = model.calibrated(ElementType::int4, kIds);
   frames.type = ElementType::float16;
-  EXPECT_EQ(
-      test::refusal_of([&] { model.make_session(0, frames); }),
-      "Model::make_session: key_frames are given for float16, expected int8, int4 or an 8-bit "
-      "float");
-  frames.key_frames[0].stretch.pop_back();
+  EXPECT_EQ(test::refusal_of([&] { model.make_session(0, frames); }),
+            "Model::make_session: frames are given for float16, expected int8, int4 or an 8-bit "
+            "float");
+  frames.frames[0].keys.stretch.pop_back();
   EXPECT_EQ(test::refusal_of([&] { model.make_pool(4, 8, frames); }),
-            "Model::make_pool: key_frames[0] has " + std::to_string(scales - 1) +
+            "Model::make_pool: frames[0].keys has " + std::to_string(scales - 1) +
                 " scales, expected " + std::to_string(scales));
   EXPECT_EQ(test::refusal_of([&] { model.calibrated(ElementType::float16, kIds); }),
             "Model::calibrated: type is float16, expected int8 or int4");
@@ -212,8 +211,10 @@ std::string text_of(const char* path) {
 }
 
 // int8 raises the loss by at most 0.002 (docs/numerics.md has the table); int4 keys by channel by
-// 0.063 and 0.020, a third and an eighth of int4's by token. They are calibrated on the beginning
-// of the text, a quarter of it, as `generate` does on a prompt.
+// 0.020 and 0.014, a ninth of int4's by token and less. They are calibrated on the beginning of the
+// text, a quarter of it, as `generate` does on a prompt. The mean over this text has a standard
+// error of 0.005, and the last bits of a float32 (another instruction set) draw it anew: two of
+// them beside the 0.02 that is aimed at.
 TEST(KvType, CodesChangeTheLossOfRealTextByLittle) {
   if (test::effort() == test::Effort::smoke) GTEST_SKIP() << "whole models take long here";
   const std::string prose = text_of(POLYHEAD_TEST_DATA "/prose.txt");
@@ -237,7 +238,7 @@ TEST(KvType, CodesChangeTheLossOfRealTextByLittle) {
               0.002)
         << name;
     EXPECT_LE(change("int4_by_channel", model.calibrated(ElementType::int4, beginning, length)),
-              0.08)
+              0.03)
         << name;
   }
 }

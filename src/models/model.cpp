@@ -67,7 +67,7 @@ void run_chunks(const Model& model, Session& session, const char* call,
         &session.caches,
         {},
         {},
-        session.key_frames};
+        session.frames};
     Pass pass(model.config, model.engine, model.activations, tokens, session.memory, options);
     if (inputs != nullptr) {
       model.run_from(*inputs, first, options, pass);

@@ -63,11 +63,19 @@ struct LayerInputs {
   std::vector<std::vector<float>> of_layer;  ///< [layer][tokens * model_dim]; none: not yet known
 };
 
-/// How keys of one layer are centred, stretched and turned before they are stored, and queries with
-/// them (key_frame.hpp says how; the scores are the same up to a constant a row). [kv_heads *
-/// head_dim] each.
-struct KeyFrame {
-  std::vector<float> centre, stretch;
+/// How keys or values of one layer are centred, stretched and turned before they are stored
+/// (code_frame.hpp says how).
+struct CodeFrame {
+  std::vector<float> centre, stretch;  ///< [kv_heads * dim]
+  /// How int4 rounds them, for each KV head as shaped_rounding.hpp has it: [kv_heads * dim * dim]
+  /// and [kv_heads * dim]. Empty: the cache rounds to nearest.
+  std::vector<float> carry{}, cost{};
+};
+
+/// Of one layer. Queries go with the keys: the scores are the same up to a constant a row. What
+/// attention gives is turned back from the values'.
+struct LayerFrames {
+  CodeFrame keys, values;  ///< values may have none
 };
 
 /// How a session's or a pool's cache holds keys and values. Attention reads what the cache holds,
@@ -77,8 +85,9 @@ struct CacheForm {
   /// Scales of int8 or int4 keys by channel, [layer][kv_heads * head_dim], as key_scales_by_channel
   /// finds them. Empty: a scale a token and block of 32 dims.
   std::vector<std::vector<float>> key_scales{};
-  /// One a layer, for a cache of codes: Model::calibrated gives them. Empty: keys as they are.
-  std::vector<KeyFrame> key_frames{};
+  /// One a layer, for a cache of codes: Model::calibrated gives them, for its type. Empty: keys and
+  /// values as they are.
+  std::vector<LayerFrames> frames{};
 };
 
 enum class Wanted : std::uint8_t { nothing, last, every };  ///< logits of which tokens
@@ -143,9 +152,9 @@ class Model {
   /// `capacity` tokens; 0: the model's context. The cache grows up to it. Throws InvalidArgument.
   Session make_session(std::int64_t capacity = 0, const CacheForm& form = {}) const;
 
-  /// int8 or int4 with keys by channel: frames, and a scale a token and block of 32 dims in them,
-  /// so nothing is clamped. Calibrated on `ids` (a prompt, or a part of it), which it runs once,
-  /// for positions 0 .. length - 1 (0: the model's context). Throws InvalidArgument.
+  /// int8 or int4 with keys by channel: frames, and a scale a token and block of 32 dims in them.
+  /// int4's values have frames too. Calibrated on `ids` (a prompt, or a part of it), which it runs
+  /// once, for positions 0 .. length - 1 (0: the model's context). Throws InvalidArgument.
   CacheForm calibrated(ElementType type, std::span<const std::int32_t> ids,
                        std::int64_t length = 0) const;
 

@@ -42,8 +42,8 @@ struct Model::State {
 };
 
 struct Session::State {
-  std::vector<KvCache> caches;       ///< one a layer
-  std::vector<KeyFrame> key_frames;  ///< one a layer, or none
+  std::vector<KvCache> caches;      ///< one a layer
+  std::vector<LayerFrames> frames;  ///< one a layer, or none
   std::int64_t length = 0, capacity = 0;
   PassMemory memory;
 
@@ -53,7 +53,7 @@ struct Session::State {
 struct SequencePool::State {
   explicit State(const PagedCacheConfig& config) : cache(config) {}
   PagedCache cache;
-  std::vector<KeyFrame> key_frames;  ///< one a layer, or none
+  std::vector<LayerFrames> frames;  ///< one a layer, or none
   PagedBatch batch;
   PassMemory memory;
 };

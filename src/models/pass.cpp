@@ -4,7 +4,7 @@
 
 #include "base/codes.hpp"
 #include "layers/calls.hpp"
-#include "models/key_frame.hpp"
+#include "models/code_frame.hpp"
 
 namespace polyhead::inline v0::models {
 
@@ -107,9 +107,9 @@ AttentionArguments Pass::prepare(const Block& block, std::int64_t index) {
   }
   layers::place_q(layer, slab, input, arguments);
   layers::place_kv(layer, slab, input.rows, ragged, arguments);
-  if (!tokens_.key_frames.empty()) {
-    enter_frame(engine_.crew, tokens_.key_frames[static_cast<std::size_t>(index)], arguments.q,
-                arguments.k);
+  if (!tokens_.frames.empty()) {
+    enter_frames(engine_.crew, tokens_.frames[static_cast<std::size_t>(index)], arguments.q,
+                 arguments.k, arguments.v);
   }
   if (pooled) read_pool(block, index, arguments);
   if (tokens_.caches != nullptr) {
@@ -169,6 +169,10 @@ void Pass::attend(const Block& block, std::int64_t index) {
     options_.observer->attending(index, tokens_.first, arguments);
   }
   layers::attend(layer, kCall, arguments, scratch);
+  if (!tokens_.frames.empty()) {
+    leave_frame(engine_.crew, tokens_.frames[static_cast<std::size_t>(index)].values,
+                layer.config.kv_heads, arguments.out);
+  }
   if (options_.observer != nullptr) {
     options_.observer->attended({index, tokens_.first, arguments});
   }

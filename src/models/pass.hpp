@@ -30,7 +30,7 @@ struct Tokens {
   std::vector<KvCache>* caches = nullptr;  ///< one a layer; none: the rows see each other only
   std::vector<std::int64_t> offsets;  ///< without caches: where each sequence begins, and the end
   PooledSequences pooled{};           ///< with `offsets`; without a cache: none
-  std::span<const KeyFrame> key_frames{};  ///< of the caches' or the pool's keys; empty: none
+  std::span<const LayerFrames> frames{};  ///< of the caches or the pool; empty: none
 };
 
 /// The residual stream of a chunk and the steps that change it. Architectures are sequences of

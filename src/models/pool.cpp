@@ -92,7 +92,7 @@ SequencePool Model::make_pool(std::int64_t pages, std::int64_t page_tokens,
   if (!key_scales.empty())
     cache.key_scales = ConstView(key_scales.data(), {cache.layers, cache.kv_heads, cache.head_dim});
   auto pool = std::make_unique<SequencePool::State>(cache);
-  pool->key_frames = form.key_frames;
+  pool->frames = form.frames;
   return SequencePool(std::move(pool));
 }
 
@@ -117,7 +117,7 @@ PagedCache::Status Model::forward(SequencePool& pool, std::span<const SequencePa
   }
   if (parts.empty()) return PagedCache::Status::ok;
   tokens.ids = ids;
-  tokens.key_frames = held.key_frames;
+  tokens.frames = held.frames;
 
   Extended extended(held.cache);
   for (const SequencePart& part : parts) {

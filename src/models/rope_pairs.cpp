@@ -30,14 +30,6 @@ std::vector<RopePair> rope_pairs(const LayerGeometry& layer) {
   return pairs;
 }
 
-TurnedBackSums::TurnedBackSums(std::int64_t heads, std::int64_t dim)
-    : heads_(heads),
-      dim_(dim),
-      rows_(index(heads), 0),
-      value_(index(heads * dim), 0.0),
-      squared_(value_),
-      product_(value_) {}
-
 std::vector<std::complex<double>> turns_back(std::span<const RopePair> pairs,
                                              std::int64_t position) {
   std::vector<std::complex<double>> turns;
@@ -47,52 +39,93 @@ std::vector<std::complex<double>> turns_back(std::span<const RopePair> pairs,
   return turns;
 }
 
-void TurnedBackSums::add(std::int64_t head, std::span<const double> row,
-                         std::span<const RopePair> pairs,
-                         std::span<const std::complex<double>> turns) {
-  std::vector<double> turned(row.begin(), row.end());
-  const std::size_t at = index(head * dim_);
+void turn_back(std::span<double> row, std::span<const RopePair> pairs,
+               std::span<const std::complex<double>> turns) {
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    double& x = turned[index(pairs[i].first)];
-    double& y = turned[index(pairs[i].second)];
+    double& x = row[index(pairs[i].first)];
+    double& y = row[index(pairs[i].second)];
     // Not by operator*, which looks for infinities.
     const double cosine = turns[i].real(), sine = turns[i].imag();
-    const double still_x = x * cosine - y * sine, still_y = x * sine + y * cosine;
+    const double still_x = x * cosine - y * sine;
+    y = x * sine + y * cosine;
     x = still_x;
-    y = still_y;
-    product_[at + index(pairs[i].first)] += x * y;
   }
-  for (std::size_t d = 0; d < turned.size(); ++d) {
-    value_[at + d] += turned[d];
-    squared_[at + d] += turned[d] * turned[d];
-  }
-  ++rows_[index(head)];
 }
+
+TurnedBackSums::TurnedBackSums(std::int64_t heads, std::int64_t dim)
+    : heads_(heads),
+      dim_(dim),
+      rows_(index(heads), 0),
+      value_(index(heads * dim), 0.0),
+      moment_(index(heads * dim * dim), 0.0) {}
+
+void TurnedBackSums::add(const Crew& crew, std::int64_t head, std::span<const double> rows) {
+  const std::int64_t count = static_cast<std::int64_t>(rows.size()) / dim_;
+  layers::share_out_rows(crew, dim_, [&](std::int64_t d, int) {
+    double* const products = moment_.data() + (head * dim_ + d) * dim_;
+    for (std::int64_t row = 0; row < count; ++row) {
+      const double* const x = rows.data() + row * dim_;
+      value_[index(head * dim_ + d)] += x[d];
+      for (std::int64_t e = 0; e <= d; ++e) products[e] += x[d] * x[e];
+    }
+  });
+  rows_[index(head)] += count;
+}
+
+namespace {
+
+/// A pair, or a dim that RoPE leaves alone, as one complex number x + iy that turns.
+std::vector<RopePair> turning(std::span<const RopePair> pairs, std::int64_t dim) {
+  std::vector<RopePair> all(pairs.begin(), pairs.end());
+  std::vector<bool> paired(index(dim), false);
+  for (const RopePair& pair : pairs) paired[index(pair.first)] = paired[index(pair.second)] = true;
+  for (std::int64_t d = 0; d < dim; ++d)
+    if (!paired[index(d)]) all.push_back({d, -1, 0.0});  // y is 0
+  return all;
+}
+
+/// Averages of x x', x y', y x' and y y' of two numbers that turn, in `moment` [dim][dim]. They are
+/// sums of the parts of z conj(z'), which turns by the difference of their frequencies, and of
+/// z z', which turns by the sum.
+void average_turns(double* moment, std::int64_t dim, const RopePair& a, const RopePair& b,
+                   std::int64_t length) {
+  double none = 0.0;
+  const auto at = [&](std::int64_t i, std::int64_t j) -> double& {
+    return i < 0 || j < 0 ? none : moment[i * dim + j];
+  };
+  double &xx = at(a.first, b.first), &xy = at(a.first, b.second);
+  double &yx = at(a.second, b.first), &yy = at(a.second, b.second);
+  const auto apart = std::complex(xx + yy, yx - xy) * mean_turn(a.frequency - b.frequency, length);
+  const auto along = std::complex(xx - yy, yx + xy) * mean_turn(a.frequency + b.frequency, length);
+  xx = (apart.real() + along.real()) / 2.0;
+  yy = (apart.real() - along.real()) / 2.0;
+  yx = (along.imag() + apart.imag()) / 2.0;
+  xy = (along.imag() - apart.imag()) / 2.0;
+}
+
+}  // namespace
 
 TurnedBackSums::Averages TurnedBackSums::over(std::int64_t length,
                                               std::span<const RopePair> pairs) const {
-  Averages mean{value_, squared_};
+  Averages mean{value_, moment_};
+  const std::vector<RopePair> numbers = turning(pairs, dim_);
   for (std::int64_t head = 0; head < heads_; ++head) {
     const double rows = static_cast<double>(rows_[index(head)]);
-    for (std::int64_t d = head * dim_; d < (head + 1) * dim_; ++d) {
-      mean.value[index(d)] /= rows;
-      mean.squared[index(d)] /= rows;
+    double* const value = mean.value.data() + head * dim_;
+    double* const moment = mean.moment.data() + head * dim_ * dim_;
+    for (std::int64_t d = 0; d < dim_; ++d) {
+      value[d] /= rows;
+      for (std::int64_t e = 0; e <= d; ++e)
+        moment[d * dim_ + e] = moment[e * dim_ + d] = moment[d * dim_ + e] / rows;
     }
     for (const RopePair& pair : pairs) {
-      const std::size_t first = index(head * dim_ + pair.first);
-      const std::size_t second = index(head * dim_ + pair.second);
       const std::complex<double> once =
-          std::complex(mean.value[first], mean.value[second]) * mean_turn(pair.frequency, length);
-      mean.value[first] = once.real();
-      mean.value[second] = once.imag();
-      // (x cos - y sin)^2 and (x sin + y cos)^2, in the double angle.
-      const std::complex<double> twice = mean_turn(2.0 * pair.frequency, length);
-      const double half = (mean.squared[first] + mean.squared[second]) / 2.0;
-      const double swing = (mean.squared[first] - mean.squared[second]) / 2.0 * twice.real() -
-                           product_[first] / rows * twice.imag();
-      mean.squared[first] = half + swing;
-      mean.squared[second] = half - swing;
+          std::complex(value[pair.first], value[pair.second]) * mean_turn(pair.frequency, length);
+      value[pair.first] = once.real();
+      value[pair.second] = once.imag();
     }
+    for (const RopePair& a : numbers)
+      for (const RopePair& b : numbers) average_turns(moment, dim_, a, b, length);
   }
   return mean;
 }

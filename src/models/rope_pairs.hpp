@@ -1,4 +1,4 @@
-// What a layer's RoPE does to keys at other positions than those they were seen at.
+// What a layer's RoPE does to rows at other positions than those they were seen at.
 #pragma once
 
 #include <complex>
@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "layers/rows.hpp"
 #include "models/config.hpp"
 
 namespace polyhead::inline v0::models {
@@ -23,25 +24,29 @@ std::vector<RopePair> rope_pairs(const LayerGeometry& layer);
 std::vector<std::complex<double>> turns_back(std::span<const RopePair> pairs,
                                              std::int64_t position);
 
-/// Sums over rows of a head's dims, as if each had been at position 0.
+/// A row as if it had been at position 0. `turns`: turns_back() from the row's position.
+void turn_back(std::span<double> row, std::span<const RopePair> pairs,
+               std::span<const std::complex<double>> turns);
+
+/// Sums over rows of each head's dims that were turned back to position 0.
 class TurnedBackSums {
  public:
   TurnedBackSums(std::int64_t heads, std::int64_t dim);
 
-  /// `turns`: turns_back() from the row's position.
-  void add(std::int64_t head, std::span<const double> row, std::span<const RopePair> pairs,
-           std::span<const std::complex<double>> turns);
+  /// Any number of rows [..][dim] of a head.
+  void add(const Crew& crew, std::int64_t head, std::span<const double> rows);
 
-  /// Averages [heads * dim] over rows and over positions 0 .. length - 1.
+  /// Averages over rows and over positions 0 .. length - 1: [heads * dim], and of the products of
+  /// any two dims [heads * dim * dim].
   struct Averages {
-    std::vector<double> value, squared;
+    std::vector<double> value, moment;
   };
   Averages over(std::int64_t length, std::span<const RopePair> pairs) const;
 
  private:
   std::int64_t heads_, dim_;
-  std::vector<std::int64_t> rows_;                 // [heads]
-  std::vector<double> value_, squared_, product_;  // [heads * dim]; product_ at a pair's first dim
+  std::vector<std::int64_t> rows_;      // [heads]
+  std::vector<double> value_, moment_;  // [heads * dim], [heads * dim * dim] to the diagonal
 };
 
 }  // namespace polyhead::inline v0::models

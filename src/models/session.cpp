@@ -3,7 +3,7 @@
 
 #include "base/codes.hpp"
 #include "base/refuse.hpp"
-#include "models/key_frame.hpp"
+#include "models/calibration.hpp"
 #include "models/model_state.hpp"
 
 namespace polyhead::inline v0::models {
@@ -37,35 +37,50 @@ std::int64_t Session::cache_bytes() const {
 
 namespace {
 
-/// Refuses parts of a form that are given, but not one a layer of the size that the layer has.
-template <class Parts, class Size, class Expected>
-void check_parts(const char* call, const char* name, const Parts& parts, std::size_t layers,
-                 const Size& size, const Expected& expected) {
-  if (parts.empty()) return;
-  if (parts.size() != layers)
-    base::refuse(call, name, " has ", parts.size(), " layers, expected ", layers);
-  for (std::size_t i = 0; i < layers; ++i) {
-    if (size(parts[i]) == expected(i)) continue;
-    base::refuse(call, name, "[", i, "] has ", size(parts[i]), " scales, expected ", expected(i));
-  }
+void check_count(const char* call, const char* name, std::size_t count, std::size_t layers) {
+  if (count != 0 && count != layers)
+    base::refuse(call, name, " has ", count, " layers, expected ", layers);
+}
+
+/// Refuses a layer's part of a form that has not the size that the layer has.
+void check_size(const char* call, const char* name, std::size_t layer, const char* part,
+                std::size_t size, std::size_t expected) {
+  if (size == expected) return;
+  base::refuse(call, name, "[", layer, "]", part, " has ", size, " scales, expected ", expected);
+}
+
+/// Refuses a frame whose parts do not fit heads of `dim` dims.
+void check_frame(const char* call, std::size_t layer, const char* part, const CodeFrame& frame,
+                 std::int64_t heads, std::int64_t dim) {
+  const auto scales = static_cast<std::size_t>(heads * dim);
+  check_size(call, "frames", layer, part, std::min(frame.centre.size(), frame.stretch.size()),
+             scales);
+  const std::size_t expected = scales * static_cast<std::size_t>(dim);
+  if (frame.carry.empty() && frame.cost.empty()) return;
+  if (frame.carry.size() == expected && frame.cost.size() == scales) return;
+  base::refuse(call, "frames[", layer, "]", part, " has ", frame.carry.size(), " factors and ",
+               frame.cost.size(), " costs, expected ", expected, " and ", scales);
 }
 
 }  // namespace
 
 void Model::State::check_form(const char* call, const CacheForm& form) const {
-  const std::size_t layers = config.layers.size();
-  const auto expected = [&](std::size_t i) {
-    return static_cast<std::size_t>(config.layers[i].kv_heads * config.layers[i].head_dim);
-  };
-  const auto size_of_scales = [](const std::vector<float>& scales) { return scales.size(); };
-  const auto size_of_frame = [](const KeyFrame& frame) {
-    return std::min(frame.centre.size(), frame.stretch.size());
-  };
-  check_parts(call, "key_scales", form.key_scales, layers, size_of_scales, expected);
-  check_parts(call, "key_frames", form.key_frames, layers, size_of_frame, expected);
+  check_count(call, "key_scales", form.key_scales.size(), config.layers.size());
+  check_count(call, "frames", form.frames.size(), config.layers.size());
+  for (std::size_t i = 0; i < form.key_scales.size(); ++i) {
+    const LayerGeometry& layer = config.layers[i];
+    check_size(call, "key_scales", i, "", form.key_scales[i].size(),
+               static_cast<std::size_t>(layer.kv_heads * layer.head_dim));
+  }
+  for (std::size_t i = 0; i < form.frames.size(); ++i) {
+    const LayerGeometry& layer = config.layers[i];
+    check_frame(call, i, ".keys", form.frames[i].keys, layer.kv_heads, layer.head_dim);
+    if (!form.frames[i].values.centre.empty())
+      check_frame(call, i, ".values", form.frames[i].values, layer.kv_heads, layer.value_dim);
+  }
   const ElementType type = form.type.value_or(activations);
-  if (!form.key_frames.empty() && !base::is_code(type)) {  // observers read keys as they are
-    base::refuse(call, "key_frames are given for ", element_name(type),
+  if (!form.frames.empty() && !base::is_code(type)) {  // observers read keys as they are
+    base::refuse(call, "frames are given for ", element_name(type),
                  ", expected int8, int4 or an 8-bit float");
   }
 }
@@ -83,11 +98,18 @@ CacheForm Model::calibrated(ElementType type, std::span<const std::int32_t> ids,
   }
   if (length == 0) length = config.context_length;
   Session session = make_session();
-  KeyFrameObserver observer(config);
+  FrameObserver observer(config, state_->engine.crew);
   RunOptions run;
   run.observer = &observer;
   forward(session, ids, Wanted::nothing, nullptr, run);
-  return {type, {}, observer.frames(length)};
+  CacheForm form{type};
+  for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
+    std::vector<double> of_values;
+    if (type == ElementType::int4) of_values = value_moments(state_->engine, state_->blocks[layer]);
+    form.frames.push_back(
+        observer.frames(static_cast<std::int64_t>(layer), type, length, of_values));
+  }
+  return form;
 }
 
 Session Model::make_session(std::int64_t capacity, const CacheForm& form) const {
@@ -100,7 +122,7 @@ Session Model::make_session(std::int64_t capacity, const CacheForm& form) const 
   state_->check_form("Model::make_session", form);
   auto session = std::make_unique<Session::State>();
   session->capacity = capacity > 0 ? capacity : most;
-  session->key_frames = form.key_frames;
+  session->frames = form.frames;
   for (std::size_t i = 0; i < config.layers.size(); ++i) {
     const LayerGeometry& layer = config.layers[i];
     KvCacheConfig cache{1, layer.kv_heads, layer.head_dim, layer.value_dim};
