@@ -10,9 +10,10 @@ struct Codes {
   static constexpr bool kNibbles = kType == ElementType::int4;
 
   /// Where dim `at`, a multiple of kLanes, begins in a row.
-  POLYHEAD_INLINE static std::int64_t byte_of(std::int64_t at) {
+  static constexpr std::int64_t byte_of(std::int64_t at) {
     return kNibbles ? at / 32 * 16 + at % 16 : at;
   }
+  static constexpr std::int64_t byte_of_values(std::int64_t at) { return byte_of(at); }
 
   POLYHEAD_INLINE static Simd::V value(Simd::I code) {
     if constexpr (kScaled) {

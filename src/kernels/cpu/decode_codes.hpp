@@ -58,8 +58,8 @@ struct DecodeCodes {
       for (int i = 0; i < kLanes; ++i) {
         const std::byte* row = (i < kLanes / 2 ? low : high) + i * token;
         lane[i] = Simd::load(reinterpret_cast<const float*>(row));
-        __builtin_prefetch(row + rows.ahead, 0, 3);
       }
+      few.template fetch_keys<4 * kLanes>(rows, at);
     } else {
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {

@@ -40,9 +40,7 @@ struct DecodeLanes {
         for (int i = 0; i < Few::kFetched; ++i) __builtin_prefetch(next + i * Few::kLine, 0, 3);
         next += Few::kFetched * Few::kLine;
       } else {
-#pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i)
-          __builtin_prefetch(base[i / 4] + i % 4 * token + rows.ahead, 0, 3);
+        few.template fetch_keys<Few::kLine>(rows, 4 * s);
       }
       const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
       for (int j = 0; j < n; ++j, q += kLanes) {

@@ -12,6 +12,37 @@ POLYHEAD_INLINE void by_rows(int rows, const F& f, int r = 0) {
 /// Whether rows may be lanes: as many as a vector has.
 inline constexpr bool kFillLanes = kLanes == 16;
 
+/// Fetches the share of a block's rows that belongs to one of its columns, kBytes wide: while
+/// kernels read a block column by column, the next one's lines are fetched in the order memory has
+/// them, for which DRAM gives a quarter more (docs/performance.md).
+template <std::int64_t kBytes>
+class ColumnAhead {
+ public:
+  /// Of `count` rows, `token` apart, the first at `rows`; the column begins `column` bytes into a
+  /// row. Where the rows are not dense, its own lines are fetched.
+  ColumnAhead(const std::byte* rows, std::int64_t count, std::int64_t token, bool dense,
+              std::int64_t column)
+      : at_(rows + (dense ? count : 1) * column), stride_(dense ? kBytes : token) {
+    at_ += column / kBytes % kRowsALine * stride_;
+  }
+
+  /// What belongs to kRows rows from `row` on, both multiples of kRowsALine.
+  template <int kRows>
+  POLYHEAD_INLINE void fetch(std::int64_t row) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; i += kRowsALine) {
+#pragma GCC unroll 8
+      for (std::int64_t line = 0; line < kBytes; line += 64)
+        __builtin_prefetch(at_ + (row + i) * stride_ + line, 0, 3);
+    }
+  }
+
+ private:
+  static constexpr int kRowsALine = kBytes < 64 ? 64 / kBytes : 1;  // each line once
+  const std::byte* at_;
+  std::int64_t stride_;
+};
+
 /// The most rows that share what is loaded: as many accumulators stay in registers.
 inline constexpr int kRowsShare = kLanes == 16 ? 8 : 4;
 
@@ -21,8 +52,11 @@ struct FewRows {
   static constexpr int kRowsMost = 16;  // above that prefill's lanes are full
   // From how many rows on they are lanes, and keys are not transposed (docs/performance.md).
   static constexpr int kRowsFillLanes = 13;
+  // Keys scored before their values are read, long runs of both for memory; fewer where the rows'
+  // scores would fill L1.
+  static constexpr std::int64_t kLongPhase = 1024, kShortPhase = 256;
   static constexpr std::int64_t kPhase =
-      256;  // keys scored before their values are read: long runs for prefetching
+      kLongPhase + 16;  // floats of a row of scores: a line more, or all rows share sets of L1
   static constexpr int kBlocks = kPhase / kKeyBlock;
   // How far ahead lines are fetched, in keys and in bytes, whichever is more: nearer than values,
   // whose lines several passes over a block share (docs/performance.md).
@@ -78,6 +112,7 @@ struct FewRows {
   const bool values_in_keys;  // both are fetched together, a block ahead
   const std::int64_t phase_keys;
   const std::int64_t keys_ahead, values_ahead;  // tokens from a row to the one to fetch
+  const bool dense_keys, dense_values;          // rows touch, and are not long
   std::int64_t query[kRowsMost], head[kRowsMost], position[kRowsMost];
   std::int64_t begin[kRowsMost], end[kRowsMost];
   float slope[kRowsMost];
@@ -96,9 +131,13 @@ struct FewRows {
         values_in_keys(rows_are_lanes && c.v.data == c.k.data && c.v.batch == c.k.batch &&
                        c.v.token == c.k.token && c.v.head == c.k.head &&
                        c.k.token <= row_bytes(c.k, c.head_dim) + kLine),
-        phase_keys(values_in_keys ? kKeyBlock : kPhase),
-        keys_ahead(std::max(kKeysAhead, kKeyBytesAhead / some_bytes(c.k, c.head_dim))),
-        values_ahead(std::max(kValuesAhead, kValueBytesAhead / some_bytes(c.v, c.value_dim))) {
+        phase_keys(values_in_keys           ? kKeyBlock
+                   : row_count <= kTogether ? kLongPhase
+                                            : kShortPhase),
+        keys_ahead(whole(kKeysAhead, kKeyBytesAhead / some_bytes(c.k, c.head_dim))),
+        values_ahead(whole(kValuesAhead, kValueBytesAhead / some_bytes(c.v, c.value_dim))),
+        dense_keys(!rows_are_lanes && touch(c.k, c.head_dim, kKeysAhead)),
+        dense_values(touch(c.v, c.value_dim, kValuesAhead)) {
     lay_out(call, base, &memory);
     const std::int64_t group = call.group();
     for (int r = 0; r < row_count; ++r) {
@@ -114,6 +153,18 @@ struct FewRows {
                      ? call.score.alibi_slopes[head[r] * call.score.alibi_stride]
                      : alibi_slope(head[r], call.q_heads);
     }
+  }
+
+  /// Whether `rows` rows lie one after the other, and what is fetched while they are read in
+  /// columns stays in L1 for as long.
+  static bool touch(const Operand& x, std::int64_t dim, std::int64_t rows) {
+    constexpr std::int64_t kMostBytes = 32 << 10;
+    return x.token == row_bytes(x, dim) && rows * x.token <= kMostBytes;
+  }
+
+  /// `tokens` in whole units.
+  static std::int64_t whole(std::int64_t unit, std::int64_t tokens) {
+    return std::max<std::int64_t>(1, (tokens + unit - 1) / unit) * unit;
   }
 
   static std::int64_t some_bytes(const Operand& x, std::int64_t dim) {
@@ -199,12 +250,18 @@ struct FewRows {
 
   static constexpr int kPair = 2;  // groups of keys scored beside each other: their chains overlap
 
+  /// Rows from `at` on of `count` that lie one after the other, the first at `rows`.
+  struct Share {
+    const std::byte* rows;
+    std::int64_t count, at;
+  };
+
   /// The keys of a group of lanes: row i lies at i * token past the one of its half. Only pages of
   /// 8 tokens part a group.
   struct KeyGroup {
     KeyRows low, high;
-    std::int64_t ahead;         // bytes from a row to the one to fetch while it is read
-    const float* scales_ahead;  // of that row; null: none to fetch
+    Share low_ahead, high_ahead;  // what to fetch while these are read
+    const float* scales_ahead;    // of those rows; null: none to fetch
     const std::byte* row(int i, std::int64_t token) const {
       return (i < kLanes / 2 ? low : high).data + i * token;
     }
@@ -214,16 +271,38 @@ struct FewRows {
     const Operand& x = call.k;
     KeyGroup group;
     group.low = group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first);
-    group.ahead = keys_ahead * x.token;
     group.scales_ahead = scales_of(x, sequence.k, first + keys_ahead);
-    if (!sequence.pages) return group;
-    group.ahead = distance_ahead(x, sequence.k, group.low.data, first, keys_ahead);
-    if (const int half = kLanes / 2; keys > half && run_of(call, sequence, first) <= half) {
+    const std::int64_t run = std::min<std::int64_t>(
+        kPair * kLanes, sequence.pages ? call.pages.page_tokens() : kPair * kLanes);
+    group.low_ahead = share_ahead(first, run);
+    if (run >= kLanes) {
+      group.high_ahead = group.low_ahead;
+      group.high_ahead.at += kLanes / 2;
+    } else if (keys > kLanes / 2) {
+      const int half = kLanes / 2;
+      group.high_ahead = share_ahead(first + half, run);
       group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first + half);
       group.high.data -= half * x.token;
       if (group.high.scales) group.high.scales -= half * x.scales.token;
     }
     return group;
+  }
+
+  /// The rows of keys that come keys_ahead after `first`, among the `run` of its page or of what is
+  /// scored together.
+  Share share_ahead(std::int64_t first, std::int64_t run) const {
+    const std::int64_t from = first & -run;
+    const std::byte* rows = key_rows(call, sequence, call.k, sequence.k, item.kv_head, from).data;
+    return {rows_ahead(call.k, sequence.k, rows, from, keys_ahead), run, first - from};
+  }
+
+  /// Fetches what a column of a group of keys has to, which begins `column` bytes into the rows.
+  template <std::int64_t kBytes>
+  POLYHEAD_INLINE void fetch_keys(const KeyGroup& group, std::int64_t column) const {
+    for (const Share* share : {&group.low_ahead, &group.high_ahead}) {
+      const ColumnAhead<kBytes> ahead(share->rows, share->count, call.k.token, dense_keys, column);
+      ahead.template fetch<kLanes / 2>(share->at);
+    }
   }
 
   /// The scales of row `key`; null where there are none a token, and past the end.
@@ -240,10 +319,10 @@ struct FewRows {
     }
   }
 
-  /// Bytes from the row of `key`, which lies at `row`, to the one `tokens` later; 0 past the end.
-  std::int64_t distance_ahead(const Operand& x, const std::byte* first, const std::byte* row,
+  /// Where the row lies that comes `tokens` after `key`, whose own is `row`; past the end, `row`.
+  const std::byte* rows_ahead(const Operand& x, const std::byte* first, const std::byte* row,
                               std::int64_t key, std::int64_t tokens) const {
-    if (key + tokens >= sequence.kv_len) return 0;
-    return key_rows(call, sequence, x, first, item.kv_head, key + tokens).data - row;
+    if (key + tokens >= sequence.kv_len) return row;
+    return key_rows(call, sequence, x, first, item.kv_head, key + tokens).data;
   }
 };

@@ -35,17 +35,16 @@ struct DecodeScores {
   template <class Elements>
   POLYHEAD_INLINE void score_tile(const KeyGroup& rows, int keys, std::int64_t s, int n,
                                   float* scores) const {
+    constexpr std::int64_t kColumn = Elements::byte_of(kLanes);
     Simd::V lane[kLanes];
     if (keys == kLanes && n == kLanes && Path::whole(call.head_dim, s)) {
       const std::byte *low = rows.low.data + Elements::byte_of(s),
                       *high = rows.high.data + Elements::byte_of(s);
-      const std::int64_t token = call.k.token, ahead = rows.ahead;
+      const std::int64_t token = call.k.token;
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        const std::byte* row = (i < kLanes / 2 ? low : high) + i * token;
-        lane[i] = Elements::load(row, 0, kLanes);
-        __builtin_prefetch(row + ahead, 0, 3);
-      }
+      for (int i = 0; i < kLanes; ++i)
+        lane[i] = Elements::load((i < kLanes / 2 ? low : high) + i * token, 0, kLanes);
+      few.template fetch_keys<kColumn>(rows, Elements::byte_of(s));
       Simd::transpose(lane);
       score_all_rows(lane, s, scores);
       return;

@@ -43,7 +43,9 @@ struct DecodeSums {
       return;
     }
     by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
-      constexpr int kC = n == 8 ? 2 : n == 4 ? kLanes / 4 : 4;  // vectors of dims at a time
+      // Vectors of dims at a time.
+      constexpr int kFew = kLanes == 16 && !Elements::kCodes ? 8 : 4;
+      constexpr int kC = n == 8 ? 2 : n == 4 ? kLanes / 4 : kFew;
       sum_rows<Elements, n, kC>(runs, r, 0, call.value_dim);
     });
   }
@@ -53,7 +55,7 @@ struct DecodeSums {
   struct Run {
     KeyRows rows;
     int at, keys;
-    std::int64_t ahead;  // bytes from a row to the one to fetch while it is read
+    const std::byte* ahead;  // rows to fetch while these are read
   };
 
   /// Block b of a phase.
@@ -66,14 +68,9 @@ struct DecodeSums {
     const KeyRows rows = key_rows(call, sequence, call.v, sequence.v, few.item.kv_head, first);
     few.fetch_scales(few.scales_of(call.v, sequence.v, first + kKeyBlock), call.v.scales,
                      call.value_dim, keys);
-    return {rows, at, keys, fetch_distance(rows.data, first)};
-  }
-
-  /// Bytes from a row of values to the one fetched while it is read: the same row of the next
-  /// block, since each pass over a block reads some of its columns only.
-  std::int64_t fetch_distance(const std::byte* row, std::int64_t key) const {
-    return sequence.pages ? few.distance_ahead(call.v, sequence.v, row, key, few.values_ahead)
-                          : few.values_ahead * call.v.token;
+    // A whole block ahead at least, since each pass over a block reads some of its columns only.
+    const std::byte* ahead = few.rows_ahead(call.v, sequence.v, rows.data, first, few.values_ahead);
+    return {rows, at, keys, ahead};
   }
 
   /// Rows [first_row, first_row + kR), kC vectors of dims at a time: their accumulators stay in
@@ -102,22 +99,29 @@ struct DecodeSums {
   void sum_dims_as(const Runs& runs, std::int64_t d, int n, int first_row) {
     const std::int64_t row_floats = Few::pad(call.value_dim);
     float* o = few.memory.added + first_row * row_floats + d;
+    constexpr int kKeys = Path::kBfloat16 ? 2 : 1;  // a step
+    constexpr int kEvery = 4 / kKeys;               // steps between lines fetched
+    // Half a block of int4 has its bytes from the other half.
+    constexpr std::int64_t kColumn =
+        std::max<std::int64_t>(16, Elements::byte_of_values(kC * kLanes));
+    const bool apart = first_row == 0 && !few.values_in_keys;
     Simd::V acc[kR][kC];
 #pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < kC; ++c) acc[r][c] = Simd::load(o + r * row_floats + c * kLanes);
     }
     for (int i = 0; i < runs.count; ++i) {
       const Run& run = runs.each[i];
-      const std::int64_t ahead = first_row == 0 && !few.values_in_keys ? run.ahead : 0;
+      const ColumnAhead<kColumn> ahead(run.ahead, run.keys, call.v.token, few.dense_values,
+                                       Elements::byte_of_values(d));
       const float* p = weights_of(first_row, runs.b, run);
       const int steps = static_cast<int>(Path::steps(run.keys));
       const std::byte* lines = nullptr;
       if constexpr (kBoth) lines = few.lines_with_sums(d) + Path::steps(run.at) * Few::kLine;
-      for (int s = 0; s < steps; ++s) {
+      const auto add_step = [&](int s) POLYHEAD_LAMBDA {
         Simd::V value[kC];
-        Path::template values<Elements>(value, run.rows, call.v, s, run.keys, d, n, ahead);
+        Path::template values<Elements>(value, run.rows, call.v, s, run.keys, d, n);
         if constexpr (kBoth) {
           __builtin_prefetch(lines, 0, 3);
           lines += Few::kLine;
@@ -125,14 +129,21 @@ struct DecodeSums {
 #pragma GCC unroll 8
         for (int r = 0; r < kR; ++r) {
           const Simd::V x = Simd::broadcast(p[r * kPhase + s]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
           for (int c = 0; c < kC; ++c) acc[r][c] = Path::Dot::dot(value[c], x, acc[r][c]);
         }
+      };
+      int s = 0;
+      for (; s + kEvery <= steps; s += kEvery) {
+        if (apart) ahead.template fetch<kEvery * kKeys>(s * kKeys);
+#pragma GCC unroll 4
+        for (int next = 0; next < kEvery; ++next) add_step(s + next);
       }
+      for (; s < steps; ++s) add_step(s);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < kC; ++c) Simd::store(o + r * row_floats + c * kLanes, acc[r][c]);
     }
   }
@@ -156,7 +167,7 @@ struct DecodeSums {
         for (int s = 0; s < static_cast<int>(Path::steps(run.keys)); ++s) {
           if (!Path::step_visible(word, s)) continue;
           Simd::V value[1];
-          Path::template values<Elements>(value, run.rows, call.v, s, run.keys, d, n, 0);
+          Path::template values<Elements>(value, run.rows, call.v, s, run.keys, d, n);
           sum = Path::Dot::dot(Path::visible_part(value[0], word, s), Simd::broadcast(p[s]), sum);
         }
       }

@@ -175,7 +175,9 @@ struct Bfloat16Path {
   struct Elements {
     static constexpr bool kCodes = false;
     static constexpr bool kSteps = true;
-    static std::int64_t byte_of(std::int64_t at) { return at * 4; }
+    /// Where step `at` of a key begins, and dim `at` of its values.
+    static constexpr std::int64_t byte_of(std::int64_t at) { return at * 4; }
+    static constexpr std::int64_t byte_of_values(std::int64_t at) { return at * 2; }
     POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int) {
       return Simd::load(reinterpret_cast<const float*>(row) + at);
     }
@@ -203,19 +205,14 @@ struct Bfloat16Path {
   }
 
   /// Pairs of keys 2 * step and 2 * step + 1, dims [d, d + n), in kC vectors: n is kLanes where kC
-  /// > 1. `ahead` bytes on is what to fetch meanwhile, 0: nothing.
+  /// > 1.
   template <class, int kC>
   POLYHEAD_INLINE static void values(Simd::V (&to)[kC], const KeyRows& rows, const Operand& x,
-                                     int step, int keys, std::int64_t d, int n,
-                                     std::int64_t ahead) {
+                                     int step, int keys, std::int64_t d, int n) {
     const std::byte* even = rows.data + 2 * step * x.token + d * 2;
     const std::byte* odd = even + x.token;
-    if (ahead != 0) {
-      fetch_lines(even + ahead, kC * kLanes * 2);
-      fetch_lines(odd + ahead, kC * kLanes * 2);
-    }
     if constexpr (kC % 2 == 0) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int c = 0; c < kC; c += 2) {
         const __m512i a = _mm512_loadu_si512(even + c * kLanes * 2);
         const __m512i b =

@@ -6,7 +6,8 @@
 struct Float32Elements {
   static constexpr bool kCodes = false;
   static constexpr bool kSteps = true;  // four bytes a step
-  static std::int64_t byte_of(std::int64_t at) { return at * 4; }
+  static constexpr std::int64_t byte_of(std::int64_t at) { return at * 4; }
+  static constexpr std::int64_t byte_of_values(std::int64_t at) { return at * 4; }
   POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
     const float* p = reinterpret_cast<const float*>(row) + at;
     return n >= kLanes ? Simd::load(p) : Simd::load_first(p, n);
@@ -17,7 +18,8 @@ template <bool kHalf>
 struct WidenedElements {
   static constexpr bool kCodes = false;
   static constexpr bool kSteps = false;
-  static std::int64_t byte_of(std::int64_t at) { return at * 2; }
+  static constexpr std::int64_t byte_of(std::int64_t at) { return at * 2; }
+  static constexpr std::int64_t byte_of_values(std::int64_t at) { return at * 2; }
   POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
     const std::uint16_t* p = reinterpret_cast<const std::uint16_t*>(row) + at;
     std::uint16_t tail[kLanes];
@@ -167,17 +169,15 @@ struct Float32Path {
     return Elements::load(row, at, n);
   }
 
-  /// Dims [d, d + n) of a key's row, in kC vectors: n is kLanes where kC > 1. `ahead` bytes on is
-  /// what to fetch meanwhile, 0: nothing.
+  /// Dims [d, d + n) of a key's row, in kC vectors: n is kLanes where kC > 1.
   template <class Elements, int kC>
   POLYHEAD_INLINE static void values(Simd::V (&to)[kC], const KeyRows& rows, const Operand& x,
-                                     int key, int, std::int64_t d, int n, std::int64_t ahead) {
+                                     int key, int, std::int64_t d, int n) {
     const std::byte* row = rows.data + key * x.token;
-    if (ahead != 0) fetch_lines(row + ahead + Elements::byte_of(d), Elements::byte_of(kC * kLanes));
     if constexpr (Elements::kCodes) {
       Elements::load_values(to, row, d, rows.scales + key * x.scales.token, x.scales);
     } else {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < kC; ++c) to[c] = Elements::load(row, d + c * kLanes, n);
     }
   }

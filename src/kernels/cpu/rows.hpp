@@ -11,11 +11,6 @@ inline std::int64_t packed_row_floats(std::int64_t n) {
   return (n + kLanes - 1) / kLanes * kLanes + 16;
 }
 
-/// Fetches the cache lines of `bytes` bytes.
-POLYHEAD_INLINE void fetch_lines(const std::byte* at, std::int64_t bytes) {
-  for (std::int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, 3);
-}
-
 POLYHEAD_INLINE float load_scalar(const std::byte* p, ElementType type) {
   if (type == ElementType::float32) {
     float x;
