@@ -37,11 +37,13 @@ struct HeadFrame {
   const float *centre, *stretch, *carry = nullptr, *cost = nullptr;
 };
 
-/// One row through `change`, in float32. The rows are a pass's own, which gives them out as views.
+/// One row through `change`, in float32, by way of `values`. The rows are a pass's own, which gives
+/// them out as views.
 template <class Change>
-void change_row(const HeadRows& rows, std::int64_t token, std::int64_t head, const Change& change) {
+void change_row(const HeadRows& rows, std::int64_t token, std::int64_t head,
+                std::vector<float>& values, const Change& change) {
   auto* const row = const_cast<std::byte*>(rows.row(token, head));
-  std::vector<float> values(static_cast<std::size_t>(rows.dim));
+  values.resize(static_cast<std::size_t>(rows.dim));
   for (std::int64_t d = 0; d < rows.dim; ++d)
     values[static_cast<std::size_t>(d)] = rows.value(row, d);
   change(std::span<float>(values));
@@ -58,14 +60,15 @@ void enter_frames(const Crew& crew, const LayerFrames& frames, const ConstView& 
   const HeadRows queries(q), keys(k), values(v);
   const std::int64_t group = queries.heads / keys.heads;
   layers::share_out_rows(crew, keys.tokens, [&](std::int64_t token, int) {
+    std::vector<float> row;
     for (std::int64_t head = 0; head < keys.heads; ++head) {
       const HeadFrame frame(frames.keys, head, keys.dim);
-      change_row(keys, token, head, [&](std::span<float> x) { frame.enter(x); });
+      change_row(keys, token, head, row, [&](std::span<float> x) { frame.enter(x); });
       for (std::int64_t i = head * group; i < (head + 1) * group; ++i)
-        change_row(queries, token, i, [&](std::span<float> x) { frame.enter_query(x); });
+        change_row(queries, token, i, row, [&](std::span<float> x) { frame.enter_query(x); });
       if (frames.values.centre.empty()) continue;
       const HeadFrame of_values(frames.values, head, values.dim);
-      change_row(values, token, head, [&](std::span<float> x) { of_values.enter(x); });
+      change_row(values, token, head, row, [&](std::span<float> x) { of_values.enter(x); });
     }
   });
 }
@@ -76,9 +79,10 @@ void leave_frame(const Crew& crew, const CodeFrame& values, std::int64_t kv_head
   const HeadRows rows(out);
   const std::int64_t group = rows.heads / kv_heads;
   layers::share_out_rows(crew, rows.tokens, [&](std::int64_t token, int) {
+    std::vector<float> row;
     for (std::int64_t head = 0; head < rows.heads; ++head) {
       const HeadFrame frame(values, head / group, rows.dim);
-      change_row(rows, token, head, [&](std::span<float> x) { frame.leave(x); });
+      change_row(rows, token, head, row, [&](std::span<float> x) { frame.leave(x); });
     }
   });
 }

@@ -53,8 +53,8 @@ void check_size(const char* call, const char* name, std::size_t layer, const cha
 void check_frame(const char* call, std::size_t layer, const char* part, const CodeFrame& frame,
                  std::int64_t heads, std::int64_t dim) {
   const auto scales = static_cast<std::size_t>(heads * dim);
-  check_size(call, "frames", layer, part, std::min(frame.centre.size(), frame.stretch.size()),
-             scales);
+  for (const auto* each : {&frame.centre, &frame.stretch})
+    check_size(call, "frames", layer, part, each->size(), scales);
   const std::size_t expected = scales * static_cast<std::size_t>(dim);
   if (frame.carry.empty() && frame.cost.empty()) return;
   if (frame.carry.size() == expected && frame.cost.size() == scales) return;

@@ -137,10 +137,10 @@ struct Float32Path {
 
   // --- decoding ---
 
-  /// How k and v of a type are read.
   /// Whether steps of keys can be read where they lie, one at a time.
   static bool broadcasts(const AttendCall& call) { return call.k.type == ElementType::float32; }
 
+  /// How k and v of a type are read.
   template <class Visit>
   static void visit_elements(const AttendCall& call, const Visit& visit) {
     switch (call.k.type) {
