@@ -72,7 +72,6 @@ struct Decode {
 
   template <class Elements>
   void score_block(std::int64_t block, int b) {
-    constexpr int kTogether = Few::kPair * kLanes;
     const int keys = few.keys_of(block);
     float* to = few.memory.scores + b * kKeyBlock;
     if constexpr (kFillLanes && Elements::kSteps) {
@@ -82,8 +81,8 @@ struct Decode {
         return;
       }
     }
-    for (int at = 0; at < keys; at += kTogether) {
-      const int count = std::min(kTogether, keys - at);
+    for (int at = 0; at < keys; at += few.keys_together) {
+      const int count = std::min(few.keys_together, keys - at);
       if constexpr (Elements::kCodes)
         codes.template groups<Elements>(block + at, count, to + at);
       else

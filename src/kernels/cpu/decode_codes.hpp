@@ -54,12 +54,13 @@ struct DecodeCodes {
     if (keys == kLanes && count == kLanes) {
       const std::byte *low = rows.low.data + at, *high = rows.high.data + at;
       const std::int64_t token = call.k.token;
+      const auto ahead = few.template ahead_of<4 * kLanes>(rows, at);
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
         const std::byte* row = (i < kLanes / 2 ? low : high) + i * token;
         lane[i] = Simd::load(reinterpret_cast<const float*>(row));
+        ahead.fetch(i);
       }
-      few.template fetch_keys<4 * kLanes>(rows, at);
     } else {
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {

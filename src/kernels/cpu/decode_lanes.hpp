@@ -40,7 +40,9 @@ struct DecodeLanes {
         for (int i = 0; i < Few::kFetched; ++i) __builtin_prefetch(next + i * Few::kLine, 0, 3);
         next += Few::kFetched * Few::kLine;
       } else {
-        few.template fetch_keys<Few::kLine>(rows, 4 * s);
+        const auto ahead = few.template ahead_of<Few::kLine>(rows, 4 * s);
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) ahead.fetch(i);
       }
       const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
       for (int j = 0; j < n; ++j, q += kLanes) {

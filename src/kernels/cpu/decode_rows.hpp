@@ -18,6 +18,8 @@ inline constexpr bool kFillLanes = kLanes == 16;
 template <std::int64_t kBytes>
 class ColumnAhead {
  public:
+  static constexpr int kRowsALine = kBytes < 64 ? 64 / kBytes : 1;  // each line once
+
   /// Of `count` rows, `token` apart, the first at `rows`; the column begins `column` bytes into a
   /// row. Where the rows are not dense, its own lines are fetched.
   ColumnAhead(const std::byte* rows, std::int64_t count, std::int64_t token, bool dense,
@@ -26,7 +28,7 @@ class ColumnAhead {
     at_ += column / kBytes % kRowsALine * stride_;
   }
 
-  /// What belongs to kRows rows from `row` on, both multiples of kRowsALine.
+  /// What belongs to kRows rows from `row` on, a multiple of kRowsALine.
   template <int kRows>
   POLYHEAD_INLINE void fetch(std::int64_t row) const {
 #pragma GCC unroll 16
@@ -38,7 +40,6 @@ class ColumnAhead {
   }
 
  private:
-  static constexpr int kRowsALine = kBytes < 64 ? 64 / kBytes : 1;  // each line once
   const std::byte* at_;
   std::int64_t stride_;
 };
@@ -58,10 +59,17 @@ struct FewRows {
   static constexpr std::int64_t kPhase =
       kLongPhase + 16;  // floats of a row of scores: a line more, or all rows share sets of L1
   static constexpr int kBlocks = kPhase / kKeyBlock;
-  // How far ahead lines are fetched, in keys and in bytes, whichever is more: nearer than values,
-  // whose lines several passes over a block share (docs/performance.md).
-  static constexpr std::int64_t kKeysAhead = 32, kKeyBytesAhead = 4096;
-  static constexpr std::int64_t kValuesAhead = kKeyBlock, kValueBytesAhead = 16384;
+  static constexpr int kPair = 2;  // groups of keys scored beside each other: their chains overlap
+  // Longer rows are scored a group at a time, so that these, the next ones and what else they need
+  // stay in L1 (docs/performance.md).
+  static constexpr std::int64_t kPairBytes = 8192;
+  static constexpr int kVectorsAlone = kLanes == 16 ? 8 : 4;  // of dims, summed at once for one row
+  // Where values are read in several passes, so many bytes of them at a time.
+  static constexpr std::int64_t kPieceBytes = 4096;
+  static constexpr int kShortestPiece = 8;
+  // How far ahead lines are fetched, in whole groups or pieces (docs/performance.md).
+  static constexpr std::int64_t kKeyBytesAhead = 4096, kBlockBytesAhead = 16384,
+                                kPieceBytesAhead = 8192;
 
   static constexpr int kGroups = kKeyBlock / kLanes;
   static constexpr std::int64_t kLine = 64;
@@ -111,8 +119,11 @@ struct FewRows {
   const bool rows_are_lanes;
   const bool values_in_keys;  // both are fetched together, a block ahead
   const std::int64_t phase_keys;
-  const std::int64_t keys_ahead, values_ahead;  // tokens from a row to the one to fetch
-  const bool dense_keys, dense_values;          // rows touch, and are not long
+  const int keys_together;        // scored beside each other
+  const std::int64_t keys_ahead;  // tokens from a row to the one to fetch
+  const int values_together;      // a piece of a block
+  const std::int64_t values_ahead;
+  const bool dense_keys, dense_values;  // rows touch, and are not long
   std::int64_t query[kRowsMost], head[kRowsMost], position[kRowsMost];
   std::int64_t begin[kRowsMost], end[kRowsMost];
   float slope[kRowsMost];
@@ -134,10 +145,14 @@ struct FewRows {
         phase_keys(values_in_keys           ? kKeyBlock
                    : row_count <= kTogether ? kLongPhase
                                             : kShortPhase),
-        keys_ahead(whole(kKeysAhead, kKeyBytesAhead / some_bytes(c.k, c.head_dim))),
-        values_ahead(whole(kValuesAhead, kValueBytesAhead / some_bytes(c.v, c.value_dim))),
-        dense_keys(!rows_are_lanes && touch(c.k, c.head_dim, kKeysAhead)),
-        dense_values(touch(c.v, c.value_dim, kValuesAhead)) {
+        keys_together(in_pairs() ? kPair * kLanes : kLanes),
+        keys_ahead(whole(keys_together, kKeyBytesAhead / some_bytes(c.k, c.head_dim))),
+        values_together(in_one_piece() ? kKeyBlock : piece_of(c)),
+        values_ahead(whole(values_together,
+                           (values_together == kKeyBlock ? kBlockBytesAhead : kPieceBytesAhead) /
+                               some_bytes(c.v, c.value_dim))),
+        dense_keys(!rows_are_lanes && touch(c.k, c.head_dim, keys_together)),
+        dense_values(touch(c.v, c.value_dim, values_together)) {
     lay_out(call, base, &memory);
     const std::int64_t group = call.group();
     for (int r = 0; r < row_count; ++r) {
@@ -153,6 +168,35 @@ struct FewRows {
                      ? call.score.alibi_slopes[head[r] * call.score.alibi_stride]
                      : alibi_slope(head[r], call.q_heads);
     }
+  }
+
+  /// Whether memory waits for the arithmetic rather than the other way round: many rows, or some
+  /// and a type that is converted.
+  bool bound_by_arithmetic() const {
+    const bool converted = !Path::broadcasts(call);
+    return row_count > kRowsShare / (converted ? 4 : 2);
+  }
+
+  /// Whether two groups of keys are scored beside each other. Those of codes always are.
+  bool in_pairs() const {
+    const std::int64_t bytes = row_bytes(call.k, call.head_dim);
+    return element_bytes(call.k.type) < 2 || bound_by_arithmetic() ||
+           kPair * kLanes * bytes <= kPairBytes;
+  }
+
+  /// Whether a block of values is one piece: read in one pass, fetched as keys, or not waited for.
+  bool in_one_piece() const {
+    const bool alone = row_count == 1 && element_bytes(call.v.type) >= 2;
+    return values_in_keys || bound_by_arithmetic() ||
+           (alone && call.value_dim <= kVectorsAlone * kLanes);
+  }
+
+  /// Keys of a piece of values: a share of a block, within a page or whole pages.
+  static int piece_of(const AttendCall& of) {
+    const std::int64_t bytes = some_bytes(of.v, of.value_dim);
+    int keys = kKeyBlock;
+    while (keys > kShortestPiece && keys * bytes > kPieceBytes) keys /= 2;
+    return keys;
   }
 
   /// Whether `rows` rows lie one after the other, and what is fetched while they are read in
@@ -248,8 +292,6 @@ struct FewRows {
 
   // --- where keys lie ---
 
-  static constexpr int kPair = 2;  // groups of keys scored beside each other: their chains overlap
-
   /// Rows from `at` on of `count` that lie one after the other, the first at `rows`.
   struct Share {
     const std::byte* rows;
@@ -273,10 +315,9 @@ struct FewRows {
     group.low = group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first);
     group.scales_ahead = scales_of(x, sequence.k, first + keys_ahead);
     const std::int64_t run = std::min<std::int64_t>(
-        kPair * kLanes, sequence.pages ? call.pages.page_tokens() : kPair * kLanes);
-    group.low_ahead = share_ahead(first, run);
+        keys_together, sequence.pages ? call.pages.page_tokens() : keys_together);
+    group.low_ahead = group.high_ahead = share_ahead(first, run);
     if (run >= kLanes) {
-      group.high_ahead = group.low_ahead;
       group.high_ahead.at += kLanes / 2;
     } else if (keys > kLanes / 2) {
       const int half = kLanes / 2;
@@ -296,13 +337,27 @@ struct FewRows {
     return {rows_ahead(call.k, sequence.k, rows, from, keys_ahead), run, first - from};
   }
 
-  /// Fetches what a column of a group of keys has to, which begins `column` bytes into the rows.
+  /// What the rows of a column of a group of keys fetch; the column begins `column` bytes into
+  /// them.
   template <std::int64_t kBytes>
-  POLYHEAD_INLINE void fetch_keys(const KeyGroup& group, std::int64_t column) const {
-    for (const Share* share : {&group.low_ahead, &group.high_ahead}) {
-      const ColumnAhead<kBytes> ahead(share->rows, share->count, call.k.token, dense_keys, column);
-      ahead.template fetch<kLanes / 2>(share->at);
+  struct KeysAhead {
+    ColumnAhead<kBytes> low, high;
+    std::int64_t low_at, high_at;
+    POLYHEAD_INLINE void fetch(int i) const {
+      constexpr int kHalf = kLanes / 2;
+      if (i % ColumnAhead<kBytes>::kRowsALine != 0) return;
+      if (i < kHalf)
+        low.template fetch<1>(low_at + i);
+      else
+        high.template fetch<1>(high_at + i - kHalf);
     }
+  };
+  template <std::int64_t kBytes>
+  POLYHEAD_INLINE KeysAhead<kBytes> ahead_of(const KeyGroup& group, std::int64_t column) const {
+    const auto part = [&](const Share& share) POLYHEAD_LAMBDA {
+      return ColumnAhead<kBytes>(share.rows, share.count, call.k.token, dense_keys, column);
+    };
+    return {part(group.low_ahead), part(group.high_ahead), group.low_ahead.at, group.high_ahead.at};
   }
 
   /// The scales of row `key`; null where there are none a token, and past the end.

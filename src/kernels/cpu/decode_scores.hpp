@@ -41,10 +41,12 @@ struct DecodeScores {
       const std::byte *low = rows.low.data + Elements::byte_of(s),
                       *high = rows.high.data + Elements::byte_of(s);
       const std::int64_t token = call.k.token;
+      const auto ahead = few.template ahead_of<kColumn>(rows, Elements::byte_of(s));
 #pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i)
+      for (int i = 0; i < kLanes; ++i) {
         lane[i] = Elements::load((i < kLanes / 2 ? low : high) + i * token, 0, kLanes);
-      few.template fetch_keys<kColumn>(rows, Elements::byte_of(s));
+        ahead.fetch(i);
+      }
       Simd::transpose(lane);
       score_all_rows(lane, s, scores);
       return;

@@ -21,15 +21,48 @@ struct DecodeSums {
           Simd::store(o + d, Simd::mul(Simd::load(o + d), f));
       }
     }
+    for (int at = 0; at < keys; at += few.values_together)
+      piece<Elements>(runs_of(first, b, at, std::min(keys, at + few.values_together)));
+  }
+
+ private:
+  /// `keys` keys of a block, from its key `at` on, whose values lie one after the other.
+  struct Run {
+    KeyRows rows;
+    int at, keys;
+    const std::byte* ahead;  // rows to fetch while these are read
+  };
+
+  /// A piece of block b of a phase.
+  struct Runs {
+    int b, count = 0;
+    Run each[kKeyBlock / 8];  // pages hold 8 tokens or more
+  };
+
+  Runs runs_of(std::int64_t first, int b, int at, int end) const {
     Runs runs;
     runs.b = b;
-    for (int key = 0; key < keys;) {  // pages shorter than a block are runs of it
-      const int piece =
-          static_cast<int>(std::min<std::int64_t>(keys - key, run_of(call, sequence, first + key)));
-      runs.each[runs.count++] = run_at(first + key, key, piece);
-      key += piece;
+    while (at < end) {  // pages shorter than a piece are runs of it
+      const int keys =
+          static_cast<int>(std::min<std::int64_t>(end - at, run_of(call, sequence, first + at)));
+      runs.each[runs.count++] = run_at(first + at, at, keys);
+      at += keys;
     }
-    if (!few.full[b]) {
+    return runs;
+  }
+
+  Run run_at(std::int64_t first, int at, int keys) const {
+    const KeyRows rows = key_rows(call, sequence, call.v, sequence.v, few.item.kv_head, first);
+    few.fetch_scales(few.scales_of(call.v, sequence.v, first + few.values_ahead), call.v.scales,
+                     call.value_dim, keys);
+    const std::byte* ahead = few.rows_ahead(call.v, sequence.v, rows.data, first, few.values_ahead);
+    return {rows, at, keys, ahead};
+  }
+
+  /// All rows' sums over a piece of a block.
+  template <class Elements>
+  void piece(const Runs& runs) {
+    if (!few.full[runs.b]) {
       for (int r = 0; r < few.row_count; ++r) sum_row_masked<Elements>(runs, r);
       return;
     }
@@ -44,37 +77,14 @@ struct DecodeSums {
     }
     by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
       // Vectors of dims at a time.
-      constexpr int kFew = kLanes == 16 && !Elements::kCodes ? 8 : 4;
+      constexpr int kFew = Elements::kCodes ? 4 : Few::kVectorsAlone;
       constexpr int kC = n == 8 ? 2 : n == 4 ? kLanes / 4 : kFew;
       sum_rows<Elements, n, kC>(runs, r, 0, call.value_dim);
     });
   }
 
- private:
-  /// `keys` keys of a block, from its key `at` on, whose values lie one after the other.
-  struct Run {
-    KeyRows rows;
-    int at, keys;
-    const std::byte* ahead;  // rows to fetch while these are read
-  };
-
-  /// Block b of a phase.
-  struct Runs {
-    int b, count = 0;
-    Run each[kKeyBlock / 8];  // pages hold 8 tokens or more
-  };
-
-  Run run_at(std::int64_t first, int at, int keys) const {
-    const KeyRows rows = key_rows(call, sequence, call.v, sequence.v, few.item.kv_head, first);
-    few.fetch_scales(few.scales_of(call.v, sequence.v, first + kKeyBlock), call.v.scales,
-                     call.value_dim, keys);
-    // A whole block ahead at least, since each pass over a block reads some of its columns only.
-    const std::byte* ahead = few.rows_ahead(call.v, sequence.v, rows.data, first, few.values_ahead);
-    return {rows, at, keys, ahead};
-  }
-
   /// Rows [first_row, first_row + kR), kC vectors of dims at a time: their accumulators stay in
-  /// registers for all keys of the block.
+  /// registers for all keys of the piece.
   template <class Elements, int kR, int kC>
   void sum_rows(const Runs& runs, int first_row, std::int64_t d, std::int64_t end) {
     for (; d + kC * kLanes <= end; d += kC * kLanes)
