@@ -26,7 +26,12 @@ struct DecodeCodes {
     }
     for (std::int64_t at = 0; at < bytes; at += 4 * kLanes) {
       const int count = static_cast<int>(std::min<std::int64_t>(kLanes, (bytes - at) / 4));
-      for (int g = 0; g < kPair; ++g) stage_codes<Elements>(tile, g, at, count);
+      for (int g = 0; g < kPair; ++g) {
+        if (few.dense_keys)
+          stage_codes<Elements, true>(tile, g, at, count);
+        else
+          stage_codes<Elements, false>(tile, g, at, count);
+      }
       tile.begin = at * kDimsAByte;
       tile.end = std::min(dims, (at + 4 * count) * kDimsAByte);
       if (Elements::kScaled && call.k.scales.shift == 0)
@@ -46,18 +51,18 @@ struct DecodeCodes {
     alignas(64) float words[kLanes * kPair * kLanes];
   };
 
-  template <class Elements>
+  template <class Elements, bool kDense>
   POLYHEAD_INLINE void stage_codes(CodeTile& tile, int g, std::int64_t at, int count) const {
     const KeyGroup& rows = tile.rows[g];
     const int keys = tile.keys[g];
     Simd::V lane[kLanes];
     if (keys == kLanes && count == kLanes) {
-      const std::byte *low = rows.low.data + at, *high = rows.high.data + at;
       const std::int64_t token = call.k.token;
-      const auto ahead = few.template ahead_of<4 * kLanes>(rows, at);
+      const std::byte *low = rows.low.data + at, *high = rows.high.data + at + kLanes / 2 * token;
+      const auto ahead = few.template ahead_of<4 * kLanes, kDense>(rows, at);
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
-        const std::byte* row = (i < kLanes / 2 ? low : high) + i * token;
+        const std::byte* row = (i < kLanes / 2 ? low : high) + i % (kLanes / 2) * token;
         lane[i] = Simd::load(reinterpret_cast<const float*>(row));
         ahead.fetch(i);
       }

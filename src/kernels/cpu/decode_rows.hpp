@@ -352,10 +352,10 @@ struct FewRows {
         high.template fetch<1>(high_at + i - kHalf);
     }
   };
-  template <std::int64_t kBytes>
+  template <std::int64_t kBytes, bool kDense>
   POLYHEAD_INLINE KeysAhead<kBytes> ahead_of(const KeyGroup& group, std::int64_t column) const {
     const auto part = [&](const Share& share) POLYHEAD_LAMBDA {
-      return ColumnAhead<kBytes>(share.rows, share.count, call.k.token, dense_keys, column);
+      return ColumnAhead<kBytes>(share.rows, share.count, call.k.token, kDense, column);
     };
     return {part(group.low_ahead), part(group.high_ahead), group.low_ahead.at, group.high_ahead.at};
   }

@@ -14,6 +14,15 @@ struct DecodeScores {
   /// score.
   template <class Elements>
   void groups(std::int64_t first, int keys, float* scores) const {
+    if (few.dense_keys)
+      groups_as<Elements, true>(first, keys, scores);
+    else
+      groups_as<Elements, false>(first, keys, scores);
+  }
+
+ private:
+  template <class Elements, bool kDense>
+  void groups_as(std::int64_t first, int keys, float* scores) const {
     const std::int64_t steps = Path::steps(call.head_dim);
     const int groups = (keys + kLanes - 1) / kLanes;
     KeyGroup rows[kPair];
@@ -25,26 +34,25 @@ struct DecodeScores {
     for (std::int64_t s = 0; s < steps; s += kLanes) {
       const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
       for (int g = 0; g < groups; ++g) {
-        score_tile<Elements>(rows[g], std::min(kLanes, keys - g * kLanes), s, n,
-                             scores + g * kLanes);
+        score_tile<Elements, kDense>(rows[g], std::min(kLanes, keys - g * kLanes), s, n,
+                                     scores + g * kLanes);
       }
     }
   }
 
- private:
-  template <class Elements>
+  template <class Elements, bool kDense>
   POLYHEAD_INLINE void score_tile(const KeyGroup& rows, int keys, std::int64_t s, int n,
                                   float* scores) const {
     constexpr std::int64_t kColumn = Elements::byte_of(kLanes);
     Simd::V lane[kLanes];
     if (keys == kLanes && n == kLanes && Path::whole(call.head_dim, s)) {
-      const std::byte *low = rows.low.data + Elements::byte_of(s),
-                      *high = rows.high.data + Elements::byte_of(s);
-      const std::int64_t token = call.k.token;
-      const auto ahead = few.template ahead_of<kColumn>(rows, Elements::byte_of(s));
+      const std::int64_t at = Elements::byte_of(s), token = call.k.token;
+      const std::byte *low = rows.low.data + at, *high = rows.high.data + at + kLanes / 2 * token;
+      const auto ahead = few.template ahead_of<kColumn, kDense>(rows, at);
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {
-        lane[i] = Elements::load((i < kLanes / 2 ? low : high) + i * token, 0, kLanes);
+        const std::byte* half = i < kLanes / 2 ? low : high;
+        lane[i] = Elements::load(half + i % (kLanes / 2) * token, 0, kLanes);
         ahead.fetch(i);
       }
       Simd::transpose(lane);
