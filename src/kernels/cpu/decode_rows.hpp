@@ -62,14 +62,15 @@ struct FewRows {
   static constexpr int kPair = 2;  // groups of keys scored beside each other: their chains overlap
   // Longer rows are scored a group at a time, so that these, the next ones and what else they need
   // stay in L1 (docs/performance.md).
-  static constexpr std::int64_t kPairBytes = 8192;
+  static constexpr std::int64_t kPairBytes = 4096;
   static constexpr int kVectorsAlone = kLanes == 16 ? 8 : 4;  // of dims, summed at once for one row
   // Where values are read in several passes, so many bytes of them at a time.
   static constexpr std::int64_t kPieceBytes = 4096;
   static constexpr int kShortestPiece = 8;
-  // How far ahead lines are fetched, in whole groups or pieces (docs/performance.md).
-  static constexpr std::int64_t kKeyBytesAhead = 4096, kBlockBytesAhead = 16384,
-                                kPieceBytesAhead = 8192;
+  // How far ahead lines are fetched, in whole groups of keys and pieces of values
+  // (docs/performance.md).
+  static constexpr std::int64_t kGroupBytesAhead = 8192, kPairBytesAhead = 4096;
+  static constexpr std::int64_t kPieceBytesAhead = 8192, kBlockBytesAhead = 16384;
 
   static constexpr int kGroups = kKeyBlock / kLanes;
   static constexpr std::int64_t kLine = 64;
@@ -146,7 +147,9 @@ struct FewRows {
                    : row_count <= kTogether ? kLongPhase
                                             : kShortPhase),
         keys_together(in_pairs() ? kPair * kLanes : kLanes),
-        keys_ahead(whole(keys_together, kKeyBytesAhead / some_bytes(c.k, c.head_dim))),
+        keys_ahead(
+            whole(keys_together, (keys_together > kLanes ? kPairBytesAhead : kGroupBytesAhead) /
+                                     some_bytes(c.k, c.head_dim))),
         values_together(in_one_piece() ? kKeyBlock : piece_of(c)),
         values_ahead(whole(values_together,
                            (values_together == kKeyBlock ? kBlockBytesAhead : kPieceBytesAhead) /
@@ -170,18 +173,17 @@ struct FewRows {
     }
   }
 
+  /// Whether elements become float32 before they are multiplied.
+  bool converted() const { return !Path::broadcasts(call); }
+
   /// Whether memory waits for the arithmetic rather than the other way round: many rows, or some
   /// and a type that is converted.
-  bool bound_by_arithmetic() const {
-    const bool converted = !Path::broadcasts(call);
-    return row_count > kRowsShare / (converted ? 4 : 2);
-  }
+  bool bound_by_arithmetic() const { return row_count > kRowsShare / (converted() ? 4 : 2); }
 
-  /// Whether two groups of keys are scored beside each other. Those of codes always are.
+  /// Whether two groups of keys are scored beside each other.
   bool in_pairs() const {
-    const std::int64_t bytes = row_bytes(call.k, call.head_dim);
-    return element_bytes(call.k.type) < 2 || bound_by_arithmetic() ||
-           kPair * kLanes * bytes <= kPairBytes;
+    return converted() || bound_by_arithmetic() ||
+           kPair * kLanes * row_bytes(call.k, call.head_dim) <= kPairBytes;
   }
 
   /// Whether a block of values is one piece: read in one pass, fetched as keys, or not waited for.
