@@ -66,6 +66,9 @@ def seconds_of(function, calls):
     return (time.perf_counter() - start) / calls
 
 
+SETTLE_SECONDS = 0.05  # threads of the contestant before stop waiting for more work and leave their processors
+
+
 def interleaved(functions, runs, sample_seconds):
     """[[seconds of each run] of each function], all functions once a run; calls shorter than a sample repeat."""
     repeats = []
@@ -75,6 +78,8 @@ def interleaved(functions, runs, sample_seconds):
     times = [[] for _ in functions]
     for _ in range(runs):
         for function, calls, into in zip(functions, repeats, times):
+            time.sleep(SETTLE_SECONDS)
+            function()  # wakes its own threads
             into.append(seconds_of(function, calls))
     return times
 
