@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 FLAG_BELOW = 0.97
+SETTLE_SECONDS = 0.05  # threads of the contestant before stop waiting for more work and leave their processors
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -66,11 +67,9 @@ def seconds_of(function, calls):
     return (time.perf_counter() - start) / calls
 
 
-SETTLE_SECONDS = 0.05  # threads of the contestant before stop waiting for more work and leave their processors
-
-
 def interleaved(functions, runs, sample_seconds):
-    """[[seconds of each run] of each function], all functions once a run; calls shorter than a sample repeat."""
+    """[[seconds of each run] of each function], all functions once a run, with a pause and an untimed call before each;
+    calls shorter than a sample repeat."""
     repeats = []
     for function in functions:
         function()  # the first call pays for pages, packing and thread starts
