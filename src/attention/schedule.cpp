@@ -8,6 +8,7 @@
 #include "attention/items.hpp"
 #include "attention/run.hpp"
 #include "attention/shared_rows.hpp"
+#include "base/codes.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 using kernels::AttendCall;
 using kernels::cpu::AttendKernel;
 using kernels::cpu::Backend;
+using kernels::cpu::ElementPath;
 
 constexpr std::int64_t kItemsPerWorker = 4;  // enough to even out unequal items
 
@@ -29,9 +31,8 @@ bool decodes(const AttendCall& call, const AttendKernel& kernel) {
 }
 
 void choose_kernels(Schedule& schedule, const AttendCall& call, const Backend& backend) {
-  const bool pairs = uses_bfloat16_dot(call, backend);
-  const AttendKernel& few = pairs ? backend.decode_bfloat16 : backend.decode_float32;
-  const AttendKernel& many = pairs ? backend.prefill_bfloat16 : backend.prefill_float32;
+  const ElementPath& path = path_of(call, backend);
+  const AttendKernel &few = path.decode, &many = path.prefill;
   schedule.kernel = schedule.shared_many = &many;
   if (!decodes(call, few)) return;
   schedule.shared_few = &few;
@@ -67,10 +68,16 @@ Executor& pool_of(int threads) {
 
 }  // namespace
 
-bool uses_bfloat16_dot(const AttendCall& call, const Backend& backend) {
-  const auto bfloat16 = [](const kernels::Operand& x) { return x.type == ElementType::bfloat16; };
-  return backend.prefill_bfloat16.attend != nullptr && bfloat16(call.q) && bfloat16(call.k) &&
-         (call.v.data == nullptr || bfloat16(call.v));
+const ElementPath& path_of(const AttendCall& call, const Backend& backend) {
+  const auto bfloat16 = [](ElementType type) { return type == ElementType::bfloat16; };
+  const auto keys = [&](const auto& are) {
+    return are(call.k.type) && (call.v.data == nullptr || are(call.v.type));
+  };
+  if (!bfloat16(call.q.type)) return backend.float32;
+  const ElementPath& path = keys(bfloat16)          ? backend.bfloat16
+                            : keys(base::is_scaled) ? backend.integer
+                                                    : backend.float32;
+  return path.prefill.attend ? path : backend.float32;
 }
 
 Schedule make_schedule(const AttendCall& call, const Backend& backend, int workers) {
@@ -101,8 +108,9 @@ Schedule make_schedule(const AttendCall& call, const Backend& backend, int worke
 
 std::size_t scratch_bytes(const AttendCall& call, const Backend& backend, int workers, bool share) {
   std::size_t scratch = 0, room = 0;
-  for (const AttendKernel* kernel : {&backend.prefill_float32, &backend.decode_float32,
-                                     &backend.prefill_bfloat16, &backend.decode_bfloat16}) {
+  for (const AttendKernel* kernel :
+       {&backend.float32.prefill, &backend.float32.decode, &backend.bfloat16.prefill,
+        &backend.bfloat16.decode, &backend.integer.prefill, &backend.integer.decode}) {
     if (kernel->attend == nullptr) continue;
     scratch = std::max(scratch, aligned(kernel->scratch_bytes(call)));
     room = std::max(room, aligned(kernel->partial_bytes(call)));

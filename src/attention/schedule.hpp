@@ -30,8 +30,9 @@ struct Schedule {
   int workers = 1;
 };
 
-/// Whether q and k (and v, where given) are bfloat16 and the backend multiplies pairs of them.
-bool uses_bfloat16_dot(const kernels::AttendCall& call, const kernels::cpu::Backend& backend);
+/// The kernels that the types of q and k (and v, where given) ask for.
+const kernels::cpu::ElementPath& path_of(const kernels::AttendCall& call,
+                                         const kernels::cpu::Backend& backend);
 
 Schedule make_schedule(const kernels::AttendCall& call, const kernels::cpu::Backend& backend,
                        int workers);

@@ -302,8 +302,7 @@ void HeadStatistics::add(const AttentionArguments& call, const Options& options,
   const HeadSweep sweep = s.sweep_of(call, visitor);
   const kernels::AttendCall& attend = sweep.inspect.attend;
   const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
-  const HeadKernel& kernel =
-      uses_bfloat16_dot(attend, backend) ? backend.heads_bfloat16 : backend.heads_float32;
+  const HeadKernel& kernel = path_of(attend, backend).heads;
   const Crew crew = crew_of(options);
   const std::int64_t stride = (kernel.scratch_bytes(sweep) + 63) / 64 * 64;
   base::AlignedBuffer<std::byte> memory(static_cast<std::size_t>(crew.workers * stride));

@@ -55,9 +55,7 @@ void inspect(const AttentionArguments& call, const InspectArguments& wanted,
   const InspectCall resolved = door::resolve_inspect(call, wanted);
   if (options.threads < 0) base::refuse("inspect", "threads (", options.threads, ") is negative");
   const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
-  const InspectKernel& kernel = uses_bfloat16_dot(resolved.attend, backend)
-                                    ? backend.inspect_bfloat16
-                                    : backend.inspect_float32;
+  const InspectKernel& kernel = path_of(resolved.attend, backend).inspect;
   const Crew crew = crew_of(options);
   base::AlignedBuffer<std::byte> memory(
       static_cast<std::size_t>(crew.workers * scratch_stride(kernel, resolved)));

@@ -4,70 +4,30 @@
 namespace polyhead::inline v0::kernels::cpu {
 
 namespace portable {
-AttendKernel prefill_float32();
-AttendKernel decode_float32();
-InspectKernel inspect_float32();
-HeadKernel heads_float32();
+ElementPath float32_path();
 }  // namespace portable
 #if defined(__x86_64__)
 namespace avx2 {
-AttendKernel prefill_float32();
-AttendKernel decode_float32();
-InspectKernel inspect_float32();
-HeadKernel heads_float32();
+ElementPath float32_path();
 }  // namespace avx2
 namespace avx512 {
-AttendKernel prefill_float32();
-AttendKernel decode_float32();
-InspectKernel inspect_float32();
-HeadKernel heads_float32();
+ElementPath float32_path();
 }  // namespace avx512
 namespace avx512_bf16 {
-AttendKernel prefill_bfloat16();
-AttendKernel decode_bfloat16();
-InspectKernel inspect_bfloat16();
-HeadKernel heads_bfloat16();
+ElementPath bfloat16_path();
 }  // namespace avx512_bf16
+namespace avx512_vnni {
+ElementPath integer_path();
+}  // namespace avx512_vnni
 #endif
 
 const Backend& backend(Isa isa) {
-  static const Backend portable{Isa::portable,
-                                portable::prefill_float32(),
-                                portable::decode_float32(),
-                                {},
-                                {},
-                                portable::inspect_float32(),
-                                {},
-                                portable::heads_float32(),
-                                {}};
+  static const Backend portable{Isa::portable, portable::float32_path(), {}, {}};
 #if defined(__x86_64__)
-  static const Backend avx2{Isa::avx2,
-                            avx2::prefill_float32(),
-                            avx2::decode_float32(),
-                            {},
-                            {},
-                            avx2::inspect_float32(),
-                            {},
-                            avx2::heads_float32(),
-                            {}};
-  static const Backend avx512{Isa::avx512,
-                              avx512::prefill_float32(),
-                              avx512::decode_float32(),
-                              {},
-                              {},
-                              avx512::inspect_float32(),
-                              {},
-                              avx512::heads_float32(),
-                              {}};
-  static const Backend avx512_bf16{Isa::avx512_bf16,
-                                   avx512::prefill_float32(),
-                                   avx512::decode_float32(),
-                                   avx512_bf16::prefill_bfloat16(),
-                                   avx512_bf16::decode_bfloat16(),
-                                   avx512::inspect_float32(),
-                                   avx512_bf16::inspect_bfloat16(),
-                                   avx512::heads_float32(),
-                                   avx512_bf16::heads_bfloat16()};
+  static const Backend avx2{Isa::avx2, avx2::float32_path(), {}, {}};
+  static const Backend avx512{Isa::avx512, avx512::float32_path(), {}, {}};
+  static const Backend avx512_bf16{Isa::avx512_bf16, avx512::float32_path(),
+                                   avx512_bf16::bfloat16_path(), avx512_vnni::integer_path()};
   switch (isa) {
     case Isa::avx2:
       return avx2;

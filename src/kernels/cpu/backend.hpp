@@ -74,12 +74,18 @@ struct HeadKernel {
               const HeadTile& to, std::byte* scratch);
 };
 
+/// All kernels of one element path; null functions where the set has no such path.
+struct ElementPath {
+  AttendKernel prefill, decode;
+  InspectKernel inspect;
+  HeadKernel heads;
+};
+
+/// float32 takes every type; bfloat16 takes bfloat16 q, k and v; integer bfloat16 q and int8 or
+/// int4 k and v.
 struct Backend {
   Isa isa;
-  AttendKernel prefill_float32, decode_float32;
-  AttendKernel prefill_bfloat16, decode_bfloat16;  ///< null functions where the set has no bf16 dot
-  InspectKernel inspect_float32, inspect_bfloat16;
-  HeadKernel heads_float32, heads_bfloat16;
+  ElementPath float32, bfloat16, integer;
 };
 
 /// The table of an instruction set that resolve_isa() has allowed.

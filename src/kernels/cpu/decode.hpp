@@ -4,6 +4,10 @@
 // score, weight or sum, in the same order: the bits agree. Included inside an ISA namespace after
 // prefill.hpp and the other decode_*.hpp.
 
+/// In decode_integers.hpp, where there is an integer path.
+template <class Path>
+struct DecodeIntegerSums;
+
 template <class Path>
 struct Decode {
   using Few = FewRows<Path>;
@@ -26,13 +30,15 @@ struct Decode {
            kRowsMost * Few::pad(call.value_dim) * 4;
   }
 
+  using Sums = std::conditional_t<Path::kInteger, DecodeIntegerSums<Path>, DecodeSums<Path>>;
+
   Few few;
   const AttendCall& call = few.call;
   DecodeScores<Path> scores{few};
   DecodeLanes<Path> lanes{few};
   DecodeCodes<Path> codes{few};
   DecodeWeights<Path> weights{few};
-  DecodeSums<Path> sums{few};
+  Sums sums{few};
 
   Decode(const AttendCall& c, const WorkItem& i, std::byte* base) : few(c, i, base) {}
 

@@ -83,6 +83,12 @@ struct DecodeCodes {
 
   template <class Elements, bool kByChannel>
   void score_code_rows(const CodeTile& tile, float* scores) const {
+    if constexpr (Path::kInteger) {
+      by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
+        score_blocks<Elements, kByChannel, n>(tile, r, scores + r * kPhase);
+      });
+      return;
+    }
     bool special = false;
     for (int g = 0; g < kPair; ++g) special = special || tile.special[g];
     by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
@@ -149,6 +155,67 @@ struct DecodeCodes {
     for (int r = 0; r < kR; ++r) {
 #pragma GCC unroll 2
       for (int g = 0; g < kPair; ++g) Simd::store(scores + r * kPhase + g * kLanes, sum[r][g]);
+    }
+  }
+
+  /// On the integer path: adds the tile's blocks of dims, each an exact sum times its keys' scales.
+  template <class Elements, bool kByChannel, int kR>
+  POLYHEAD_INLINE void score_blocks(const CodeTile& tile, int first_row, float* scores) const {
+    constexpr int kWords = Elements::kNibbles ? 4 : 8;  // of a block of 32 dims
+    const float *word = tile.words, *q = few.q_of(first_row, tile.begin / 2);
+    for (std::int64_t d = tile.begin; d < tile.end; d += 32, word += kWords * kPair * kLanes) {
+      Simd::V sum[kR][kPair];
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 2
+        for (int g = 0; g < kPair; ++g) sum[r][g] = Simd::zero();
+      }
+      // Two of a word's dims a step.
+      const auto add = [&](auto high, auto odd, const float* from) POLYHEAD_LAMBDA {
+        Simd::V pairs[kPair];
+#pragma GCC unroll 2
+        for (int g = 0; g < kPair; ++g)
+          pairs[g] =
+              Path::template every_other<Elements, high, odd>(Simd::load_int(from + g * kLanes));
+#pragma GCC unroll 8
+        for (int r = 0; r < kR; ++r) {
+          const Simd::V x = Simd::broadcast(q[r]);
+#pragma GCC unroll 2
+          for (int g = 0; g < kPair; ++g) sum[r][g] = Path::Dot::dot(pairs[g], x, sum[r][g]);
+        }
+        q += kTogether;
+      };
+      const auto add_words = [&](auto high) POLYHEAD_LAMBDA {
+        for (int w = 0; w < kWords; ++w) {
+          add(high, std::false_type{}, word + w * kPair * kLanes);
+          add(high, std::true_type{}, word + w * kPair * kLanes);
+        }
+      };
+      add_words(std::false_type{});
+      if constexpr (Elements::kNibbles) add_words(std::true_type{});
+      end_block<kByChannel, kR>(tile, sum, d, first_row, scores);
+    }
+  }
+
+  template <bool kByChannel, int kR>
+  POLYHEAD_INLINE void end_block(const CodeTile& tile, const Simd::V (&sum)[kR][kPair],
+                                 std::int64_t d, int first_row, float* scores) const {
+    Simd::V scale[kPair];
+#pragma GCC unroll 2
+    for (int g = 0; g < kPair; ++g)
+      scale[g] =
+          kByChannel ? Simd::broadcast(1.0f) : group_scales(tile.rows[g], tile.keys[g], d / 32);
+    const bool last = d + 32 >= call.head_dim;
+    const float* back = few.q_of(first_row, Path::steps(call.head_dim));
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 2
+      for (int g = 0; g < kPair; ++g) {
+        float* to = scores + r * kPhase + g * kLanes;
+        const Simd::V before = d == 0 ? Simd::zero() : Simd::load(to);
+        const Simd::V score = Simd::fma(Simd::to_float(Simd::bits(sum[r][g])), scale[g], before);
+        Simd::store(to, last ? Simd::mul(score, Simd::broadcast(back[r])) : score);
+      }
     }
   }
 

@@ -69,7 +69,8 @@ struct FewRows {
   static constexpr int kShortestPiece = 8;
   // How far ahead lines are fetched, in whole groups of keys and pieces of values
   // (docs/performance.md).
-  static constexpr std::int64_t kGroupBytesAhead = 8192, kPairBytesAhead = 4096;
+  static constexpr std::int64_t kGroupBytesAhead = 8192;
+  static constexpr std::int64_t kPairBytesAhead = Path::kInteger ? 8192 : 4096;
   static constexpr std::int64_t kPieceBytesAhead = 8192, kBlockBytesAhead = 16384;
 
   static constexpr int kGroups = kKeyBlock / kLanes;
@@ -101,8 +102,8 @@ struct FewRows {
     };
     Memory unused;
     Memory& m = memory ? *memory : unused;
-    take(m.q, kRowsMost * pad(Path::steps(call.head_dim)) * 4);
-    take(m.q_rows, (kFillLanes ? kLanes : 1) * pad(Path::steps(call.head_dim)) * 4);
+    take(m.q, kRowsMost * pad(Path::q_steps(call.head_dim)) * 4);
+    take(m.q_rows, (kFillLanes ? kLanes : 1) * pad(Path::q_steps(call.head_dim)) * 4);
     take(m.scores, kRowsMost * kPhase * 4);
     take(m.added, kRowsMost * pad(call.value_dim) * 4);
     take(m.running, kRowsMost * pad(call.value_dim) * 4);
@@ -189,7 +190,7 @@ struct FewRows {
   /// Whether a block of values is one piece: read in one pass, fetched as keys, or not waited for.
   bool in_one_piece() const {
     const bool alone = row_count == 1 && element_bytes(call.v.type) >= 2;
-    return values_in_keys || bound_by_arithmetic() ||
+    return Path::kInteger /* a sum of its own */ || values_in_keys || bound_by_arithmetic() ||
            (alone && call.value_dim <= kVectorsAlone * kLanes);
   }
 
@@ -218,7 +219,7 @@ struct FewRows {
   }
 
   void pack_q() {
-    const std::int64_t steps = Path::steps(call.head_dim), row_floats = pad(steps);
+    const std::int64_t steps = Path::q_steps(call.head_dim), row_floats = pad(steps);
     if constexpr (kFillLanes) {
       if (rows_are_lanes) return pack_q_lanes(row_floats);
     }
@@ -230,8 +231,8 @@ struct FewRows {
   }
 
   void read_q(float* to, int r) const {
-    Path::q_row(to, sequence.q + query[r] * call.q.token + head[r] * call.q.head, call.q,
-                call.head_dim, rules.q_factor);
+    Path::q_row(to, sequence.q + query[r] * call.q.token + head[r] * call.q.head, call,
+                item.kv_head, rules.q_factor);
   }
 
   void pack_q_lanes(std::int64_t row_floats) {
@@ -247,7 +248,7 @@ struct FewRows {
 
   /// Step s of row r's query; the next rows' follow, the next step's is kTogether on.
   float* q_of(int r, std::int64_t s) const {
-    return memory.q + (r / kTogether * pad(Path::steps(call.head_dim)) + s) * kTogether +
+    return memory.q + (r / kTogether * pad(Path::q_steps(call.head_dim)) + s) * kTogether +
            r % kTogether;
   }
 

@@ -83,7 +83,7 @@ struct DecodeScores {
 
   POLYHEAD_INLINE void score_all_rows(const Simd::V (&lane)[kLanes], std::int64_t s,
                                       float* scores) const {
-    const std::int64_t q_rows = Few::pad(Path::steps(call.head_dim));
+    const std::int64_t q_rows = Few::pad(Path::q_steps(call.head_dim));
     by_rows<kLanes == 16 ? 16 : 4>(few.row_count, [&](auto n, int r) POLYHEAD_LAMBDA {
       score_rows<n>(lane, few.q_of(r, s), scores + r * kPhase, q_rows);
     });

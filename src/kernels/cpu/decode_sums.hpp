@@ -12,20 +12,24 @@ struct DecodeSums {
   template <class Elements>
   void block(std::int64_t first, int b) {
     const int keys = few.keys_of(first);
-    const std::int64_t row_floats = Few::pad(call.value_dim);
-    if (few.rescaled[b]) {
-      for (int r = 0; r < few.row_count; ++r) {
-        const Simd::V f = Simd::broadcast(few.factor[b][r]);
-        float* o = few.memory.added + r * row_floats;
-        for (std::int64_t d = 0; d < row_floats; d += kLanes)
-          Simd::store(o + d, Simd::mul(Simd::load(o + d), f));
-      }
-    }
+    rescale(b);
     for (int at = 0; at < keys; at += few.values_together)
       piece<Elements>(runs_of(first, b, at, std::min(keys, at + few.values_together)));
   }
 
- private:
+ protected:
+  /// What block b does to the sums before it.
+  void rescale(int b) {
+    if (!few.rescaled[b]) return;
+    const std::int64_t row_floats = Few::pad(call.value_dim);
+    for (int r = 0; r < few.row_count; ++r) {
+      const Simd::V f = Simd::broadcast(few.factor[b][r]);
+      float* o = few.memory.added + r * row_floats;
+      for (std::int64_t d = 0; d < row_floats; d += kLanes)
+        Simd::store(o + d, Simd::mul(Simd::load(o + d), f));
+    }
+  }
+
   /// `keys` keys of a block, from its key `at` on, whose values lie one after the other.
   struct Run {
     KeyRows rows;
@@ -59,6 +63,7 @@ struct DecodeSums {
     return {rows, at, keys, ahead};
   }
 
+ private:
   /// All rows' sums over a piece of a block.
   template <class Elements>
   void piece(const Runs& runs) {

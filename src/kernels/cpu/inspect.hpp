@@ -72,7 +72,7 @@ struct Inspect {
     Path::load_keys(rows, call.attend, engine.sequence, item.kv_head, block, keys, engine.memory);
     engine.prepare_scores(0, sight, rows, block, keys, nullptr, {&work_aside, this});
     float* scores = engine.memory.scores;
-    if (sight.kind == Sight::some) clear_unseen(sight, keys);
+    if (sight.kind == Sight::some) engine.clear_unseen(sight, keys, hidden);
     for (int i = 0; i < sight.segments; ++i) {
       switch (engine.rules.exponent) {
         case Exponent::folded:
@@ -88,18 +88,6 @@ struct Inspect {
     }
     if (call.attend.score.dropout > 0.0f) drop(scores, block, keys);
     return true;
-  }
-
-  /// Zeroes the weights that no segment covers.
-  void clear_unseen(const Sight& sight, int keys) {
-    for (int key = 0, i = 0; key < keys; ++key) {
-      while (i < sight.segments && key >= sight.segment[i].key_end) ++i;
-      const bool within = i < sight.segments && key >= sight.segment[i].key_begin;
-      for (int v = 0; v < kVectors; ++v) {
-        if (within && v >= sight.segment[i].first && v < sight.segment[i].last) continue;
-        Simd::store(engine.memory.scores + key * kTile + v * kLanes, Simd::broadcast(hidden));
-      }
-    }
   }
 
   template <Exponent kForm>

@@ -5,8 +5,12 @@
 struct Bfloat16Path {
   using Dot = DotBf16;
   static constexpr bool kBfloat16 = true;
+  static constexpr bool kInteger = false;
 
   static std::int64_t steps(std::int64_t n) { return (n + 1) / 2; }
+  static std::int64_t q_steps(std::int64_t dim) { return steps(dim); }
+  static std::int64_t k_steps(std::int64_t dim) { return steps(dim); }
+  static std::int64_t padded(std::int64_t dim) { return dim; }
 
   /// A row of bfloat16 as pairs, an odd last one paired with zero.
   static void pair_row(float* to, const std::byte* from, std::int64_t stride, std::int64_t dim) {
@@ -26,12 +30,13 @@ struct Bfloat16Path {
     transpose_in(to, rows, n);
   }
 
-  static void widen_q(float* to, const std::byte* from, const Operand& q, std::int64_t dim) {
-    pair_row(to, from, q.dim, dim);
+  static void widen_q(float* to, const std::byte* from, const AttendCall& call, std::int64_t,
+                      float) {
+    pair_row(to, from, call.q.dim, call.head_dim);
   }
 
-  static void q_row(float* to, const std::byte* from, const Operand& q, std::int64_t dim, float) {
-    pair_row(to, from, q.dim, dim);
+  static void q_row(float* to, const std::byte* from, const AttendCall& call, std::int64_t, float) {
+    pair_row(to, from, call.q.dim, call.head_dim);
   }
 
   /// Which of two rows' elements make pairs 0 .. 15, and 16 .. 31.

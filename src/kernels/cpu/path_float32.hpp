@@ -35,8 +35,13 @@ struct WidenedElements {
 struct Float32Path {
   using Dot = DotFloat32;
   static constexpr bool kBfloat16 = false;
+  static constexpr bool kInteger = false;
 
   static std::int64_t steps(std::int64_t n) { return n; }
+  /// Of a row of q and of a packed key, all that belongs to them included.
+  static std::int64_t q_steps(std::int64_t dim) { return dim; }
+  static std::int64_t k_steps(std::int64_t dim) { return dim; }
+  static std::int64_t padded(std::int64_t dim) { return dim; }
 
   /// Whether rows of q can be transposed from where they lie.
   static bool direct_q(const Operand& q, std::int64_t dim) {
@@ -47,17 +52,18 @@ struct Float32Path {
     transpose_in(to, rows, n, Simd::broadcast(factor));
   }
 
-  /// A row of q as 32-bit steps, without its factor.
-  static void widen_q(float* to, const std::byte* from, const Operand& q, std::int64_t dim) {
-    widen_row(to, from, q.type, q.dim, dim);
+  /// A row of q as 32-bit steps, without its factor: transpose_q knows it.
+  static void widen_q(float* to, const std::byte* from, const AttendCall& call, std::int64_t,
+                      float) {
+    widen_row(to, from, call.q.type, call.q.dim, call.head_dim);
   }
 
   /// A row of q as 32-bit steps, times its factor.
-  static void q_row(float* to, const std::byte* from, const Operand& q, std::int64_t dim,
+  static void q_row(float* to, const std::byte* from, const AttendCall& call, std::int64_t,
                     float factor) {
-    widen_row(to, from, q.type, q.dim, dim);
+    widen_row(to, from, call.q.type, call.q.dim, call.head_dim);
     const Simd::V f = Simd::broadcast(factor);
-    for (std::int64_t i = 0; i < dim; i += kLanes)
+    for (std::int64_t i = 0; i < call.head_dim; i += kLanes)
       Simd::store(to + i, Simd::mul(Simd::load(to + i), f));
   }
 

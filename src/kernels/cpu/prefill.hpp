@@ -14,6 +14,7 @@ struct KeyBlock {
 /// A worker's memory, laid out once for each item.
 struct Scratch {
   float *q, *k, *v, *scores, *bias, *rows, *o;
+  float *v_scales, *rounded;  // integer path: [block of dims][key]; weights in pairs, [pair][kTile]
   Sight* sight;
   Lanes* lanes;
   State* states;  // per sub-tile: the split's, then the running one
@@ -46,13 +47,18 @@ struct Prefill {
     };
     Scratch unused;
     Scratch& s = scratch ? *scratch : unused;
-    take(s.q, n * Path::steps(call.head_dim) * kTile * 4);
+    take(s.q, n * Path::q_steps(call.head_dim) * kTile * 4);
     take(s.o, 2 * n * call.value_dim * kTile * 4);
     take(s.scores, kKeyBlock * kTile * 4);
     take(s.bias, call.score.bias.data ? kKeyBlock * kTile * 4 : 0);
-    take(s.rows, kLanes * (pad(std::max(call.head_dim, call.value_dim)) + kLanes) * 4);
-    take(s.k, kKeyBlock * packed_row_floats(Path::steps(call.head_dim)) * 4);
-    take(s.v, Path::steps(kKeyBlock) * packed_row_floats(call.value_dim) * 4);
+    const std::int64_t row_floats = std::max(Path::q_steps(call.head_dim), call.value_dim);
+    take(s.rows, kLanes * (pad(row_floats) + kLanes) * 4);
+    take(s.k, kKeyBlock * packed_row_floats(Path::k_steps(call.head_dim)) * 4);
+    take(s.v, Path::steps(kKeyBlock) * packed_row_floats(Path::padded(call.value_dim)) * 4);
+    if constexpr (Path::kInteger) {
+      take(s.v_scales, Path::blocks(call.value_dim) * kKeyBlock * 4);
+      take(s.rounded, Path::steps(kKeyBlock) * kTile * 4);
+    }
     take(s.sight, static_cast<std::int64_t>(sizeof(Sight)));
     take(s.lanes, n * static_cast<std::int64_t>(sizeof(Lanes)));
     take(s.states, 2 * n * static_cast<std::int64_t>(sizeof(State)));
@@ -193,7 +199,7 @@ struct Prefill {
 
   void pack_q(int t) {
     const Lanes& lanes = memory.lanes[t];
-    const std::int64_t steps = Path::steps(call.head_dim), row_floats = pad(steps) + kLanes;
+    const std::int64_t steps = Path::q_steps(call.head_dim), row_floats = pad(steps) + kLanes;
     const bool direct = Path::direct_q(call.q, call.head_dim);
     float* to = memory.q + t * steps * kTile;
     for (int v = 0; v < lanes.vectors; ++v) {
@@ -204,7 +210,7 @@ struct Prefill {
             sequence.q + lanes.query[lane] * call.q.token + lanes.head[lane] * call.q.head;
         rows[i] = direct ? reinterpret_cast<const float*>(from) : memory.rows + i * row_floats;
         if (!direct) {
-          Path::widen_q(memory.rows + i * row_floats, from, call.q, call.head_dim);
+          Path::widen_q(memory.rows + i * row_floats, from, call, item.kv_head, rules.q_factor);
         }
       }
       Path::transpose_q(to + v * kLanes, rows, steps, rules.q_factor);
@@ -264,6 +270,7 @@ struct Prefill {
     if (detail == Detail::statistics)
       softmax().track_best(sight, state, block_max, lanes.vectors, block);
     softmax().exponentiate(sight, state);
+    if constexpr (Path::kInteger) sum_block(sight, state, keys, lanes.vectors);
     if (call.score.dropout > 0.0f) drop(sight, lanes, block);
     weigh(sight, state, rows, keys, lanes.vectors, first);
   }
@@ -279,7 +286,7 @@ struct Prefill {
     }
     const bool biased = call.score.bias.data != nullptr, only_bias = biased && rules.only_bias;
     if (biased) bias_tile(memory.bias, call.score.bias, lanes, block, keys);
-    const float* q = memory.q + t * Path::steps(call.head_dim) * kTile;
+    const float* q = memory.q + t * Path::q_steps(call.head_dim) * kTile;
     const TileScores<Path> scores{memory.scores, call.head_dim, rules.score_factor};
     alignas(64) float least[kLanes] = {};
     for (int i = 0; i < sight.segments; ++i) {
@@ -348,6 +355,7 @@ struct Prefill {
   // --- weighted sum ---
 
   void weigh(const Sight& sight, State& state, KeyBlock& rows, int keys, int vectors, bool first) {
+    if constexpr (Path::kInteger) return weigh_integers(state, rows, keys, vectors, first);
     const bool whole =
         sight.segments == 1 && sight.segment[0].first == 0 && sight.segment[0].last == vectors;
     if (first && !whole)
@@ -409,6 +417,82 @@ struct Prefill {
     for (int r = 0; r < kR; ++r) {
 #pragma GCC unroll 4
       for (int v = 0; v < kV; ++v) Simd::store(o + r * kTile + v * kLanes, acc[r][v]);
+    }
+  }
+
+  // On the integer path a block of keys is one sum, however it is cut into segments: what no
+  // segment covers has a weight of 0.
+
+  void sum_block(const Sight& sight, State& state, int keys, int vectors) {
+    if (sight.kind == Sight::some) clear_unseen(sight, keys, 0.0f);
+    Path::sum_tile(memory.scores, keys, vectors, state.total);
+    std::memcpy(state.exact_total, state.total, sizeof state.total);
+  }
+
+  void weigh_integers(State& state, const KeyBlock& rows, int keys, int vectors, bool fresh) {
+    switch (vectors) {
+      case 1:
+        return weigh_blocks<1>(state, rows, keys, fresh);
+      case 2:
+        return weigh_blocks<2>(state, rows, keys, fresh);
+      default:
+        return weigh_blocks<3>(state, rows, keys, fresh);
+    }
+  }
+
+  template <int kV>
+  void weigh_blocks(State& state, const KeyBlock& rows, int keys, bool fresh) {
+    constexpr int kR = Simd::kRows;
+    Simd::V back[kV];
+    for (std::int64_t d = 0; d < call.value_dim; ++d) {
+      if (d % Path::kBlock == 0) {
+        const float* scales = memory.v_scales + d / Path::kBlock * kKeyBlock;
+        Path::template round_tile<kV>(memory.rounded, back, memory.scores, scales, keys);
+      }
+      if (d + kR <= call.value_dim) {
+        weigh_dims<kR, kV>(state, rows, keys, d, back, fresh);
+        d += kR - 1;
+      } else {
+        weigh_dims<1, kV>(state, rows, keys, d, back, fresh);
+      }
+    }
+  }
+
+  template <int kR, int kV>
+  POLYHEAD_INLINE void weigh_dims(State& state, const KeyBlock& rows, int keys, std::int64_t d,
+                                  const Simd::V (&back)[kV], bool fresh) {
+    Simd::V acc[kR][kV];
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v) acc[r][v] = Simd::zero();
+    }
+    const std::int64_t steps = (keys + 1) / 2;
+    const BroadcastOperand at{rows.v.data + d * 4, 4, rows.v.step_bytes};
+    const std::byte* idle = reinterpret_cast<const std::byte*>(memory.rounded);
+    const Stream stream = kR > 1 ? fetcher.take(idle, steps) : Stream{idle, 0};
+    outer_product<typename Path::Dot, kR, kV, true>(acc, at, memory.rounded, kTile, steps, stream);
+    float* o = state.o + d * kTile;
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v) {
+        float* to = o + r * kTile + v * kLanes;
+        const Simd::V before = fresh ? Simd::zero() : Simd::load(to);
+        Simd::store(to, Simd::fma(Simd::to_float(Simd::bits(acc[r][v])), back[v], before));
+      }
+    }
+  }
+
+  /// Weights that no segment covers become `hidden`.
+  void clear_unseen(const Sight& sight, int keys, float hidden) {
+    for (int key = 0, i = 0; key < keys; ++key) {
+      while (i < sight.segments && key >= sight.segment[i].key_end) ++i;
+      const bool within = i < sight.segments && key >= sight.segment[i].key_begin;
+      for (int v = 0; v < kVectors; ++v) {
+        if (within && v >= sight.segment[i].first && v < sight.segment[i].last) continue;
+        Simd::store(memory.scores + key * kTile + v * kLanes, Simd::broadcast(hidden));
+      }
     }
   }
 

@@ -61,15 +61,14 @@ struct TileScores {
       for (int v = 0; v < kV; ++v) acc[r][v] = Simd::zero();
     }
     const BroadcastOperand at{k.data + key * k.row_bytes, k.row_bytes, 4};
-    outer_product<typename Path::Dot, kR, kV>(acc, at, q + part.first * kLanes, kTile,
-                                              Path::steps(head_dim));
-    if (end.bias) add_bias<kR, kV>(acc, end, key * kTile + part.first * kLanes);
     float* to = scores + key * kTile + part.first * kLanes;
-#pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < kV; ++v) Simd::store(to + r * kTile + v * kLanes, acc[r][v]);
-    }
+    if constexpr (Path::kInteger)
+      add_blocks<kR, kV>(acc, at, q + part.first * kLanes, to);
+    else
+      outer_product<typename Path::Dot, kR, kV>(acc, at, q + part.first * kLanes, kTile,
+                                                Path::steps(head_dim));
+    if (end.bias) add_bias<kR, kV>(acc, end, key * kTile + part.first * kLanes);
+    store_rows<kR, kV>(to, acc);
     if (end.sight) return mask_rows<kR, kV>(acc, *end.sight, key, part.first, end.max);
     if (!end.max) return;
     float* max = end.max + part.first * kLanes;
@@ -79,6 +78,58 @@ struct TileScores {
 #pragma GCC unroll 8
       for (int r = 0; r < kR; ++r) m = Simd::max(m, acc[r][v]);
       Simd::store(max + v * kLanes, m);
+    }
+  }
+
+  /// On the integer path every block of dims is an exact sum that joins the score times the key's
+  /// scale; the score waits in its place meanwhile. What the row's integers mean comes last.
+  template <int kR, int kV>
+  POLYHEAD_INLINE void add_blocks(Simd::V (&acc)[kR][kV], const BroadcastOperand& k, const float* q,
+                                  float* to) const {
+    const std::int64_t last = Path::blocks(head_dim) - 1;
+    store_rows<kR, kV>(to, acc);
+    for (std::int64_t b = 0; b < last; ++b) {
+      add_block<kR, kV>(acc, k, q, to, b);
+      store_rows<kR, kV>(to, acc);
+    }
+    add_block<kR, kV>(acc, k, q, to, last);
+    const float* back = q + Path::steps(head_dim) * kTile;
+#pragma GCC unroll 4
+    for (int v = 0; v < kV; ++v) {
+      const Simd::V factor = Simd::load(back + v * kLanes);
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) acc[r][v] = Simd::mul(acc[r][v], factor);
+    }
+  }
+
+  /// The scores so far, which are at `so_far`, and block b.
+  template <int kR, int kV>
+  POLYHEAD_INLINE void add_block(Simd::V (&acc)[kR][kV], const BroadcastOperand& k, const float* q,
+                                 const float* so_far, std::int64_t b) const {
+    const std::int64_t step = b * Path::kBlockSteps, scale_at = Path::steps(head_dim) + b;
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v) acc[r][v] = Simd::zero();
+    }
+    outer_product<typename Path::Dot, kR, kV>(acc, {k.data + step * 4, k.row_bytes, 4},
+                                              q + step * kTile, kTile, Path::kBlockSteps);
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+      const Simd::V scale = Simd::broadcast_at(k.data + r * k.row_bytes + scale_at * 4);
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v)
+        acc[r][v] = Simd::fma(Simd::to_float(Simd::bits(acc[r][v])), scale,
+                              Simd::load(so_far + r * kTile + v * kLanes));
+    }
+  }
+
+  template <int kR, int kV>
+  POLYHEAD_INLINE static void store_rows(float* to, const Simd::V (&acc)[kR][kV]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v) Simd::store(to + r * kTile + v * kLanes, acc[r][v]);
     }
   }
 
