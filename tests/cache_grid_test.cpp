@@ -222,14 +222,12 @@ void expect_within_bound(const Held& held, const Plain& plain, GridCall& grid) {
   const Bound sizes{largest(exact.out), largest(exact.lse)};
   const AttentionArguments call = grid.over(held.view());
   const kernels::AttendCall resolved = door::resolve(call);
-  const Seen seen(exactly);
-  const Bound plainly = documented_bound(seen, sizes, WeightRounding::none);
-  const Bound rounded = documented_bound(seen, sizes, WeightRounding::bfloat16);
+  const Seen seen(exactly, resolved.k);
   for (const Isa isa : available_isas()) {
     grid.out.poison();
     grid.lse.poison();
     held.attend(call, isa);
-    const Bound& bound = rounding_of(resolved, isa) == WeightRounding::none ? plainly : rounded;
+    const Bound bound = documented_bound(seen, sizes, rounding_of(resolved, isa));
     EXPECT_LE(distance(grid.out, exact.out), bound.out) << "out, " << isa_name(isa);
     EXPECT_LE(distance(grid.lse, exact.lse), bound.lse) << "lse, " << isa_name(isa);
   }
@@ -249,12 +247,14 @@ class Sweep {
       for (const std::int64_t group : kGroups) {
         for (int modifier = 0; modifier < kGridModifiers; ++modifier) {
           if (!takes(decoding, modifier)) continue;
-          // A cache of 16 bits is read with queries of its type, or of float32.
-          const bool own_type = !base::is_code(form.type) && count_ % 3 != 0;
+          // A cache of 16 bits is read with queries of its type, of codes with bfloat16's, or
+          // either with float32's.
+          const bool codes = base::is_code(form.type), narrow = count_ % 3 != 0;
+          const ElementType q_type = !narrow ? f32 : codes ? bf16 : form.type;
           SCOPED_TRACE(what + ", mask " + kMaskNames[mask] + ", modifier " +
                        kModifierNames[modifier] + ", group " + std::to_string(group));
           GridCall grid(*held, static_cast<GridMask>(mask), static_cast<GridModifier>(modifier),
-                        group, own_type ? form.type : f32, static_cast<std::uint64_t>(count_));
+                        group, q_type, static_cast<std::uint64_t>(count_));
           expect_within_bound(*held, plain, grid);
         }
         ++count_;

@@ -18,10 +18,12 @@ struct Bound {
   double out = 0.0, lse = 0.0;
 };
 
-/// Sums over what one call's rows see, for the bound's A, V and n.
+/// Sums over what one call's rows see, for the bound's A, S, V and n.
 class Seen {
  public:
-  explicit Seen(const kernels::AttendCall& call) : call_(call) {
+  /// `keys`, where they have scales by channel, those that the call's keys come from.
+  explicit Seen(const kernels::AttendCall& call, const kernels::Operand& keys = {}) : call_(call) {
+    if (keys.scales.data != nullptr && keys.scales.shift == 0) channels_ = keys.scales;
     for (std::int64_t b = 0; b < call.batch; ++b) {
       const kernels::Sequence s = kernels::sequence_of(call, b);
       for (std::int64_t query = 0; query < s.q_len; ++query) {
@@ -32,6 +34,7 @@ class Seen {
   }
   const kernels::AttendCall& call() const { return call_; }
   double score() const { return score_; }
+  double query() const { return query_; }
   double value() const { return value_; }
   std::int64_t keys() const { return keys_; }
 
@@ -44,17 +47,27 @@ class Seen {
       if (!reference::visible(call_, s, head, query, key)) continue;
       const double added = added_by_modifiers(s, head, query, key);
       if (std::isinf(added)) continue;  // hidden by a bias
-      double sum = 0.0;
+      double sum = 0.0, most = 0.0, keys = 0.0;
       for (std::int64_t d = 0; d < call_.head_dim; ++d) {
-        sum += std::abs(base::load_float32(q + d * call_.q.dim, call_.q.type) *
-                        reference::key_element(call_, s, call_.k, s.k, kv_head, key, d));
+        const double x = base::load_float32(q + d * call_.q.dim, call_.q.type);
+        const double y = reference::key_element(call_, s, call_.k, s.k, kv_head, key, d);
+        const double channel = scale_of(kv_head, d);
+        sum += std::abs(x * y);
+        most = std::max(most, std::abs(x * channel));
+        keys += std::abs(y / channel);
       }
       score_ = std::max(score_, std::abs(call_.score.scale) * sum + added);
+      query_ = std::max(query_, std::abs(call_.score.scale) * most * keys);
       for (std::int64_t d = 0; d < call_.value_dim; ++d) {
         value_ = std::max(
             value_, std::abs(reference::key_element(call_, s, call_.v, s.v, kv_head, key, d)));
       }
     }
+  }
+
+  double scale_of(std::int64_t kv_head, std::int64_t d) const {
+    if (channels_.data == nullptr) return 1.0;
+    return channels_.data[kv_head * channels_.head + d * channels_.block];
   }
 
   double added_by_modifiers(const kernels::Sequence& s, std::int64_t head, std::int64_t query,
@@ -76,7 +89,8 @@ class Seen {
   }
 
   const kernels::AttendCall& call_;
-  double score_ = 0.0, value_ = 0.0;
+  kernels::Scales channels_;
+  double score_ = 0.0, query_ = 0.0, value_ = 0.0;
   std::int64_t keys_ = 0;
 };
 
@@ -87,9 +101,11 @@ inline Bound documented_bound(const Seen& seen, const Bound& largest, WeightRoun
   const double u = 0x1p-24, a = seen.score(), n = static_cast<double>(seen.keys());
   const double sums = std::min(n, 1024.0) + std::ceil(n / 1024) + 8;
   const double range = std::min(2 * a, 87.0);
-  const double weight = (static_cast<double>(call.head_dim) + 6) * u * a + 4 * u * range + 4 * u;
+  double weight = (static_cast<double>(call.head_dim) + 6) * u * a + 4 * u * range + 4 * u;
+  if (rounding == WeightRounding::integer) weight += 0x1p-15 * seen.query();
   Bound bound{2 * (weight + sums * u) * seen.value(), weight + sums * u + u * largest.lse};
   if (rounding == WeightRounding::bfloat16) bound.out += 0x1p-8 * seen.value();
+  if (rounding == WeightRounding::integer) bound.out += 0x1p-9 * seen.value();
   if (call.out.type == ElementType::float16) bound.out += std::max(0x1p-11 * largest.out, 0x1p-25);
   if (call.out.type == ElementType::bfloat16) bound.out += 0x1p-8 * largest.out;
   return bound;

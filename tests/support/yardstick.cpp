@@ -128,10 +128,11 @@ TwoPass two_pass(const AttendCall& call, WeightRounding rounding) {
 }
 
 WeightRounding rounding_of(const AttendCall& call, Isa isa) {
-  const bool all_bf16 = call.q.type == ElementType::bfloat16 &&
-                        call.k.type == ElementType::bfloat16 &&
-                        call.v.type == ElementType::bfloat16;
-  return isa == Isa::avx512_bf16 && all_bf16 ? WeightRounding::bfloat16 : WeightRounding::none;
+  if (isa != Isa::avx512_bf16 || call.q.type != ElementType::bfloat16) return WeightRounding::none;
+  const auto both = [&](ElementType type) { return call.k.type == type && call.v.type == type; };
+  if (both(ElementType::bfloat16)) return WeightRounding::bfloat16;
+  if (both(ElementType::int8) || both(ElementType::int4)) return WeightRounding::integer;
+  return WeightRounding::none;
 }
 
 }  // namespace polyhead::test

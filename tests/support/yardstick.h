@@ -9,8 +9,9 @@
 
 namespace polyhead::test {
 
-/// What the kernel under test rounds on its way, which the plain computation then does too.
-enum class WeightRounding { none, bfloat16 };
+/// What the kernel under test rounds on its way. The plain computation then does the same, but for
+/// integers: integer_path_test.cpp has those.
+enum class WeightRounding { none, bfloat16, integer };
 
 struct TwoPass {
   std::vector<float>
@@ -24,7 +25,7 @@ struct TwoPass {
 /// the sum of the rounded ones.
 TwoPass two_pass(const kernels::AttendCall& call, WeightRounding rounding);
 
-/// The kernel of this call multiplies values by weights rounded to bfloat16.
+/// What the kernel of this call rounds weights to, before it multiplies values by them.
 WeightRounding rounding_of(const kernels::AttendCall& call, Isa isa);
 
 }  // namespace polyhead::test
