@@ -11,6 +11,7 @@ namespace polyhead::inline v0 {
 /// takes the most capable one this processor has, or the one the environment variable POLYHEAD_ISA
 /// names
 /// ("portable", "avx2", "avx512", "avx512_bf16"). A forced set that the processor lacks is refused.
+/// avx512_bf16 needs VNNI too, which every processor with AVX512_BF16 has.
 enum class Isa { automatic, portable, avx2, avx512, avx512_bf16 };
 
 /// "portable", "avx2", ...

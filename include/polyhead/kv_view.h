@@ -20,7 +20,7 @@ namespace polyhead::inline v0 {
 /// k and v alike where they are codes. Rows of codes are dense and padded to blocks of 32 dims
 /// (int4: byte i of a block's 16 holds dim i in its low half, dim 16 + i in its high half), so
 /// that their strides, in elements, are multiples of 32. A code of int8 or int4 means code * scale,
-/// in float32:
+/// in float32 (docs/numerics.md has what is rounded where they are multiplied as integers):
 ///   v_scales float32 [pages or batch, tokens, kv_heads, blocks]: a scale a block of 32 dims;
 ///   k_scales the same, or [kv_heads, head_dim]: a scale a channel, for all tokens.
 struct KvView {
