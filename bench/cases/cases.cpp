@@ -220,21 +220,27 @@ void add_decode(std::vector<Case>& list) {
 }
 
 /// Decoding steps over caches, each a share of the tokens a second of the one before it in its row.
+/// Caches of codes are what a model in bfloat16 may have instead of one of its own type.
 void add_caches(std::vector<Case>& list) {
-  const auto add = [&](int group, ElementType cached, int threads, double goal,
+  const auto queries_of = [](ElementType cached) {
+    const bool wide = cached == ElementType::float32 || cached == ElementType::float16;
+    return wide ? ElementType::float32 : ElementType::bfloat16;
+  };
+  const auto add = [&](int group, ElementType cached, ElementType queries, int threads, double goal,
                        const std::string& base, std::int64_t page_tokens = 0) {
     Case c;
     c.work = Work::cache;
     c.name = "cache " + std::to_string(8 * group) + "/8 heads " + element_name(cached);
     if (page_tokens > 0) c.name += " pages of " + std::to_string(page_tokens);
     c.name += " kv=16384";
+    if (queries != queries_of(cached))
+      c.name += std::string(" ") + element_name(queries) + " queries";
     if (threads == 1) c.name += " one thread";
     c.kv_len = 16384;
     c.q_heads = 8 * group;
     c.kv_heads = 8;
     c.head_dim = 128;
-    const bool codes = cached != ElementType::float32 && cached != ElementType::bfloat16;
-    c.type = codes ? ElementType::float32 : cached;
+    c.type = queries;
     c.cached = cached;
     c.page_tokens = page_tokens;
     c.threads = threads;
@@ -243,20 +249,24 @@ void add_caches(std::vector<Case>& list) {
     list.push_back(base.empty() ? c : relative_to(c, base));
     return c.name;
   };
+  const auto own = [&](int group, ElementType cached, int threads, double goal,
+                       const std::string& base, std::int64_t page_tokens = 0) {
+    return add(group, cached, queries_of(cached), threads, goal, base, page_tokens);
+  };
   for (const int threads : {1, 0}) {
     for (const int group : {4, 8}) {
-      const std::string plain =
-          add(group, ElementType::bfloat16, threads, group == 4 ? 0.85 : 0.80, "");
-      add(group, ElementType::float32, threads, group == 4 ? 0.90 : 0.85, "");
-      add(group, ElementType::float16, threads, group == 4 ? 0.85 : 0.70, "");
-      if (group == 4) {
-        add(group, ElementType::bfloat16, threads, 1 / 1.03, plain, 64);
-        add(group, ElementType::bfloat16, threads, 1 / 1.08, plain, 16);
+      const bool four = group == 4;
+      const std::string plain = own(group, ElementType::bfloat16, threads, four ? 0.85 : 0.80, "");
+      own(group, ElementType::float32, threads, four ? 0.90 : 0.85, "");
+      own(group, ElementType::float16, threads, four ? 0.85 : 0.70, "");
+      if (four) {
+        own(group, ElementType::bfloat16, threads, 1 / 1.03, plain, 64);
+        own(group, ElementType::bfloat16, threads, 1 / 1.08, plain, 16);
       }
-      const std::string int8 =
-          add(group, ElementType::int8, threads, group == 4 ? 1.4 : 1.1, plain);
-      add(group, ElementType::int4, threads, 1.0, int8);
-      add(group, ElementType::float8_e4m3, threads, 0.0, plain);
+      const std::string int8 = own(group, ElementType::int8, threads, four ? 1.4 : 1.1, plain);
+      own(group, ElementType::int4, threads, 1.0, int8);
+      own(group, ElementType::float8_e4m3, threads, 0.0, plain);
+      if (threads == 0) add(group, ElementType::int8, ElementType::float32, threads, 0.0, plain);
     }
   }
   Case equal;
@@ -285,7 +295,7 @@ void add_caches(std::vector<Case>& list) {
     apart.kv_len = 8256;
     apart.head_dim = 64;
     apart.cached = cached;
-    apart.type = cached == ElementType::bfloat16 ? cached : ElementType::float32;
+    apart.type = queries_of(cached);
     list.push_back(apart);
     Case shared = relative_to(apart, apart.name);
     shared.name += " 8192 shared";
