@@ -18,6 +18,7 @@ from pathlib import Path
 
 FLAG_BELOW = 0.97
 SETTLE_SECONDS = 0.05  # threads of the contestant before stop waiting for more work and leave their processors
+WARM_SECONDS = 0.02  # after the pause processors and L3 need some calls until all take as long
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -68,7 +69,7 @@ def seconds_of(function, calls):
 
 
 def interleaved(functions, runs, sample_seconds):
-    """[[seconds of each run] of each function], all functions once a run, with a pause and an untimed call before each;
+    """[[seconds of each run] of each function], all functions once a run, with a pause and untimed calls before each;
     calls shorter than a sample repeat."""
     repeats = []
     for function in functions:
@@ -78,7 +79,7 @@ def interleaved(functions, runs, sample_seconds):
     for _ in range(runs):
         for function, calls, into in zip(functions, repeats, times):
             time.sleep(SETTLE_SECONDS)
-            function()  # wakes its own threads
+            seconds_of(function, 1 + int(calls * WARM_SECONDS / sample_seconds))
             into.append(seconds_of(function, calls))
     return times
 

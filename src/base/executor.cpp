@@ -36,14 +36,17 @@ void pause_briefly() {
 #endif
 }
 
-// About as long as falling asleep and being woken takes: attention calls that follow each other
-// find the workers awake, and an idle pool stops using the processor.
-constexpr auto kSpinTime = std::chrono::microseconds(40);
+// How long to look for work before falling asleep: calls that follow each other find the workers
+// awake, and an idle pool stops using the processor. Being woken takes some 40 us, but a virtual
+// processor that was halted is slower for several calls (docs/performance.md). Where there are more
+// threads than processors, looking on keeps others from working.
+using Spin = std::chrono::microseconds;
+constexpr Spin kSpin{400}, kCrowdedSpin{40};
 
-// Whether `ready` came true within the spin time.
+// Whether `ready` came true in time.
 template <class Ready>
-bool spin_until(Ready ready) {
-  const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
+bool spin_until(Spin time, Ready ready) {
+  const auto deadline = std::chrono::steady_clock::now() + time;
   do {
     for (int i = 0; i < 32; ++i) {
       if (ready()) return true;
@@ -88,9 +91,11 @@ int default_threads() {
 // nothing is left to claim. So no run waits for a worker that is late to notice it: the caller
 // takes what the workers do not.
 struct ThreadPool::State {
-  explicit State(int count) : threads(count) {}
+  explicit State(int count)
+      : threads(count), spin(count <= usable_processors() ? kSpin : kCrowdedSpin) {}
 
   const int threads;
+  const Spin spin;
   std::mutex turn;  // held by the caller whose run this is
   std::vector<std::thread> workers;
 
@@ -128,7 +133,7 @@ struct ThreadPool::State {
       while (run_one()) {
       }
       if (spin_until(
-              [&] { return something_to_claim() || stop.load(std::memory_order_relaxed); })) {
+              spin, [&] { return something_to_claim() || stop.load(std::memory_order_relaxed); })) {
         if (stop.load()) return;
         continue;
       }
@@ -184,7 +189,7 @@ void ThreadPool::run(int count, Task task) {
   }
   inside_task = false;
   const auto done = [&] { return state.unfinished.load(std::memory_order_acquire) == 0; };
-  if (spin_until(done)) return;
+  if (spin_until(state.spin, done)) return;
   for (int left = state.unfinished.load(); left != 0; left = state.unfinished.load())
     state.unfinished.wait(left);
 }
