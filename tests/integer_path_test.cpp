@@ -276,8 +276,8 @@ TEST(IntegerPath, TheLargestAndTheSmallestScales) {
   SKIP_WITHOUT_INTEGER_ISA();
   // Just below 2 the integer would round to 2^15; the others come near an end of float32.
   // An integer stands for 2^-126 at least.
-  for (const float scale :
-       {std::nextafterf(2.0f, 0.0f), 0.0f, 1e-44f, std::numeric_limits<float>::min(), 5e35f}) {
+  for (const float scale : {std::nextafterf(2.0f, 0.0f), 0.0f, -0.0f, 1e-44f,
+                            std::numeric_limits<float>::min(), 5e35f}) {
     CodeCall c(ElementType::int8, 3, 2);
     std::fill(c.v.begin(), c.v.end(), std::byte{100});
     c.v_scales.fill([&](const Index&) { return scale; });

@@ -87,16 +87,16 @@ struct DecodeCodes {
       by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
         score_blocks<Elements, kByChannel, n>(tile, r, scores + r * kPhase);
       });
-      return;
+    } else {
+      bool special = false;
+      for (int g = 0; g < kPair; ++g) special = special || tile.special[g];
+      by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
+        if (special)
+          score_dims<Elements, kByChannel, true, n>(tile, r, scores + r * kPhase);
+        else
+          score_dims<Elements, kByChannel, false, n>(tile, r, scores + r * kPhase);
+      });
     }
-    bool special = false;
-    for (int g = 0; g < kPair; ++g) special = special || tile.special[g];
-    by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
-      if (special)
-        score_dims<Elements, kByChannel, true, n>(tile, r, scores + r * kPhase);
-      else
-        score_dims<Elements, kByChannel, false, n>(tile, r, scores + r * kPhase);
-    });
   }
 
   /// Adds the tile's dims to the scores of kR rows from first_row on; dim 0 begins them.

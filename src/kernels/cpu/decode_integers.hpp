@@ -61,7 +61,7 @@ struct DecodeIntegerSums : DecodeSums<Path> {
       scale[i] = Simd::load(scales + i * kLanes);
       most = larger(most, Simd::bits(scale[i]));
     }
-    const bool plain = !Simd::any(_mm512_knot(is_number(most)));
+    const bool plain = all_numbers(most);
     for (int r = 0; r < few.row_count; ++r) {
       if (plain)
         round_row<true>(to, r, weights_of(r, runs.b), scale);

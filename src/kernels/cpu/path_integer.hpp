@@ -129,15 +129,15 @@ struct IntegerPath : Float32Path {
 
   // --- weights ---
 
-  /// A block's sum of weights, in 16 chains that become one by halves: as decoding has them, a lane
-  /// each, and prefill a vector each.
+  /// Stored only: a block may come in several segments, but is one sum.
   template <bool kExact, class Weight>
   POLYHEAD_INLINE static void weights(const Weight& weight, float* p, int key_begin, int key_end,
                                       Simd::V&, Simd::V&) {
     for (int key = key_begin; key < key_end; ++key) Simd::store(p + key * kTile, weight(key));
   }
 
-  /// total[0 .. kTile) += the weights of a tile, [key][kTile].
+  /// total[0 .. kTile) += the weights of a tile, [key][kTile]: 16 chains that become one by halves,
+  /// a vector each. Decoding has them in the lanes of one.
   static void sum_tile(const float* weights, int keys, int vectors, float* total) {
     for (int v = 0; v < vectors; ++v) {
       Simd::V sum[kLanes];
@@ -181,8 +181,8 @@ struct IntegerPath : Float32Path {
     }
   }
 
-  /// A weight times its value's scale. Where scales are not all plain (finite, and not negative),
-  /// what has no weight is not read.
+  /// A weight times its value's scale. Where scales are not all plain, what has no weight is not
+  /// read.
   template <bool kPlain>
   POLYHEAD_INLINE static Simd::V scaled(Simd::V weight, Simd::V scale) {
     if constexpr (kPlain) return Simd::mul(weight, scale);
@@ -255,11 +255,12 @@ struct IntegerPath : Float32Path {
       round_as<kV, false>(to, back, weights, scales, keys);
   }
 
+  /// Finite, and without a sign.
   static bool plain(const float* scales, int keys) {
-    for (int key = 0; key < keys; ++key) {
-      if (!(scales[key] >= 0.0f && scales[key] < kInfinity)) return false;
-    }
-    return true;
+    Simd::I most = Simd::broadcast_int(0);
+    for (int key = 0; key < keys; key += kLanes)
+      most = larger(most, Simd::bits(Simd::load_first(scales + key, std::min(kLanes, keys - key))));
+    return all_numbers(most);
   }
 
   template <int kV, bool kPlain>

@@ -29,6 +29,7 @@ struct Fit {
 POLYHEAD_INLINE Simd::M is_number(Simd::I bits) {
   return _mm512_cmplt_epu32_mask(bits, Simd::broadcast_int(0x7f800000));
 }
+POLYHEAD_INLINE bool all_numbers(Simd::I bits) { return !Simd::any(_mm512_knot(is_number(bits))); }
 
 /// `most` holds the bits of the largest magnitude, which as integers without a sign are in the
 /// order of the floats: Inf and NaN are above all numbers, and make `back` NaN.
