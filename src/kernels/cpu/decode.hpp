@@ -87,8 +87,9 @@ struct Decode {
         return;
       }
     }
-    for (int at = 0; at < keys; at += few.keys_together) {
-      const int count = std::min(few.keys_together, keys - at);
+    const int together = Elements::kCodes ? few.keys_together : scores.keys_at_once();
+    for (int at = 0; at < keys; at += together) {
+      const int count = std::min(together, keys - at);
       if constexpr (Elements::kCodes)
         codes.template groups<Elements>(block + at, count, to + at);
       else

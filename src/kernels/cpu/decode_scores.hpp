@@ -10,7 +10,14 @@ struct DecodeScores {
   static constexpr std::int64_t kPhase = Few::kPhase;
   using KeyGroup = typename Few::KeyGroup;
 
-  /// scores[row][0 .. keys) for up to kPair * kLanes keys from `first`; one chain over dims a
+  /// How many keys groups() takes at once.
+  int keys_at_once() const {
+    const bool two = few.row_count == 1 && few.keys_together == kLanes &&
+                     Path::steps(call.head_dim) <= kStepsWaiting;
+    return two ? 2 * kLanes : few.keys_together;
+  }
+
+  /// scores[row][0 .. keys) for up to keys_at_once() keys from `first`; one chain over dims a
   /// score.
   template <class Elements>
   void groups(std::int64_t first, int keys, float* scores) const {
@@ -21,9 +28,17 @@ struct DecodeScores {
   }
 
  private:
+  static constexpr std::int64_t kStepsWaiting = 128;
+
   template <class Elements, bool kDense>
   void groups_as(std::int64_t first, int keys, float* scores) const {
     const std::int64_t steps = Path::steps(call.head_dim);
+    if (keys > few.keys_together) {
+      if (keys == 2 * kLanes && steps % kLanes == 0 && Path::whole(call.head_dim, steps - kLanes))
+        return two_groups<Elements, kDense>(first, scores);
+      groups_as<Elements, kDense>(first, kLanes, scores);
+      return groups_as<Elements, kDense>(first + kLanes, keys - kLanes, scores + kLanes);
+    }
     const int groups = (keys + kLanes - 1) / kLanes;
     KeyGroup rows[kPair];
     for (int g = 0; g < groups; ++g)
@@ -43,23 +58,58 @@ struct DecodeScores {
   template <class Elements, bool kDense>
   POLYHEAD_INLINE void score_tile(const KeyGroup& rows, int keys, std::int64_t s, int n,
                                   float* scores) const {
-    constexpr std::int64_t kColumn = Elements::byte_of(kLanes);
-    Simd::V lane[kLanes];
     if (keys == kLanes && n == kLanes && Path::whole(call.head_dim, s)) {
-      const std::int64_t at = Elements::byte_of(s), token = call.k.token;
-      const std::byte *low = rows.low.data + at, *high = rows.high.data + at + kLanes / 2 * token;
-      const auto ahead = few.template ahead_of<kColumn, kDense>(rows, at);
-#pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        const std::byte* half = i < kLanes / 2 ? low : high;
-        lane[i] = Elements::load(half + i % (kLanes / 2) * token, 0, kLanes);
-        ahead.fetch(i);
-      }
-      Simd::transpose(lane);
+      Simd::V lane[kLanes];
+      load_tile<Elements, kDense>(lane, rows, s);
       score_all_rows(lane, s, scores);
       return;
     }
     score_part<Elements>(rows, keys, s, n, scores);
+  }
+
+  /// kLanes steps from s on of a group's keys, transposed; lines ahead are fetched.
+  template <class Elements, bool kDense>
+  POLYHEAD_INLINE void load_tile(Simd::V (&lane)[kLanes], const KeyGroup& rows,
+                                 std::int64_t s) const {
+    const std::int64_t at = Elements::byte_of(s), token = call.k.token;
+    const std::byte *low = rows.low.data + at, *high = rows.high.data + at + kLanes / 2 * token;
+    const auto ahead = few.template ahead_of<Elements::byte_of(kLanes), kDense>(rows, at);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+      const std::byte* half = i < kLanes / 2 ? low : high;
+      lane[i] = Elements::load(half + i % (kLanes / 2) * token, 0, kLanes);
+      ahead.fetch(i);
+    }
+    Simd::transpose(lane);
+  }
+
+  /// One row's scores of two groups that are read one after the other: the first one's keys wait,
+  /// transposed, so that the chains of both run beside each other.
+  template <class Elements, bool kDense>
+  void two_groups(std::int64_t first, float* scores) const {
+    const std::int64_t steps = Path::steps(call.head_dim);
+    alignas(64) float waiting[kStepsWaiting * kLanes];
+    Simd::V lane[kLanes];
+    const KeyGroup early = few.group_at(first, kLanes);
+    for (std::int64_t s = 0; s < steps; s += kLanes) {
+      load_tile<Elements, kDense>(lane, early, s);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) Simd::store(waiting + (s + i) * kLanes, lane[i]);
+    }
+    const KeyGroup late = few.group_at(first + kLanes, kLanes);
+    Simd::V sum[2] = {Simd::zero(), Simd::zero()};
+    for (std::int64_t s = 0; s < steps; s += kLanes) {
+      load_tile<Elements, kDense>(lane, late, s);
+      const float *q = few.q_of(0, s), *keys = waiting + s * kLanes;
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        const Simd::V x = Simd::broadcast(q[i * kTogether]);
+        sum[0] = Path::Dot::dot(Simd::load(keys + i * kLanes), x, sum[0]);
+        sum[1] = Path::Dot::dot(lane[i], x, sum[1]);
+      }
+    }
+    Simd::store(scores, sum[0]);
+    Simd::store(scores + kLanes, sum[1]);
   }
 
   template <class Elements>
