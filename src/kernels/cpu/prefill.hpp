@@ -444,17 +444,13 @@ struct Prefill {
   void weigh_blocks(State& state, const KeyBlock& rows, int keys, bool fresh) {
     constexpr int kR = Simd::kRows;
     Simd::V back[kV];
-    for (std::int64_t d = 0; d < call.value_dim; ++d) {
-      if (d % Path::kBlock == 0) {
-        const float* scales = memory.v_scales + d / Path::kBlock * kKeyBlock;
-        Path::template round_tile<kV>(memory.rounded, back, memory.scores, scales, keys);
-      }
-      if (d + kR <= call.value_dim) {
-        weigh_dims<kR, kV>(state, rows, keys, d, back, fresh);
-        d += kR - 1;
-      } else {
-        weigh_dims<1, kV>(state, rows, keys, d, back, fresh);
-      }
+    for (std::int64_t first = 0; first < call.value_dim; first += Path::kBlock) {
+      const std::int64_t end = std::min<std::int64_t>(call.value_dim, first + Path::kBlock);
+      const float* scales = memory.v_scales + first / Path::kBlock * kKeyBlock;
+      Path::template round_tile<kV>(memory.rounded, back, memory.scores, scales, keys);
+      std::int64_t d = first;
+      for (; d + kR <= end; d += kR) weigh_dims<kR, kV>(state, rows, keys, d, back, fresh);
+      for (; d < end; ++d) weigh_dims<1, kV>(state, rows, keys, d, back, fresh);
     }
   }
 
