@@ -85,16 +85,11 @@ struct CodeCall {
     return kernels::reference::attend(door::resolve(arguments()));
   }
 
-  void run(Isa isa) {
+  /// All queries at once, or one at a time.
+  void run(Isa isa, bool decoding = false) {
     out.poison();
     lse.poison();
-    attention(arguments(), {.isa = isa});
-  }
-
-  /// The same one query at a time.
-  void decode(Isa isa) {
-    out.poison();
-    lse.poison();
+    if (!decoding) return attention(arguments(), {.isa = isa});
     for (std::int64_t query = 0; query < queries; ++query) {
       AttentionArguments a = arguments();
       a.q = slice(a.q, 1, query, query + 1);
@@ -266,7 +261,7 @@ TEST(IntegerPath, EveryBlockOfDimsHasItsOwnPowerOfTwo) {
         EXPECT_LE(error, 0x1p-9 * sizes[block]) << element_name(type) << " block " << block;
       }
       const Tensor whole = c.out;
-      c.decode(isa);
+      c.run(isa, true);
       EXPECT_EQ(differing_bits(whole, c.out), 0) << element_name(type);
     }
   }
@@ -284,10 +279,7 @@ TEST(IntegerPath, TheLargestAndTheSmallestScales) {
     const double expected = 100.0 * static_cast<double>(scale);
     for (const Isa isa : integer_isas()) {
       for (const bool decoding : {false, true}) {
-        if (decoding)
-          c.decode(isa);
-        else
-          c.run(isa);
+        c.run(isa, decoding);
         for_each_index(c.out.extents(), [&](const Index& at) {
           ASSERT_NEAR(c.out.get(at), expected, 0x1p-13 * expected + 3 * 100 * 0x1p-127)
               << scale << (decoding ? " decoding" : "");
@@ -310,10 +302,7 @@ TEST(IntegerPath, ScalesThatAreNoNumbersStayWithTheRowsThatSeeThem) {
         if (bad % 3 == 0) c.k_scales.set({0, bad, head, 0}, kNan);
       }
       for (const bool decoding : {false, true}) {
-        if (decoding)
-          c.decode(isa);
-        else
-          c.run(isa);
+        c.run(isa, decoding);
         for_each_index(c.out.extents(), [&](const Index& at) {
           const std::string where = "key " + std::to_string(bad) + " query " +
                                     std::to_string(at[1]) + (decoding ? " decoding" : "");
