@@ -236,17 +236,45 @@ TEST(SharedPrefix, ReadsSharedKeysOnce) {
     EXPECT_EQ(keys.apart, 8 * (3 * kSplit + 100));
     EXPECT_EQ(keys.together, 3 * kSplit + 8 * 100);
   }
-  // Two halves that share two splits more among themselves: sharing five splits in halves spares
-  // more than three by all.
+  // Two halves that share two splits more among themselves: what all share is still read once.
   for (int i = 0; i < 8; ++i) branches[static_cast<std::size_t>(i)].own = 2 * kSplit + 100;
   branches[0].own = 5 * kSplit + 100;
   for (int i = 1; i < 4; ++i) branches[static_cast<std::size_t>(i)] = {0, 5 * kSplit, 100, 1};
   for (int i = 5; i < 8; ++i) branches[static_cast<std::size_t>(i)] = {4, 5 * kSplit, 100, 1};
-  EXPECT_EQ(Forest({}, branches).keys(Isa::portable).together, 2 * 5 * kSplit + 8 * 100);
+  for (const int workers : {1, 7}) {
+    EXPECT_EQ(Forest({}, branches).keys(Isa::portable, workers).together,
+              (3 + 2 * 2) * kSplit + 8 * 100);
+  }
+  // Each branches off the one before, a split further on.
+  branches = {{-1, 0, 6 * kSplit, 1}};
+  for (int i = 1; i < 6; ++i) branches.push_back({0, (6 - i) * kSplit, 10, 1});
+  EXPECT_EQ(Forest({}, branches).keys(Isa::portable).together, 6 * kSplit + 5 * 10);
   // A prefix that ends within a split is shared up to it.
   EXPECT_EQ(Forest({}, {{-1, 0, 1600, 1}, {0, 1599, 1, 1}}).keys(Isa::portable).together,
             kSplit + 2 * (1600 - kSplit));
   EXPECT_EQ(Forest({}, {{-1, 0, 1000, 1}, {0, 999, 1, 1}}).keys(Isa::portable).together, 2000);
+}
+
+// Sequences whose rows are more than one item takes are cut where they have least in common.
+TEST(SharedPrefix, IsCutWhereLeastIsShared) {
+  Shape shape;
+  shape.kv_heads = 1;
+  shape.q_heads = 8;
+  const std::int64_t most = kernels::cpu::backend(Isa::portable).float32.prefill.rows(
+      door::resolve(Forest(shape, {{-1, 0, 8, 1}}).arguments));
+  // Two groups that share three splits each and one between them; a third would fit one item with
+  // either, but not both.
+  const std::int64_t third = most / shape.q_heads / 3;
+  ASSERT_GE(third, 2);
+  const std::int64_t first = 2 * third, second = third + 1;
+  std::vector<Branch> branches = {{-1, 0, 3 * kSplit + 1, 1}};
+  while (std::ssize(branches) < first) branches.push_back({0, 3 * kSplit, 1, 1});
+  branches.push_back({0, kSplit, 2 * kSplit + 1, 1});
+  while (std::ssize(branches) < first + second)
+    branches.push_back({static_cast<int>(first), 3 * kSplit, 1, 1});
+  Forest forest(shape, branches);
+  EXPECT_EQ(forest.keys(Isa::portable).together, 2 * 3 * kSplit + first + second);
+  EXPECT_TRUE(forest.run({.isa = Isa::portable}) == forest.run_alone(Isa::portable));
 }
 
 // Where rows of different sequences do not mean the same, each computes all of its keys.
@@ -312,7 +340,7 @@ TEST(SharedPrefix, UnderTrees) {
   for (const std::int64_t third : {2 * kSplit + 56, 2 * kSplit - 9, kSplit - 9}) {
     const TreeMask tree(std::vector<DraftTree>{
         {2 * kSplit + 96, parents[0]}, {2 * kSplit + 99, parents[1]}, {third, parents[2]}});
-    const std::int64_t splits = third / kSplit == 2 ? 4 : 2;  // spared, of the three sequences'
+    const std::int64_t splits = 2 + third / kSplit;  // spared, of the three sequences'
     Forest forest({}, branches);
     forest.arguments.mask = tree.mask();
     for (Isa isa : isas()) {

@@ -94,6 +94,16 @@ class CacheStep : public Workload {
     call_.kv = cache_->view();
   }
 
+  /// The sequence that one branches off, and after how many tokens: 0 for one of its own.
+  struct Branch {
+    std::size_t from;
+    std::int64_t tokens;
+  };
+  static Branch branch_of(const Case& c, std::size_t b) {
+    if (b % 4 != 0 && c.shared_by_four > 0) return {b - b % 4, c.shared_tokens + c.shared_by_four};
+    return {0, b > 0 ? c.shared_tokens : 0};
+  }
+
   /// Pages in no order, as they lie after sequences have come and gone.
   void fill_pages(const Case& c) {
     PagedCacheConfig config;
@@ -101,23 +111,20 @@ class CacheStep : public Workload {
     config.kv_heads = c.kv_heads;
     config.head_dim = c.head_dim;
     config.type = c.cached;
-    for (const std::int64_t length : lengths_) {
-      const std::int64_t shared = config.pages > 0 ? c.shared_tokens : 0;
-      config.pages += (length - shared + c.page_tokens - 1) / c.page_tokens;
-    }
+    for (std::size_t b = 0; b < lengths_.size(); ++b)
+      config.pages += (lengths_[b] - branch_of(c, b).tokens + c.page_tokens - 1) / c.page_tokens;
     pages_.emplace(config);
     std::vector<std::int64_t> sequences;
-    for (const std::int64_t length : lengths_) {
-      std::int64_t first = 0;
-      if (c.shared_tokens > 0 && !sequences.empty()) {
-        first = c.shared_tokens;
-        sequences.push_back(pages_->fork(sequences.front()));
-        pages_->truncate(sequences.back(), first);
+    for (std::size_t b = 0; b < lengths_.size(); ++b) {
+      const Branch branch = branch_of(c, b);
+      if (branch.tokens > 0) {
+        sequences.push_back(pages_->fork(sequences[branch.from]));
+        pages_->truncate(sequences.back(), branch.tokens);
       } else {
         sequences.push_back(pages_->create());
       }
-      for (std::int64_t at = first; at < length; at += kChunk) {
-        const std::int64_t tokens = std::min(kChunk, length - at);
+      for (std::int64_t at = branch.tokens; at < lengths_[b]; at += kChunk) {
+        const std::int64_t tokens = std::min(kChunk, lengths_[b] - at);
         const ConstView chunk{rows_.data(), c.type, {tokens, c.kv_heads, c.head_dim}};
         if (pages_->append(sequences.back(), chunk, chunk) != PagedCache::Status::ok) break;
       }

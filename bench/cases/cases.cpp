@@ -302,6 +302,9 @@ void add_caches(std::vector<Case>& list) {
     shared.shared_tokens = 8192;
     shared.goal = 2.0;
     list.push_back(shared);
+    shared.name = apart.name + " 4096 shared, by fours 8192";
+    shared.shared_tokens = shared.shared_by_four = 4096;
+    list.push_back(shared);
   }
 }
 

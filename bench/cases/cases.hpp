@@ -51,6 +51,7 @@ struct Case {
   std::int64_t page_tokens = 0;               ///< of a cache, 0: in one piece
   bool ragged = false;                        ///< lengths differ, kv_len on average
   std::int64_t shared_tokens = 0;             ///< of a cache: all sequences begin on the same pages
+  std::int64_t shared_by_four = 0;            ///< of these, every four sequences on so many more
   Pattern pattern = Pattern::full;
   Extra extra = Extra::none;
   Order order = Order::heads_first;

@@ -18,11 +18,8 @@ constexpr std::int64_t kAllSplits =
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// Splits that each sequence of a turn has to itself where keys are split: one at least, in which
-/// it is finished.
-std::int64_t own_splits(const Schedule& schedule, const Turn& turn) {
-  return std::max<std::int64_t>(1, schedule.key_splits - turn.splits);
-}
+/// Items of a stretch where keys are split: one at least, in which a sequence is finished.
+std::int64_t items_of(const Stretch& stretch) { return std::max(1, stretch.splits()); }
 
 }  // namespace
 
@@ -41,27 +38,29 @@ const AttendKernel& shared_kernel(const AttendCall& call, const Schedule& schedu
   return few != nullptr && rows <= few->rows(call) ? *few : *schedule.shared_many;
 }
 
-Work own_work(const AttendCall& call, const Schedule& schedule, const Turn& of, std::int64_t member,
-              std::int64_t kv_head) {
-  const std::int64_t batch = schedule.turns.sequence(of, member);
-  const Cut cut = cut_of(call, schedule, batch);
-  const std::int64_t kv_len = kernels::sequence_of(call, batch).kv_len;
+Work stretch_work(const AttendCall& call, const Schedule& schedule, const Turn& of, const Stretch& part,
+             std::int64_t kv_head) {
+  const Members members = Members::of(schedule.turns, of, part);
   Work work;
-  work.kind = Work::own;
-  work.kernel = cut.kernel;
+  work.kind = Work::stretch;
   work.of = of;
-  work.member = member;
-  work.item.batch = batch;
+  work.part = part;
+  work.item.batch = members.sequence(members.first);
   work.item.kv_head = kv_head;
-  work.item.rows = cut.rows;
-  work.item.first_split = of.splits;
-  work.item.end_split = ceil_div(kv_len, kernels::cpu::kSplitKeys);
+  work.item.rows = members.rows(call);
+  work.item.first_split = part.first_split;
+  work.item.end_split = part.end_split;
+  work.kernel = part.shared() ? &shared_kernel(call, schedule, work.item.rows)
+                              : cut_of(call, schedule, work.item.batch).kernel;
   return work;
 }
 
 std::int64_t items_a_head(const Schedule& schedule, const Turn& turn, const Cut& first) {
-  if (turn.splits == 0) return first.tiles * schedule.key_splits;
-  return schedule.key_splits > 1 ? turn.splits + turn.count * own_splits(schedule, turn) : 1;
+  if (!turn.shares()) return first.tiles * schedule.key_splits;
+  if (schedule.key_splits == 1) return 1;
+  std::int64_t items = 0;
+  for (int i = 0; i < turn.stretches; ++i) items += items_of(schedule.turns.stretch(turn, i));
+  return items;
 }
 
 Cursor::Cursor(const AttendCall& call, const Schedule& schedule)
@@ -75,6 +74,8 @@ void Cursor::enter(std::int64_t at) {
   cut_ = cut_of(call_, schedule_, schedule_.turns.sequence(turn_, 0));
   items_a_head_ = items_a_head(schedule_, turn_, cut_);
   count_ = items_a_head_ * call_.kv_heads;
+  stretch_ = 0;
+  stretch_base_ = 0;
 }
 
 Work Cursor::at(std::int64_t index) {
@@ -82,7 +83,7 @@ Work Cursor::at(std::int64_t index) {
     base_ += count_;
     enter(at_ + 1);
   }
-  return turn_.splits > 0 ? of_several(index - base_) : of_one(index - base_);
+  return turn_.shares() ? of_several(index - base_) : of_one(index - base_);
 }
 
 Work Cursor::of_one(std::int64_t index) const {
@@ -91,6 +92,7 @@ Work Cursor::of_one(std::int64_t index) const {
   const bool split_keys = schedule_.key_splits > 1;
   Work work;
   work.kernel = cut_.kernel;
+  work.first_split = split == 0;
   work.last_split = split == schedule_.key_splits - 1;
   WorkItem& item = work.item;
   item.batch = schedule_.turns.sequence(turn_, 0);
@@ -102,26 +104,23 @@ Work Cursor::of_one(std::int64_t index) const {
   return work;
 }
 
-Work Cursor::of_several(std::int64_t index) const {
-  const std::int64_t kv_head = index / items_a_head_, part = index % items_a_head_;
-  Work work;
-  if (schedule_.key_splits > 1 && part >= turn_.splits) {
-    const std::int64_t own = own_splits(schedule_, turn_), mine = (part - turn_.splits) % own;
-    work = own_work(call_, schedule_, turn_, (part - turn_.splits) / own, kv_head);
-    work.item.first_split += mine;
-    work.item.end_split = work.item.first_split + 1;
-    work.last_split = mine == own - 1;
+Work Cursor::of_several(std::int64_t index) {
+  const std::int64_t kv_head = index / items_a_head_, item = index % items_a_head_;
+  if (schedule_.key_splits == 1) {
+    Work work;
+    work.kind = Work::turn;
+    work.of = turn_;
+    work.item.kv_head = kv_head;
     return work;
   }
-  work.kind = schedule_.key_splits > 1 ? Work::shared : Work::turn;
-  work.of = turn_;
-  work.item.kv_head = kv_head;
-  if (work.kind == Work::turn) return work;
-  work.item.rows = rows_of(call_, schedule_.turns, turn_, turn_.count);
-  work.item.first_split = part;
-  work.item.end_split = part + 1;
-  work.kernel = &shared_kernel(call_, schedule_, work.item.rows);
-  work.last_split = false;
+  if (item < stretch_base_) stretch_ = 0, stretch_base_ = 0;  // the next KV head
+  const auto here = [&] { return schedule_.turns.stretch(turn_, stretch_); };
+  for (; item >= stretch_base_ + items_of(here()); ++stretch_) stretch_base_ += items_of(here());
+  Work work = stretch_work(call_, schedule_, turn_, here(), kv_head);
+  work.first_split = item == stretch_base_;
+  work.last_split = item + 1 == stretch_base_ + items_of(here());
+  work.item.first_split += item - stretch_base_;
+  work.item.end_split = work.item.first_split + 1;
   return work;
 }
 

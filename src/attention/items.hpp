@@ -23,21 +23,18 @@ struct Work {
   enum Kind {
     alone,   ///< rows of one sequence that shares nothing
     turn,    ///< for item.kv_head all of a turn that shares keys; item and kernel say nothing else
-    shared,  ///< one split that the turn's sequences share
-    own      ///< one split of what sequence `member` of the turn has beside the shared ones
+    stretch  ///< some splits of one of its stretches
   } kind = alone;
   kernels::cpu::WorkItem item;
   const kernels::cpu::AttendKernel* kernel = nullptr;
-  Turn of{0, 1, 0};
-  std::int64_t member = 0;
-  bool last_split = true;  ///< of its rows: they can be finished
-
-  bool first_split() const { return item.first_split == (kind == own ? of.splits : 0); }
+  Turn of{0, 1, 0, 0};
+  Stretch part{};
+  bool first_split = true, last_split = true;  ///< of its rows, or of the stretch
 };
 
-/// What member `member` of a turn that shares keys computes by itself: all of its own splits.
-Work own_work(const kernels::AttendCall& call, const Schedule& schedule, const Turn& of,
-              std::int64_t member, std::int64_t kv_head);
+/// All splits of a stretch for one KV head.
+Work stretch_work(const kernels::AttendCall& call, const Schedule& schedule, const Turn& of,
+             const Stretch& part, std::int64_t kv_head);
 
 /// Items of one KV head in one turn.
 std::int64_t items_a_head(const Schedule& schedule, const Turn& turn, const Cut& first);
@@ -52,12 +49,14 @@ class Cursor {
  private:
   void enter(std::int64_t at);
   Work of_one(std::int64_t index) const;
-  Work of_several(std::int64_t index) const;
+  Work of_several(std::int64_t index);
 
   const kernels::AttendCall& call_;
   const Schedule& schedule_;
   std::int64_t at_ = 0, base_ = 0, count_ = 0, items_a_head_ = 0;
-  Turn turn_{0, 1, 0};
+  Turn turn_{0, 1, 0, 0};
+  int stretch_ = 0;                // of several that share keys: the one last asked for
+  std::int64_t stretch_base_ = 0;  // its first item of a KV head's
   Cut cut_{};
 };
 

@@ -51,6 +51,9 @@ class Run {
   }
 
  private:
+  /// A worker's rooms, keys not split; and the one for rows of q where they are.
+  enum : std::size_t { kAll, kRunning, kPartial, kRows, kRowsInOrder = kPartial };
+
   struct Claim {
     std::int64_t index = -1;
     Work work;
@@ -110,28 +113,56 @@ class Run {
     }
   }
 
-  /// One KV head of a turn that shares keys: what is shared once, then each sequence's own.
-  void take_turn(const Work& work, int worker) {
-    const Turn& turn = work.of;
-    std::byte *const shared = room(worker, 0), *const running = room(worker, 1);
-    std::byte* const own = room(worker, 2);
-    const std::int64_t rows = rows_of(call_, schedule_.turns, turn, turn.count);
-    const AttendKernel& kernel = shared_kernel(call_, schedule_, rows);
-    SharedRows(call_, schedule_.turns, turn, work.item.kv_head, running)
-        .attend(kernel, 0, turn.splits, scratch(worker), shared);
-    std::int64_t first = 0;
-    for (std::int64_t member = 0; member < turn.count; ++member) {
-      Work mine = own_work(call_, schedule_, turn, member, work.item.kv_head);
-      copy_rows(call_, {&kernel, shared}, first, {mine.kernel, running}, mine.item.rows);
-      // One by one, or the sums would be associated differently.
-      const std::int64_t end = mine.item.end_split;
-      for (std::int64_t& split = mine.item.first_split; split < end; ++split) {
-        mine.item.end_split = split + 1;
-        mine.kernel->attend(call_, mine.item, scratch(worker), own);
-        mine.kernel->merge(call_, mine.item, running, own);
+  /// One KV head of a turn that shares keys, stretch by stretch.
+  void take_turn(const Work& turn, int worker) {
+    std::byte* const all = room(worker, kAll);
+    for (int i = 0; i < turn.of.stretches; ++i) {
+      const Stretch& part = schedule_.turns.stretch(turn.of, i);
+      Work work = stretch_work(call_, schedule_, turn.of, part, turn.item.kv_head);
+      if (i == 0) {
+        attend(work, worker, kRows, all);
+        continue;
       }
-      mine.kernel->finish(call_, mine.item, running, scratch(worker));
-      first += mine.item.rows;
+      std::byte *const running = room(worker, kRunning), *const partial = room(worker, kPartial);
+      take_up(work, all, running);
+      // One by one, or the sums would be associated differently.
+      const std::int64_t end = work.item.end_split;
+      for (std::int64_t& split = work.item.first_split; split < end; ++split) {
+        work.item.end_split = split + 1;
+        attend(work, worker, kRows, partial);
+        work.kernel->merge(call_, work.item, running, partial);
+      }
+      lay_down(work, running, all, worker);
+    }
+  }
+
+  /// What all rows of a turn have so far, as its stretches take it up and lay it down.
+  PartialRows rows_so_far(const Work& work, std::byte* all) const {
+    const Turns& turns = schedule_.turns;
+    const std::int64_t rows = Members::all(turns, work.of).rows(call_);
+    return {&shared_kernel(call_, schedule_, rows), all,
+            Members::before(turns, work.of, work.part).rows(call_)};
+  }
+  void take_up(const Work& work, std::byte* all, std::byte* running) const {
+    copy_all_rows(call_, rows_so_far(work, all), {work.kernel, running}, work.item.rows);
+  }
+  /// Nothing follows a member's own keys: its rows are finished.
+  void lay_down(const Work& work, std::byte* running, std::byte* all, int worker) const {
+    if (work.part.shared())
+      copy_rows(call_, {work.kernel, running}, rows_so_far(work, all), work.item.rows);
+    else
+      work.kernel->finish(call_, work.item, running, scratch(worker));
+  }
+
+  /// Splits of a work item; `rows`: the worker's room that takes rows of q.
+  void attend(const Work& work, int worker, std::size_t rows, std::byte* partial) const {
+    const WorkItem& item = work.item;
+    if (work.kind == Work::stretch && work.part.shared()) {
+      SharedRows(call_, Members::of(schedule_.turns, work.of, work.part), item.end_split,
+                 item.kv_head, room(worker, rows))
+          .attend(*work.kernel, item.first_split, item.end_split, scratch(worker), partial);
+    } else {
+      work.kernel->attend(call_, item, scratch(worker), partial);
     }
   }
 
@@ -144,24 +175,13 @@ class Run {
     claimed.partial = room(worker, 1);
     while (claim(claimed.index)) {
       claimed.work = cursor.at(claimed.index);
-      attend(claimed, worker);
+      attend(claimed.work, worker, kRowsInOrder, claimed.partial);
       if (held.index >= 0 && !join_in_turn(held, worker)) return;
       std::swap(held, claimed);
       if (turn_.load(std::memory_order_acquire) == held.index && !join_in_turn(held, worker))
         return;
     }
     if (held.index >= 0) join_in_turn(held, worker);
-  }
-
-  void attend(const Claim& claim, int worker) const {
-    const Work& work = claim.work;
-    const WorkItem& item = work.item;
-    if (work.kind == Work::shared) {
-      SharedRows(call_, schedule_.turns, work.of, item.kv_head, room(worker, 2))
-          .attend(*work.kernel, item.first_split, item.end_split, scratch(worker), claim.partial);
-    } else {
-      work.kernel->attend(call_, item, scratch(worker), claim.partial);
-    }
   }
 
   /// Waits until every earlier item has been joined. Their workers are running, since items are
@@ -171,28 +191,28 @@ class Run {
       if (cancelled_.load(std::memory_order_relaxed)) return false;
       std::this_thread::yield();
     }
-    join(claim.work, claim.partial);
-    if (claim.work.last_split)
-      claim.work.kernel->finish(call_, claim.work.item, memory_, scratch(worker));
+    join(claim.work, claim.partial, worker);
     turn_.store(claim.index + 1, std::memory_order_release);
     claim.index = -1;
     return true;
   }
 
-  /// Adds a partial to what its rows have so far.
-  void join(const Work& work, const std::byte* partial) const {
-    std::byte* const running = work.kind == Work::shared ? memory_ + room_ : memory_;
-    if (work.first_split()) {
-      if (work.kind != Work::own) {
-        std::memcpy(running, partial, room_);
-        return;
-      }
-      const std::int64_t rows = rows_of(call_, schedule_.turns, work.of, work.of.count);
-      const PartialRows shared{&shared_kernel(call_, schedule_, rows), memory_ + room_};
-      copy_rows(call_, shared, rows_of(call_, schedule_.turns, work.of, work.member),
-                {work.kernel, running}, work.item.rows);
+  /// Adds a partial to what its rows have so far, and finishes them after the last one.
+  void join(const Work& work, const std::byte* partial, int worker) const {
+    const bool stretch = work.kind == Work::stretch;
+    const bool root = stretch && work.part.first_split == 0;
+    std::byte *const all = memory_ + room_, *const running = root ? all : memory_;
+    if (work.first_split && (!stretch || root)) {
+      std::memcpy(running, partial, room_);
+    } else {
+      if (work.first_split) take_up(work, all, running);
+      work.kernel->merge(call_, work.item, running, partial);
     }
-    work.kernel->merge(call_, work.item, running, partial);
+    if (!work.last_split || root) return;
+    if (stretch)
+      lay_down(work, running, all, worker);
+    else
+      work.kernel->finish(call_, work.item, running, scratch(worker));
   }
 
   const AttendCall& call_;

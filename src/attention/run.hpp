@@ -12,12 +12,12 @@ inline std::size_t aligned(std::int64_t bytes) {
 }
 
 /// In front of all workers' memory where keys are split: the result so far of the rows in turn and,
-/// where keys are shared, of the shared ones.
+/// where keys are shared, of all rows of a turn.
 constexpr int rooms_in_front(bool share) { return share ? 2 : 1; }
 
 /// A worker's beside its scratch. Keys split: a partial being computed, one waiting for its
-/// predecessors, and rows of q. Not split: what a turn shares, what a sequence of it has so far
-/// (before that, rows of q), and what it has of its own.
-constexpr int rooms_a_worker(bool share) { return share ? 3 : 2; }
+/// predecessors, and rows of q. Not split: what all rows of a turn have so far, what those of one
+/// stretch have, a partial of these, and rows of q.
+constexpr int rooms_a_worker(bool share) { return share ? 4 : 2; }
 
 }  // namespace polyhead::inline v0

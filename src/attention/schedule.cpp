@@ -17,6 +17,7 @@ using kernels::AttendCall;
 using kernels::cpu::AttendKernel;
 using kernels::cpu::Backend;
 using kernels::cpu::ElementPath;
+using kernels::cpu::kSplitKeys;
 
 constexpr std::int64_t kItemsPerWorker = 4;  // enough to even out unequal items
 
@@ -95,9 +96,9 @@ Schedule make_schedule(const AttendCall& call, const Backend& backend, int worke
   schedule.rows_per_item =
       std::max(least, ceil_div(ceil_div(rows, std::max<std::int64_t>(1, items)), least) * least);
   schedule.row_tiles = ceil_div(rows, schedule.rows_per_item);
-  schedule.turns = Turns(call, schedule.shared_many->rows(call));
+  schedule.turns.arrange(call, schedule.shared_many->rows(call));
   schedule.items = count_items(call, schedule);
-  const std::int64_t splits = ceil_div(call.kv_len, kernels::cpu::kSplitKeys);
+  const std::int64_t splits = ceil_div(call.kv_len, kSplitKeys);
   if (workers > 1 && splits > 1 && schedule.items < wanted) {
     schedule.key_splits = splits;
     schedule.items = count_items(call, schedule);
@@ -124,17 +125,17 @@ std::size_t scratch_bytes(const AttendCall& call, const Backend& backend, int wo
 
 KeysRead keys_read(const AttendCall& call, const Schedule& schedule) {
   KeysRead keys;
+  std::int64_t spared = 0;
   for (std::int64_t at = 0; at < schedule.turns.count(); ++at) {
     const Turn turn = schedule.turns[at];
-    const std::int64_t shared = turn.splits * kernels::cpu::kSplitKeys;
-    keys.together += shared;
-    for (std::int64_t i = 0; i < turn.count; ++i) {
-      const std::int64_t sequence = schedule.turns.sequence(turn, i);
-      const std::int64_t length = kernels::sequence_of(call, sequence).kv_len;
-      keys.together += length - shared;
-      keys.apart += length;
+    for (std::int64_t i = 0; i < turn.count; ++i)
+      keys.apart += kernels::sequence_of(call, schedule.turns.sequence(turn, i)).kv_len;
+    for (int i = 0; i < turn.stretches; ++i) {
+      const Stretch& stretch = schedule.turns.stretch(turn, i);
+      if (stretch.shared()) spared += (stretch.count - 1) * stretch.splits() * kSplitKeys;
     }
   }
+  keys.together = keys.apart - spared;
   return keys;
 }
 

@@ -15,7 +15,7 @@ namespace polyhead::inline v0 {
 /// How one call is cut. Items are numbered by turn, KV head, row tile (the last, heaviest under a
 /// causal mask, first) and key split; the numbering depends on the call, the results do not depend
 /// on the numbering. A turn that shares keys has no row tiles: for each KV head it is one item, or
-/// first the shared splits, then each sequence's own.
+/// one for each split of each of its stretches, in their order.
 struct Schedule {
   const kernels::cpu::AttendKernel* kernel = nullptr;
   /// For the sequences of an uneven batch that have few rows, where the kernel is for many.

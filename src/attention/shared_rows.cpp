@@ -48,44 +48,42 @@ std::int64_t SharedRows::bytes(const AttendCall& call, std::int64_t rows) {
   return q_bytes(call, rows) + (call.score.alibi ? rows * kPlace : 0);
 }
 
-std::int64_t rows_of(const AttendCall& call, const Turns& turns, const Turn& turn,
-                     std::int64_t members) {
-  std::int64_t rows = 0;
-  for (std::int64_t i = 0; i < members; ++i)
-    rows += kernels::sequence_of(call, turns.sequence(turn, i)).q_len * call.group();
-  return rows;
+std::int64_t Members::rows(const AttendCall& call) const {
+  std::int64_t queries = 0;
+  for (std::int64_t i = first; i < end; ++i) queries += kernels::sequence_of(call, sequence(i)).q_len;
+  return queries * call.group();
 }
 
-SharedRows::SharedRows(const AttendCall& call, const Turns& turns, const Turn& turn,
+SharedRows::SharedRows(const AttendCall& call, const Members& members, std::int64_t splits,
                        std::int64_t kv_head, std::byte* memory)
     : call_(call) {
   const std::int64_t group = call.group(), element = element_bytes(call.q.type);
   std::byte* at = memory;
-  for (std::int64_t i = 0; i < turn.count; ++i)
-    at = gather(call, kernels::sequence_of(call, turns.sequence(turn, i)), kv_head, at);
+  for (std::int64_t i = members.first; i < members.end; ++i)
+    at = gather(call, kernels::sequence_of(call, members.sequence(i)), kv_head, at);
   call_.batch = call_.kv_heads = 1;
   call_.q_heads = group;
-  call_.q_len = rows_of(call, turns, turn, turn.count) / group;
-  call_.kv_len = turn.splits * kernels::cpu::kSplitKeys;
+  call_.q_len = members.rows(call) / group;
+  call_.kv_len = splits * kernels::cpu::kSplitKeys;
   call_.q_offsets = call_.kv_offsets = call_.q_lengths = call_.kv_lengths = call_.q_start = {};
   call_.mask = {};
   const std::int64_t row = call.head_dim * element;
   call_.q = {memory, call.q.type, 0, group * row, row, element};
   take_head(call_.k, kv_head);
   take_head(call_.v, kv_head);
-  call_.pages.data += turns.sequence(turn, 0) * call.pages.stride;
+  call_.pages.data += members.sequence(members.first) * call.pages.stride;
   // Nothing is written: kernels only fetch what lies there, and ask whether there is an LSE.
   call_.out.batch = call_.out.token = call_.out.head = 0;
   if (call.score.alibi)
-    place_alibi(call, turns, turn, kv_head, memory + q_bytes(call, call_.q_len * group));
+    place_alibi(call, members, kv_head, memory + q_bytes(call, call_.q_len * group));
 }
 
-void SharedRows::place_alibi(const AttendCall& call, const Turns& turns, const Turn& turn,
-                             std::int64_t kv_head, std::byte* memory) {
+void SharedRows::place_alibi(const AttendCall& call, const Members& members, std::int64_t kv_head,
+                             std::byte* memory) {
   auto* const positions = reinterpret_cast<std::int64_t*>(memory);
   std::int64_t* at = positions;
-  for (std::int64_t i = 0; i < turn.count; ++i) {
-    const Sequence s = kernels::sequence_of(call, turns.sequence(turn, i));
+  for (std::int64_t i = members.first; i < members.end; ++i) {
+    const Sequence s = kernels::sequence_of(call, members.sequence(i));
     for (std::int64_t query = 0; query < s.q_len; ++query) *at++ = s.q_pos0 + query;
   }
   auto* const slopes = reinterpret_cast<float*>(at);
@@ -109,20 +107,25 @@ void SharedRows::attend(const kernels::cpu::AttendKernel& kernel, std::int64_t f
   kernel.attend(call_, item, scratch, partial);
 }
 
-void copy_rows(const AttendCall& call, const PartialRows& from, std::int64_t first,
-               const PartialRows& to, std::int64_t rows) {
-  const std::int64_t least = to.kernel->least_rows;
-  // A tile's lanes past the last row repeat it.
-  const std::int64_t filled = (rows + least - 1) / least * least;
-  for (std::int64_t r = 0; r < filled; ++r) {
-    const PartialRow source = from.kernel->row(call, from.partial, first + std::min(r, rows - 1));
-    const PartialRow target = to.kernel->row(call, to.partial, r);
+void copy_rows(const AttendCall& call, const PartialRows& from, const PartialRows& to,
+               std::int64_t rows) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const PartialRow source = from.kernel->row(call, from.partial, from.first + r);
+    const PartialRow target = to.kernel->row(call, to.partial, to.first + r);
     *target.max = *source.max;
     *target.total = *source.total;
     *target.exact_total = *source.exact_total;
     for (std::int64_t d = 0; d < call.value_dim; ++d)
       target.sums[d * target.step] = source.sums[d * source.step];
   }
+}
+
+void copy_all_rows(const AttendCall& call, const PartialRows& from, const PartialRows& to,
+                   std::int64_t rows) {
+  copy_rows(call, from, to, rows);
+  const PartialRows last{from.kernel, from.partial, from.first + rows - 1};
+  for (std::int64_t r = rows; r % to.kernel->least_rows != 0; ++r)
+    copy_rows(call, last, {to.kernel, to.partial, r}, 1);
 }
 
 }  // namespace polyhead::inline v0

@@ -72,7 +72,7 @@ class PrefixSearch {
       : call_(call), turns_(turns), count_(call.batch), most_rows_(most_rows) {
     for (std::int64_t b = 0; b < count_; ++b) {
       const Sequence s = kernels::sequence_of(call, b);
-      rows_[b] = s.q_len * call.group();
+      rows_[b] = std::min(s.q_len * call.group(), most_rows + 1);
       const bool whole = rows_[b] > 0 && rows_[b] <= most_rows;
       entries_[b] = whole ? splits_in_full(call, s) * pages_a_split() : 0;
     }
@@ -91,11 +91,7 @@ class PrefixSearch {
           std::mismatch(table(a), table(a) + entries_[a], table(b), table(b) + entries_[b]);
       common_[i] = (differ.first - table(a)) / pages_a_split();
     }
-    group(0, count_);
-    std::int64_t groups = turns_.count_;
-    std::copy_n(turns_.turns_, groups, groups_);
-    turns_.count_ = 0;
-    for (std::int64_t g = 0; g < groups; ++g) cut(groups_[g]);
+    cut();
   }
 
  private:
@@ -104,54 +100,56 @@ class PrefixSearch {
   }
   std::int64_t pages_a_split() const { return kSplitKeys >> call_.pages.shift; }
 
-  void add(const Turn& turn) { turns_.turns_[turns_.count_++] = turn; }
+  /// Turns of as many rows as one item takes. A cut costs what the sequences on its two sides have
+  /// in common, which is then computed on both; of the cuts that cost least those that leave the
+  /// smallest turns, since these even out best.
+  void cut() {
+    struct Cost {
+      std::int64_t common = 0, squares = 0;  // of the rows of each turn
+      auto operator<=>(const Cost&) const = default;
+    };
+    Cost least[Turns::kMost + 1];              // of all cuts before a place in the order
+    std::int16_t begin[Turns::kMost + 1] = {};  // of the turn that ends there
+    for (std::int64_t end = 1; end <= count_; ++end) {
+      std::int64_t rows = 0;
+      for (std::int64_t from = end - 1; from >= 0; --from) {
+        rows += rows_[turns_.sequences_[from]];
+        if (from < end - 1 && (rows > most_rows_ || common_[from + 1] == 0)) break;
+        const Cost cost{least[from].common + (from > 0 ? common_[from] : 0),
+                        least[from].squares + rows * rows};
+        if (from < end - 1 && cost >= least[end]) continue;
+        least[end] = cost;
+        begin[end] = static_cast<std::int16_t>(from);
+      }
+    }
+    for (std::int64_t end = count_; end > 0; end = begin[end]) add(begin[end], end);
+  }
 
-  /// Groups sequences [begin, end) of the order: all together by what all share, or in smaller
-  /// groups by what these share, whichever spares more splits. Returns how many that are.
-  std::int64_t group(std::int64_t begin, std::int64_t end) {
-    if (end - begin <= 1) {
-      if (begin < end) add({begin, 1, 0});
-      return 0;
+  /// A turn of sequences [begin, end) of the order.
+  void add(std::int64_t begin, std::int64_t end) {
+    Turn& turn = turns_.turns_[turns_.count_++];
+    turn = {begin, end - begin, turns_.stretch_count_, 0};
+    if (turn.count > 1) branch(turn, begin, end, 0);
+  }
+
+  /// Stretches of sequences [begin, end) of the order, which have their first splits behind them.
+  void branch(Turn& turn, std::int64_t begin, std::int64_t end, std::int32_t first_split) {
+    Stretch& mine = turns_.stretches_[turns_.stretch_count_++];
+    ++turn.stretches;
+    mine.first = static_cast<std::int16_t>(begin - turn.first);
+    mine.count = static_cast<std::int16_t>(end - begin);
+    mine.first_split = first_split;
+    if (!mine.shared()) {
+      const Sequence s = kernels::sequence_of(call_, turns_.sequences_[begin]);
+      mine.end_split = static_cast<std::int32_t>(ceil_div(s.kv_len, kSplitKeys));
+      return;
     }
     const std::int64_t common = *std::min_element(common_ + begin + 1, common_ + end);
-    const std::int64_t together = (end - begin - 1) * common, mark = turns_.count_;
-    std::int64_t apart = 0, from = begin;
-    for (std::int64_t i = begin + 1; i <= end; ++i) {
-      if (i < end && common_[i] > common) continue;
-      apart += group(from, i);
-      from = i;
+    mine.end_split = static_cast<std::int32_t>(common);
+    for (std::int64_t from = begin, to = begin + 1; from < end; from = to++) {
+      while (to < end && common_[to] > common) ++to;
+      branch(turn, from, to, mine.end_split);
     }
-    if (together == 0 || together < apart) return apart;
-    turns_.count_ = mark;
-    add({begin, end - begin, common});
-    return together;
-  }
-
-  /// Turns of a group: about equal numbers of rows, as many as one item takes.
-  void cut(const Turn& group) {
-    if (group.splits == 0) return add(group);
-    std::int64_t rows = 0;
-    for (std::int64_t i = 0; i < group.count; ++i) rows += rows_[turns_.sequence(group, i)];
-    const std::int64_t even = ceil_div(rows, ceil_div(rows, most_rows_));
-    Turn turn{group.first, 0, group.splits};
-    rows = 0;
-    for (std::int64_t i = 0; i < group.count; ++i) {
-      const std::int64_t more = rows_[turns_.sequence(group, i)];
-      if (turn.count > 0 && (rows >= even || rows + more > most_rows_)) {
-        close(turn);
-        turn = {group.first + i, 0, group.splits};
-        rows = 0;
-      }
-      ++turn.count;
-      rows += more;
-    }
-    close(turn);
-  }
-
-  void close(Turn turn) {
-    if (turn.count == 1) turn.splits = 0;
-    turns_.share_ = turns_.share_ || turn.splits > 0;
-    add(turn);
   }
 
   const AttendCall& call_;
@@ -160,17 +158,16 @@ class PrefixSearch {
   std::int64_t rows_[Turns::kMost];
   std::int64_t entries_[Turns::kMost];  // of the page table that a sequence could share
   std::int64_t common_[Turns::kMost];   // splits shared with the one before in the order
-  Turn groups_[Turns::kMost];
 };
 
-Turns::Turns(const AttendCall& call, std::int64_t most_rows) {
+void Turns::arrange(const AttendCall& call, std::int64_t most_rows) {
   count_ = call.batch;
   const bool uneven = call.q_offsets.given() || call.q_lengths.given() || call.kv_lengths.given();
   if (!uneven || call.batch > kMost) return;
   listed_ = true;
   for (std::int64_t b = 0; b < call.batch; ++b) {
     sequences_[b] = static_cast<std::int16_t>(b);
-    turns_[b] = {b, 1, 0};
+    turns_[b] = {b, 1, 0, 0};
   }
   if (call.pages.given() && call.batch > 1 && call.kv_heads > 0 && rows_are_alike(call)) {
     count_ = 0;
