@@ -260,8 +260,9 @@ TEST(SharedPrefix, IsCutWhereLeastIsShared) {
   Shape shape;
   shape.kv_heads = 1;
   shape.q_heads = 8;
-  const std::int64_t most = kernels::cpu::backend(Isa::portable).float32.prefill.rows(
-      door::resolve(Forest(shape, {{-1, 0, 8, 1}}).arguments));
+  const std::int64_t most =
+      kernels::cpu::backend(Isa::portable)
+          .float32.prefill.rows(door::resolve(Forest(shape, {{-1, 0, 8, 1}}).arguments));
   // Two groups that share three splits each and one between them; a third would fit one item with
   // either, but not both.
   const std::int64_t third = most / shape.q_heads / 3;

@@ -304,6 +304,7 @@ void add_caches(std::vector<Case>& list) {
     list.push_back(shared);
     shared.name = apart.name + " 4096 shared, by fours 8192";
     shared.shared_tokens = shared.shared_by_four = 4096;
+    shared.goal = 0.0;
     list.push_back(shared);
   }
 }

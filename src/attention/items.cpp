@@ -38,8 +38,8 @@ const AttendKernel& shared_kernel(const AttendCall& call, const Schedule& schedu
   return few != nullptr && rows <= few->rows(call) ? *few : *schedule.shared_many;
 }
 
-Work stretch_work(const AttendCall& call, const Schedule& schedule, const Turn& of, const Stretch& part,
-             std::int64_t kv_head) {
+Work stretch_work(const AttendCall& call, const Schedule& schedule, const Turn& of,
+                  const Stretch& part, std::int64_t kv_head) {
   const Members members = Members::of(schedule.turns, of, part);
   Work work;
   work.kind = Work::stretch;

@@ -34,7 +34,7 @@ struct Work {
 
 /// All splits of a stretch for one KV head.
 Work stretch_work(const kernels::AttendCall& call, const Schedule& schedule, const Turn& of,
-             const Stretch& part, std::int64_t kv_head);
+                  const Stretch& part, std::int64_t kv_head);
 
 /// Items of one KV head in one turn.
 std::int64_t items_a_head(const Schedule& schedule, const Turn& turn, const Cut& first);

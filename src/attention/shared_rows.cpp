@@ -50,7 +50,8 @@ std::int64_t SharedRows::bytes(const AttendCall& call, std::int64_t rows) {
 
 std::int64_t Members::rows(const AttendCall& call) const {
   std::int64_t queries = 0;
-  for (std::int64_t i = first; i < end; ++i) queries += kernels::sequence_of(call, sequence(i)).q_len;
+  for (std::int64_t i = first; i < end; ++i)
+    queries += kernels::sequence_of(call, sequence(i)).q_len;
   return queries * call.group();
 }
 

@@ -29,8 +29,8 @@ struct Members {
   std::int64_t rows(const kernels::AttendCall& call) const;
 };
 
-/// The rows of some members of a turn for one KV head and the splits that they share, as a call of a
-/// single sequence that sees all of its keys. Valid while `memory`, which takes the rows of q and
+/// The rows of some members of a turn for one KV head and the splits that they share, as a call of
+/// a single sequence that sees all of its keys. Valid while `memory`, which takes the rows of q and
 /// what ALiBi asks of them, is.
 class SharedRows {
  public:

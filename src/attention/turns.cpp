@@ -108,7 +108,7 @@ class PrefixSearch {
       std::int64_t common = 0, squares = 0;  // of the rows of each turn
       auto operator<=>(const Cost&) const = default;
     };
-    Cost least[Turns::kMost + 1];              // of all cuts before a place in the order
+    Cost least[Turns::kMost + 1];               // of all cuts before a place in the order
     std::int16_t begin[Turns::kMost + 1] = {};  // of the turn that ends there
     for (std::int64_t end = 1; end <= count_; ++end) {
       std::int64_t rows = 0;

@@ -8,8 +8,8 @@
 
 namespace polyhead::inline v0 {
 
-/// One sequence, or several that begin on the same pages: a tree, whose stretches are the splits that
-/// some of them share and those that each has to itself.
+/// One sequence, or several that begin on the same pages: a tree, whose stretches are the splits
+/// that some of them share and those that each has to itself.
 struct Turn {
   std::int64_t first;  ///< of its sequences, in the order of Turns
   std::int64_t count;  ///< of its sequences
