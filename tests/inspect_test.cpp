@@ -216,8 +216,39 @@ TEST(Inspect, SameBitsForAnyThreads) {
   }
 }
 
-// Weights too large for the caches are written past them: the same bits as a few rows at a time,
-// for rows that begin anywhere in a line and end in one, and nothing beside them.
+// Weights of whole blocks are made a row at a time where rows are dense, with the bits they have
+// elsewhere.
+TEST(Inspect, SameBitsForAnyLayout) {
+  for (Isa isa : isas()) {
+    int turn = 0;
+    for (const Types& types : {kTypes[0], kTypes[1], kTypes[3]}) {
+      for (const std::int64_t head_dim : {1, 21, 64, 100, 256}) {
+        Case c;
+        c.batch = 2;
+        c.q_len = 107;
+        c.kv_len = 200;
+        c.q_heads = 4;
+        c.kv_heads = 2;
+        c.head_dim = head_dim;
+        c.types = types;
+        c.mask = ++turn % 2 == 0 ? MaskKind::none : MaskKind::window_causal;
+        Problem p(c);
+        p.run(isa);
+        Tensor dense(f32, {c.batch, c.q_heads, c.q_len, c.kv_len});
+        Tensor turned(f32, {c.batch, c.q_heads, c.q_len, c.kv_len}, {0, 1, 3, 2});
+        for (Tensor* to : {&dense, &turned}) {
+          InspectArguments wanted;
+          wanted.weights = to->view();
+          inspect(p.arguments(), wanted, {.isa = isa});
+        }
+        EXPECT_EQ(differing_bits(dense, turned), 0) << isa_name(isa) << describe(c);
+      }
+    }
+  }
+}
+
+// Weights too large for the caches are written past them where rows are whole lines: the same bits
+// as a few rows at a time, wherever rows begin, and nothing beside them.
 TEST(Inspect, LargeWeightsAreThoseOfAFewRows) {
   constexpr std::int64_t kKeys = 1400, kRows = 100, kHeads = 16;
   for (Isa isa : isas()) {
@@ -230,11 +261,16 @@ TEST(Inspect, LargeWeightsAreThoseOfAFewRows) {
       c.mask = mask;
       Problem p(c);
       p.run(isa);
-      for (const std::int64_t gap : {0, 5}) {
+      for (const std::int64_t gap : {0, 5, 8}) {
         constexpr float kUntouched = -7.0f;
+        constexpr std::int64_t kLine = 16;
         const std::int64_t pitch = kKeys + gap;
-        std::vector<float> memory(static_cast<std::size_t>(kHeads * kRows * pitch + 3), kUntouched);
-        float* const all = memory.data() + 3;
+        const bool lines = pitch % kLine == 0;
+        std::vector<float> memory(static_cast<std::size_t>(kHeads * kRows * pitch + 2 * kLine),
+                                  kUntouched);
+        const auto past = static_cast<std::int64_t>(
+            reinterpret_cast<std::uintptr_t>(memory.data()) / sizeof(float) % kLine);
+        float* const all = memory.data() + (kLine - past) + (lines ? 0 : 3);
         InspectArguments wanted;
         wanted.weights = {all, {std::int64_t{1}, kHeads, kRows, kKeys}};
         wanted.weights.layout.strides = {kHeads * kRows * pitch, kRows * pitch, pitch, 1};

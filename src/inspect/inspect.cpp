@@ -16,27 +16,53 @@ namespace {
 
 using kernels::InspectCall;
 using kernels::cpu::InspectKernel;
+using kernels::cpu::WeightRows;
 
 /// Bytes between the scratch of workers.
 std::int64_t scratch_stride(const InspectKernel& kernel, const InspectCall& call) {
   return (kernel.scratch_bytes(call) + 63) / 64 * 64;
 }
 
+/// How the wanted rows of each head are cut.
+class WeightItems {
+ public:
+  WeightItems(const InspectKernel& kernel, const InspectCall& call, int workers) : call_(call) {
+    constexpr std::int64_t kItemsPerWorker = 4;  // enough to even out unequal items
+    const std::int64_t heads = std::max<std::int64_t>(1, call.attend.batch * call.head_count);
+    const std::int64_t wanted = workers > 1 ? ceil_div(kItemsPerWorker * workers, heads) : 1;
+    const std::int64_t most =
+        std::clamp(ceil_div(call.query_count, wanted), kernel.least_rows, kernel.rows(call));
+    // No item much smaller than the others: each fetches what the next one needs, if it lasts.
+    const std::int64_t even = ceil_div(call.query_count, ceil_div(call.query_count, most));
+    rows_ = ceil_div(even, kernel.least_rows) * kernel.least_rows;
+    a_head_ = ceil_div(call.query_count, rows_);
+  }
+
+  std::int64_t count() const { return call_.attend.batch * call_.head_count * a_head_; }
+
+  /// Past the last one: no rows.
+  WeightRows operator[](std::int64_t item) const {
+    if (item >= count()) return {};
+    const std::int64_t offset = item % a_head_ * rows_;
+    return {item / a_head_ / call_.head_count, item / a_head_ % call_.head_count,
+            call_.first_query + offset, std::min(rows_, call_.query_count - offset)};
+  }
+
+ private:
+  static std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+  const InspectCall& call_;
+  std::int64_t rows_, a_head_;
+};
+
 void store_weights(const InspectKernel& kernel, const InspectCall& call, const Crew& crew,
                    std::byte* memory) {
-  const std::int64_t tiles = (call.query_count + kernel.rows - 1) / kernel.rows;
+  if (call.query_count == 0) return;
+  const WeightItems items(kernel, call, crew.workers);
   const std::int64_t stride = scratch_stride(kernel, call);
-  base::share_out(
-      *crew.executor, crew.workers, call.attend.batch * call.head_count * tiles,
-      [&](std::int64_t item, int worker) {
-        const std::int64_t tile = item % tiles, head = item / tiles % call.head_count;
-        const std::int64_t offset = tile * kernel.rows;
-        const auto rows =
-            static_cast<int>(std::min<std::int64_t>(kernel.rows, call.query_count - offset));
-        const std::int64_t first = call.first_query + offset;
-        kernel.store_weights(call, item / tiles / call.head_count, head, first, rows,
-                             first + crew.workers * kernel.rows, memory + worker * stride);
-      });
+  base::share_out(*crew.executor, crew.workers, items.count(), [&](std::int64_t item, int worker) {
+    kernel.store_weights(call, items[item], items[item + crew.workers], memory + worker * stride);
+  });
 }
 
 void sum_heads(const InspectKernel& kernel, const InspectCall& call, const Crew& crew,

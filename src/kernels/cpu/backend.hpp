@@ -52,14 +52,19 @@ struct AttendKernel {
   PartialRow (*row)(const AttendCall& call, std::byte* partial, std::int64_t row);
 };
 
-/// The second pass of one element path, a head at a time; `rows` queries a tile.
+/// Queries [first, first + count) of the head_index-th wanted head of one sequence.
+struct WeightRows {
+  std::int64_t batch = 0, head_index = 0, first = 0, count = 0;
+};
+
+/// The second pass of one element path, a head at a time.
 struct InspectKernel {
-  std::int64_t rows;
+  std::int64_t least_rows;                        ///< an item's rows are a multiple of
+  std::int64_t (*rows)(const InspectCall& call);  ///< and at most
   std::int64_t (*scratch_bytes)(const InspectCall& call);
-  /// Weights of queries [first, first + rows) of the head_index-th wanted head; those from `next`
-  /// on are probably the worker's next.
-  void (*store_weights)(const InspectCall& call, std::int64_t batch, std::int64_t head_index,
-                        std::int64_t first, int rows, std::int64_t next, std::byte* scratch);
+  /// The weights of an item; those of `next`, if any, are probably the worker's next.
+  void (*store_weights)(const InspectCall& call, const WeightRows& rows, const WeightRows& next,
+                        std::byte* scratch);
   /// Received mass and pooled map of one query head.
   void (*sum_head)(const InspectCall& call, std::int64_t batch, std::int64_t q_head,
                    std::byte* scratch);

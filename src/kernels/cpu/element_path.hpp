@@ -19,6 +19,6 @@ ElementPath element_path(const char* prefill, const char* decode) {
   using Heads = HeadSweeper<Path>;
   return {attend_kernel<Prefill<Path>>(prefill, kTile),
           attend_kernel<Decode<Path>>(decode, 1),
-          {kTile, Weights::scratch_bytes, Weights::store_weights, Weights::sum_head},
+          {kTile, Weights::rows, Weights::scratch_bytes, Weights::store_weights, Weights::sum_head},
           {kTile, Heads::scratch_bytes, Heads::run}};
 }

@@ -59,7 +59,7 @@ struct HeadSweeper {
     }
   }
 
-  Lanes& lanes() { return weights.engine.memory.lanes[0]; }
+  Lanes& lanes() { return weights.lanes(); }
 
   void clear_sums() {
     std::memset(to.sums, 0, sizeof *to.sums);

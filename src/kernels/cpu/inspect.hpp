@@ -1,6 +1,7 @@
 // The second pass: weights rebuilt from q, k and the LSE, stored, summed by key or pooled. One head
-// at a time, lanes are queries; scores, modifiers and masks are prefill's own. Included inside an
-// ISA namespace after prefill.hpp.
+// at a time, lanes are queries; scores, modifiers and masks are prefill's own. Where nothing but
+// the weights of whole blocks is wanted, lanes are keys instead, so that weights leave the
+// registers for where they belong. Included inside an ISA namespace after prefill.hpp.
 
 template <class Path>
 struct Inspect {
@@ -8,69 +9,95 @@ struct Inspect {
   static constexpr std::int64_t kStretch =
       1024;  // keys summed at a time: their lane sums stay in L2
 
-  static constexpr int kLineFloats = 16;  // of a cache line
-  static constexpr int kRowFloats = kKeyBlock + kLineFloats;
   static constexpr std::int64_t kStreamBytes = std::int64_t{8} << 20;  // a share of L3
+  static constexpr std::int64_t kLine = 64;
 
-  static std::int64_t sums_bytes() { return kStretch * kLanes * 4; }
+  static std::int64_t sums_bytes(const AttendCall& call) {
+    const std::int64_t keys = kKeyBlock * Path::steps(call.head_dim);
+    return 4 * std::max(kStretch * kLanes, lanes_may_be_keys(call) ? keys : 0);
+  }
   static std::int64_t scratch_bytes(const InspectCall& call) {
-    return sums_bytes() + Engine::scratch_bytes(call.attend);
+    return sums_bytes(call.attend) + Engine::scratch_bytes(call.attend);
+  }
+
+  /// The most rows of an item that stores weights: several tiles share a block of turned keys.
+  static std::int64_t rows(const InspectCall& call) {
+    return lanes_may_be_keys(call.attend) ? Engine::rows(call.attend) : kTile;
   }
 
   const InspectCall& call;
   const WorkItem item;
   Engine engine;
-  float* sums;  // [key of the stretch][lane]
+  float* sums;  // [key of the stretch][lane]; or a block of keys, [step][key]
   const std::int64_t head;
-  alignas(64) float base[kTile];
-  std::int64_t bin[kTile];  // row of the pooled map that a lane's query belongs to
-  float hidden = 0.0f;      // weight of a hidden pair; -0 tells it from one that came out as 0
-  const bool streams;       // whether weights go past the caches
-  bool open[kTile] = {};    // of the rows that stream: whether a line waits
-  alignas(64) float rest[kTile][kLineFloats] = {};
-  alignas(64) float turned[kTile * kRowFloats];  // a block's rows, each with room for a line before
-  std::byte* waiting_at = nullptr;               // where they go
-  int waiting = 0, waiting_rows = 0;             // the rows that still have to
-  std::int64_t fetched = 0, fetch_end = 0;       // queries
+  int tile = 0;  // of the engine's, the one in hand
+  alignas(64) float base[Engine::kMaxTiles][kTile];
+  std::int64_t bin[kTile];    // row of the pooled map that a lane's query belongs to
+  float hidden = 0.0f;        // weight of a hidden pair; -0 tells it from one that came out as 0
+  const bool lanes_are_keys;  // where weights of whole blocks are stored
+  const bool streams;         // whether weights go past the caches, in whole lines
+  alignas(64) float turned[kTile * kKeyBlock];  // a block's rows
+  std::byte* waiting_at = nullptr;              // where they go
+  int waiting = 0, waiting_rows = 0;            // the rows that still have to
+  int waiting_width = 0;
+  Stream queries{};  // rows to fetch
+  std::int64_t queries_left = 0;
   float* information = nullptr;  // where given: -sum w log2 w of each lane, key 0 left out
 
   Inspect(const InspectCall& c, std::int64_t batch, std::int64_t q_head, std::byte* scratch)
       : call(c),
         item{batch, q_head / c.attend.group(), 0, kTile, 0, 0},
-        engine(c.attend, item, scratch + sums_bytes()),
+        engine(c.attend, item, scratch + sums_bytes(c.attend)),
         sums(reinterpret_cast<float*>(scratch)),
         head(q_head),
-        streams(streams_to(c)) {}
+        lanes_are_keys(lanes_may_be_keys(c.attend) && begin_on(c.weights, 4)),
+        streams(begin_on(c.weights, kLine) && bytes_of_weights(c) >= kStreamBytes) {}
 
   /// The bin that holds item i of n: the last one whose first item is at or before it.
   static std::int64_t bin_of(std::int64_t i, std::int64_t bins, std::int64_t n) {
     return ((i + 1) * bins - 1) / n;
   }
 
-  /// Queries first .. first + rows become the engine's tile 0.
+  Lanes& lanes() { return engine.memory.lanes[tile]; }
+
+  /// Queries first .. first + rows become the tile.
   void place(std::int64_t first, int rows) {
-    Lanes& lanes = engine.memory.lanes[0];
+    Lanes& lanes = this->lanes();
     lanes.place(call.attend, engine.sequence, head, 1, first, rows);
-    engine.pack_q(0);
+    engine.pack_q(tile);
     for (int i = 0; i < kTile; ++i) {
       float lse;
       std::memcpy(&lse, row_address(call.attend.lse, engine.sequence, lanes.query[i], head), 4);
       const float finite = lse == -kInfinity ? 0.0f : lse;
-      base[i] = static_cast<float>(static_cast<double>(finite) / engine.rules.natural);
+      base[tile][i] = static_cast<float>(static_cast<double>(finite) / engine.rules.natural);
       bin[i] = bin_of(lanes.query[i], call.q_bins, call.attend.q_len);
     }
+  }
+
+  Sight& see(std::int64_t block, int keys) {
+    look(*engine.memory.sight, call.attend, engine.sequence, lanes(), block, keys);
+    return *engine.memory.sight;
+  }
+
+  KeyBlock load_keys(std::int64_t block, int keys) {
+    KeyBlock rows;
+    Path::load_keys(rows, call.attend, engine.sequence, item.kv_head, block, keys, engine.memory);
+    return rows;
   }
 
   /// The weights of the tile for one block, [key][lane] in the engine's scores; false where nothing
   /// is visible.
   bool weigh(std::int64_t block, int keys) {
-    Lanes& lanes = engine.memory.lanes[0];
-    Sight& sight = *engine.memory.sight;
-    look(sight, call.attend, engine.sequence, lanes, block, keys);
+    Sight& sight = see(block, keys);
     if (sight.kind == Sight::nothing) return false;
-    KeyBlock rows;
-    Path::load_keys(rows, call.attend, engine.sequence, item.kv_head, block, keys, engine.memory);
-    engine.prepare_scores(0, sight, rows, block, keys, nullptr, {&work_aside, this});
+    weigh_seen(block, keys, load_keys(block, keys));
+    return true;
+  }
+
+  /// The same of what was seen.
+  void weigh_seen(std::int64_t block, int keys, KeyBlock rows) {
+    Sight& sight = *engine.memory.sight;
+    engine.prepare_scores(tile, sight, rows, block, keys, nullptr, {&work_aside, this});
     float* scores = engine.memory.scores;
     if (sight.kind == Sight::some) engine.clear_unseen(sight, keys, hidden);
     for (int i = 0; i < sight.segments; ++i) {
@@ -87,7 +114,6 @@ struct Inspect {
       }
     }
     if (call.attend.score.dropout > 0.0f) drop(scores, block, keys);
-    return true;
   }
 
   template <Exponent kForm>
@@ -104,7 +130,7 @@ struct Inspect {
     // 2^-300 is 0 in float32, and 0 times a finite exponent is 0.
     const Simd::V least = Simd::broadcast(-300.0f);
     for (int v = part.first; v < part.last; ++v) {
-      const Simd::V from = exponent_base<kForm>(Simd::load(base + v * kLanes), unit);
+      const Simd::V from = exponent_base<kForm>(Simd::load(base[tile] + v * kLanes), unit);
       Simd::V spent = kInformation ? Simd::load(information + v * kLanes) : Simd::zero();
       for (int key = part.key_begin; key < part.key_end; ++key) {
         float* at = engine.memory.scores + key * kTile + v * kLanes;
@@ -126,7 +152,7 @@ struct Inspect {
 
   void drop(float* weights, std::int64_t block, int keys) {
     const ScoreSpec& spec = call.attend.score;
-    const Lanes& lanes = engine.memory.lanes[0];
+    const Lanes& lanes = this->lanes();
     const std::int64_t id = spec.sequence_ids.given() ? spec.sequence_ids[item.batch] : item.batch;
     const float kept = static_cast<float>(1.0 / (1.0 - static_cast<double>(spec.dropout)));
     for (int key = 0; key < keys; ++key) {
@@ -140,129 +166,249 @@ struct Inspect {
 
   // --- weights as they are ---
 
-  static void store_weights(const InspectCall& call, std::int64_t batch, std::int64_t head_index,
-                            std::int64_t first, int rows, std::int64_t next, std::byte* scratch) {
-    const std::int64_t q_head = call.heads.given() ? call.heads[head_index] : head_index;
-    Inspect self(call, batch, q_head, scratch);
-    std::byte* to = call.weights.data + batch * call.weights.batch +
-                    head_index * call.weights.head + (first - call.first_query) * call.weights.row;
-    const std::int64_t valid =
-        std::clamp<std::int64_t>(self.engine.sequence.q_len - first, 0, rows);
-    if (valid > 0) self.place(first, static_cast<int>(valid));
+  static void store_weights(const InspectCall& call, const WeightRows& rows, const WeightRows& next,
+                            std::byte* scratch) {
+    Inspect self(call, rows.batch, head_of(call, rows), scratch);
+    std::byte* const to = call.weights.data + rows.batch * call.weights.batch +
+                          rows.head_index * call.weights.head +
+                          (rows.first - call.first_query) * call.weights.row;
+    self.place_tiles(rows);
     self.plan_fetches(next);
-    for (std::int64_t block = 0; block < call.attend.kv_len; block += kKeyBlock) {
-      const std::int64_t width = std::min(kKeyBlock, call.attend.kv_len - block);
-      const int keys =
-          static_cast<int>(std::clamp<std::int64_t>(self.engine.sequence.kv_len - block, 0, width));
-      const bool seen = valid > 0 && keys > 0 && self.weigh(block, keys);
-      self.store_block(to + block * call.weights.key, rows, static_cast<int>(valid),
-                       static_cast<int>(width), seen ? keys : 0);
-    }
-    self.finish_streaming();
-    for (int i = 0; i < rows; ++i)
-      self.close_stream(i, to + i * call.weights.row + call.attend.kv_len * call.weights.key);
+    const int tiles = static_cast<int>((rows.count + kTile - 1) / kTile);
+    for (std::int64_t block = 0; block < call.attend.kv_len; block += kKeyBlock)
+      self.store_block(to + block * call.weights.key, rows, tiles, block);
+    self.finish_waiting();
     if (self.streams) Simd::fence();
   }
 
-  /// `rows` rows of `width` weights: the first `valid` rows and `keys` keys from the tile, zeros
-  /// elsewhere.
-  void store_block(std::byte* to, int rows, int valid, int width, int keys) {
-    finish_streaming();
-    const bool streamed = streams && width == kKeyBlock;
-    for (int first = 0; first < rows; first += kLanes) {
-      float* const block = turned + first * kRowFloats;
-      const int whole = std::clamp(valid - first, 0, kLanes);  // rows that have weights
-      if (keys > 0 && whole > 0) {
-        turn_over(block + kLineFloats, kRowFloats, engine.memory.scores + first, keys);
-      }
-      for (int i = 0; i < kLanes && first + i < rows; ++i) {
-        float* const row = block + i * kRowFloats + kLineFloats;
-        const int known = i < whole ? keys : 0;  // beyond, a vector's rest may hold anything
-        std::memset(row + known, 0, static_cast<std::size_t>(kKeyBlock - known) * sizeof(float));
-        if (streamed) continue;
-        std::byte* const at = to + (first + i) * call.weights.row;
-        close_stream(first + i, at);
-        narrow_row(at, row, ElementType::float32, call.weights.key, width);
-      }
-    }
-    if (streamed) waiting_at = to, waiting = 0, waiting_rows = rows;
+  /// Whether rows are dense and begin on multiples of so many bytes.
+  static bool begin_on(const WeightMap& to, std::int64_t bytes) {
+    const auto at = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(to.data));
+    return to.data && to.key == 4 && (at | to.row | to.head | to.batch) % bytes == 0;
+  }
+  static std::int64_t bytes_of_weights(const InspectCall& call) {
+    return 4 * call.attend.batch * call.head_count * call.query_count * call.attend.kv_len;
   }
 
-  // Rows too large for the caches are streamed past them in whole lines, a few at a time beside the
-  // next block's scores: all at once they would fill the store queue. What a block leaves of a line
-  // waits for the next one.
+  static std::int64_t head_of(const InspectCall& call, const WeightRows& rows) {
+    return call.heads.given() ? call.heads[rows.head_index] : rows.head_index;
+  }
+
+  /// Of tile t of the rows those that there are, and of them those of valid queries.
+  struct TileRows {
+    std::int64_t first;
+    int count, valid;
+  };
+  TileRows tile_rows(const WeightRows& rows, int t) const {
+    const std::int64_t offset = std::int64_t{t} * kTile, first = rows.first + offset;
+    const auto count = std::min<std::int64_t>(kTile, rows.count - offset);
+    const auto valid = std::clamp<std::int64_t>(engine.sequence.q_len - first, 0, count);
+    return {first, static_cast<int>(count), static_cast<int>(valid)};
+  }
+
+  void place_tiles(const WeightRows& rows) {
+    for (tile = 0; tile * kTile < rows.count; ++tile) {
+      const TileRows mine = tile_rows(rows, tile);
+      if (mine.valid > 0) place(mine.first, mine.valid);
+    }
+  }
+
+  /// A block of keys for all tiles: `to` is its first weight of the first row.
+  void store_block(std::byte* to, const WeightRows& rows, int tiles, std::int64_t block) {
+    const int width = static_cast<int>(std::min(kKeyBlock, call.attend.kv_len - block));
+    const int keys =
+        static_cast<int>(std::clamp<std::int64_t>(engine.sequence.kv_len - block, 0, width));
+    KeyBlock loaded;
+    if (keys > 0) loaded = load_keys(block, keys);
+    fetch_keys(block + kKeyBlock);
+    bool keys_turned = false;
+    for (tile = 0; tile < tiles; ++tile, to += kTile * call.weights.row) {
+      const TileRows mine = tile_rows(rows, tile);
+      const bool any = mine.valid > 0 && keys > 0;
+      const Sight::Kind kind = any ? see(block, keys).kind : Sight::nothing;
+      if (lanes_are_keys && kind == Sight::everything && keys == kKeyBlock &&
+          mine.valid == mine.count) {
+        if (!keys_turned) turn_keys(loaded.k);
+        keys_turned = true;
+        store_by_keys(to, mine.count);
+        continue;
+      }
+      if (kind != Sight::nothing) weigh_seen(block, keys, loaded);
+      store_by_queries(to, mine, width, kind != Sight::nothing ? keys : 0);
+    }
+  }
+
+  // Lanes are queries: a tile's rows are turned over and leave a few at a time beside the next
+  // tile's scores, since all at once they would fill the store queue.
+
+  /// The rows of a tile, `width` weights each: those of valid queries and `keys` keys from the
+  /// engine's scores, zeros elsewhere.
+  void store_by_queries(std::byte* to, const TileRows& rows, int width, int keys) {
+    finish_waiting();
+    for (int first = 0; first < rows.count; first += kLanes) {
+      float* const block = turned + first * kKeyBlock;
+      const int whole = std::clamp(rows.valid - first, 0, kLanes);  // rows that have weights
+      if (keys > 0 && whole > 0) turn_over(block, kKeyBlock, engine.memory.scores + first, keys);
+      for (int i = 0; i < kLanes && first + i < rows.count; ++i) {
+        float* const row = block + i * kKeyBlock;
+        const int known = i < whole ? keys : 0;  // beyond, a vector's rest may hold anything
+        std::memset(row + known, 0, static_cast<std::size_t>(kKeyBlock - known) * sizeof(float));
+      }
+    }
+    waiting_at = to, waiting = 0, waiting_rows = rows.count, waiting_width = width;
+  }
 
   static constexpr int kRowsAside = (kTile * Simd::kRows + kKeyBlock - 1) / kKeyBlock;
 
   /// What is done beside the scores, after every kRows keys: see Aside.
   static void work_aside(void* self) {
     auto* const me = static_cast<Inspect*>(self);
-    me->stream_rows(kRowsAside);
+    me->write_waiting(kRowsAside);
     me->fetch_queries(kRowsAside);
   }
 
-  void stream_rows(int count) {
+  void write_waiting(int count) {
     const int end = std::min(waiting + count, waiting_rows);
     for (; waiting < end; ++waiting) {
-      stream(waiting, waiting_at + waiting * call.weights.row,
-             turned + waiting * kRowFloats + kLineFloats);
+      std::byte* const to = waiting_at + waiting * call.weights.row;
+      const float* const row = turned + waiting * kKeyBlock;
+      if (streams && waiting_width == kKeyBlock) {
+        for (int i = 0; i < kKeyBlock; i += kLanes)
+          Simd::stream(reinterpret_cast<float*>(to) + i, Simd::load(row + i));
+      } else {
+        narrow_row(to, row, ElementType::float32, call.weights.key, waiting_width);
+      }
     }
   }
-  void finish_streaming() { stream_rows(waiting_rows - waiting); }
+  void finish_waiting() { write_waiting(waiting_rows - waiting); }
 
-  /// Lines of the queries of the tile that comes next.
+  // Lanes are keys. Each product joins its score as where lanes are queries: the same bits.
+
+  static bool lanes_may_be_keys(const AttendCall& call) {
+    return !Path::kInteger && call.score.dropout == 0.0f && Engine::tiles(call) > 1 &&
+           !Rules(call, Path::kBfloat16).modified;
+  }
+
+  /// [step][key] of a whole block.
+  void turn_keys(const BroadcastOperand& k) {
+    const std::int64_t steps = Path::steps(call.attend.head_dim);
+    for (int key = 0; key < kKeyBlock; key += kLanes) {
+      for (std::int64_t s = 0; s < steps; s += kLanes) {
+        const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
+        Simd::V lane[kLanes];
+        for (int i = 0; i < kLanes; ++i) {
+          const float* from = reinterpret_cast<const float*>(k.data + (key + i) * k.row_bytes) + s;
+          lane[i] = n == kLanes ? Simd::load(from) : Simd::load_first(from, n);
+        }
+        Simd::transpose(lane);
+        for (int i = 0; i < n; ++i) Simd::store(sums + (s + i) * kKeyBlock + key, lane[i]);
+      }
+    }
+  }
+
+  void store_by_keys(std::byte* to, int rows) {
+    finish_waiting();
+    if (engine.rules.exponent == Exponent::fused)
+      store_by_keys_as<Exponent::fused>(to, rows);
+    else
+      store_by_keys_as<Exponent::folded>(to, rows);
+  }
+
+  template <Exponent kForm>
+  void store_by_keys_as(std::byte* to, int rows) {
+    constexpr int kR = 6;  // divides a tile
+    int row = 0;
+    for (; row + kR <= rows; row += kR) store_rows<kForm, kR>(to + row * call.weights.row, row);
+    for (; row < rows; ++row) store_rows<kForm, 1>(to + row * call.weights.row, row);
+  }
+
+  template <Exponent kForm, int kR>
+  POLYHEAD_INLINE void store_rows(std::byte* to, int row) {
+    constexpr int kV = kLanes == 16 ? 4 : 2;  // as many accumulators as registers take
+    const std::int64_t steps = Path::steps(call.attend.head_dim);
+    const float* q = engine.memory.q + tile * Path::q_steps(call.attend.head_dim) * kTile + row;
+    const auto* at = reinterpret_cast<const std::byte*>(q);
+    for (int key = 0; key < kKeyBlock; key += kV * kLanes, to += kV * kLanes * 4) {
+      Simd::V acc[kR][kV];
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kV; ++v) acc[r][v] = Simd::zero();
+      }
+      outer_product<typename Path::Dot, kR, kV, true>(
+          acc, {at, 4, kTile * 4}, sums + key, kKeyBlock, steps, engine.fetcher.take(at, steps));
+      if (streams)
+        exponentiate_to<kForm, kR, kV, true>(to, acc, row);
+      else
+        exponentiate_to<kForm, kR, kV, false>(to, acc, row);
+    }
+  }
+
+  template <Exponent kForm, int kR, int kV, bool kStream>
+  POLYHEAD_INLINE void exponentiate_to(std::byte* to, const Simd::V (&scores)[kR][kV], int row) {
+    const Simd::V unit = Simd::broadcast(engine.rules.unit);
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+      const Simd::V from = exponent_base<kForm>(Simd::broadcast(base[tile][row + r]), unit);
+      float* const weights = reinterpret_cast<float*>(to + r * call.weights.row);
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v) {
+        const Simd::V p = Simd::exp2(exponent_of<kForm>(scores[r][v], from, unit));
+        if constexpr (kStream)
+          Simd::stream(weights + v * kLanes, p);
+        else
+          Simd::store(weights + v * kLanes, p);
+      }
+    }
+  }
+
+  // --- what comes next ---
+
+  void fetch_rows(const std::byte* first, std::int64_t stride, std::int64_t count) {
+    queries = {first, stride};
+    queries_left = count;
+  }
+
+  /// The queries that the worker takes up next, and their first keys where these are others.
+  void plan_fetches(const WeightRows& next) {
+    if (next.count == 0) return;
+    const AttendCall& of = call.attend;
+    const Sequence s = sequence_of(of, next.batch);
+    const std::int64_t q_head = head_of(call, next), kv_head = q_head / of.group();
+    const std::int64_t count = std::clamp<std::int64_t>(s.q_len - next.first, 0, next.count);
+    const std::byte* const q = s.q + next.first * of.q.token + q_head * of.q.head;
+    fetch_rows(q, of.q.token, count);
+    engine.fetcher.add(q, of.q.token, count, 0, 1, row_bytes(of.q, of.head_dim));
+    if ((next.batch == item.batch && kv_head == item.kv_head) || s.kv_len == 0) return;
+    const std::int64_t keys = std::min({kKeyBlock, s.kv_len, run_of(of, s, 0)});
+    engine.fetcher.add(key_rows(of, s, of.k, s.k, kv_head, 0).data, of.k.token, keys, 0, 1,
+                       row_bytes(of.k, of.head_dim));
+  }
+
+  std::byte const* query_at(std::int64_t query) const {
+    return engine.sequence.q + query * call.attend.q.token + head * call.attend.q.head;
+  }
+
+  /// The keys of the block that comes next.
+  void fetch_keys(std::int64_t block) {
+    const AttendCall& of = call.attend;
+    const Sequence& s = engine.sequence;
+    engine.fetcher.drop_block();
+    const std::int64_t end = std::min(block + kKeyBlock, s.kv_len);
+    for (std::int64_t key = block; key < end;) {
+      const std::int64_t keys = std::min(run_of(of, s, key), end - key);
+      const std::byte* const rows = key_rows(of, s, of.k, s.k, item.kv_head, key).data;
+      engine.fetcher.add_to_block({rows, of.k.token}, row_bytes(of.k, of.head_dim), keys);
+      key += keys;
+    }
+  }
+
   void fetch_queries(int count) {
-    const Operand& q = call.attend.q;
-    const std::int64_t row = row_bytes(q, call.attend.head_dim);
-    for (; count > 0 && fetched < fetch_end; --count) {
-      const std::byte* at = engine.sequence.q + fetched * q.token + head * q.head;
-      for (std::int64_t line = 0; line < row; line += 64) __builtin_prefetch(at + line, 0, 2);
-      ++fetched;
+    const std::int64_t row = row_bytes(call.attend.q, call.attend.head_dim);
+    for (; count > 0 && queries_left > 0; --count, --queries_left, queries.at += queries.stride) {
+      for (std::int64_t line = 0; line < row; line += kLine)
+        __builtin_prefetch(queries.at + line, 0, 2);
     }
-  }
-  /// From now on the rows of the tile at query `first` are fetched, as far as it exists.
-  void plan_fetches(std::int64_t first) {
-    fetched = first;
-    fetch_end = std::min<std::int64_t>(first + kTile, engine.sequence.q_len);
-  }
-
-  static bool streams_to(const InspectCall& call) {
-    const WeightMap& to = call.weights;
-    const std::int64_t rows = call.attend.batch * call.head_count * call.query_count;
-    return to.data && to.key == 4 && reinterpret_cast<std::uintptr_t>(to.data) % 4 == 0 &&
-           rows * call.attend.kv_len * 4 >= kStreamBytes;
-  }
-
-  /// Floats from the line's beginning to `at`.
-  static std::int64_t past_line(const std::byte* at) {
-    return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(at) / 4 % kLineFloats);
-  }
-
-  /// Writes a block of row `lane`, all but the line it ends in; there is room for a line before it.
-  void stream(int lane, std::byte* at, float* block) {
-    float* const to = reinterpret_cast<float*>(at);
-    const std::int64_t before = past_line(at);
-    int line = 0;
-    if (before > 0 && !open[lane]) {
-      std::memcpy(to, block, static_cast<std::size_t>(kLineFloats - before) * sizeof(float));
-      line = 1;
-    }
-    std::memcpy(block - kLineFloats, rest[lane], sizeof rest[lane]);
-    for (; line * kLineFloats < kKeyBlock; ++line) {
-      for (int i = line * kLineFloats; i < (line + 1) * kLineFloats; i += kLanes)
-        Simd::stream(to - before + i, Simd::load(block - before + i));
-    }
-    std::memcpy(rest[lane], block + kKeyBlock - kLineFloats, sizeof rest[lane]);
-    open[lane] = before > 0;
-  }
-
-  /// Writes what waits of the line before `at`.
-  void close_stream(int lane, std::byte* at) {
-    if (!open[lane]) return;
-    open[lane] = false;
-    const auto bytes = static_cast<std::size_t>(past_line(at)) * sizeof(float);
-    std::memcpy(at - bytes, reinterpret_cast<const std::byte*>(rest[lane] + kLineFloats) - bytes,
-                bytes);
   }
 
   // --- sums over queries ---
@@ -274,11 +420,12 @@ struct Inspect {
     const std::int64_t q_len = self.engine.sequence.q_len, kv_len = self.engine.sequence.kv_len;
     for (std::int64_t from = 0; from < kv_len; from += kStretch) {
       const std::int64_t to = std::min(kv_len, from + kStretch);
-      std::memset(self.sums, 0, static_cast<std::size_t>(sums_bytes()));
+      std::memset(self.sums, 0, kStretch * kLanes * sizeof(float));
       for (std::int64_t first = 0; first < q_len; first += kTile) {
         const int rows = static_cast<int>(std::min<std::int64_t>(kTile, q_len - first));
         self.place(first, rows);
-        self.plan_fetches(first + kTile);
+        const std::int64_t left = std::min<std::int64_t>(kTile, q_len - first - rows);
+        self.fetch_rows(self.query_at(first + rows), call.attend.q.token, left);
         for (std::int64_t block = from; block < to; block += kKeyBlock) {
           const int keys = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv_len - block));
           if (!self.weigh(block, keys)) continue;
