@@ -94,10 +94,15 @@ struct Inspect {
     return true;
   }
 
+  void prepare_scores(std::int64_t block, int keys, KeyBlock rows) {
+    engine.prepare_scores(tile, *engine.memory.sight, rows, block, keys, nullptr,
+                          {&work_aside, this});
+  }
+
   /// The same of what was seen.
   void weigh_seen(std::int64_t block, int keys, KeyBlock rows) {
     Sight& sight = *engine.memory.sight;
-    engine.prepare_scores(tile, sight, rows, block, keys, nullptr, {&work_aside, this});
+    prepare_scores(block, keys, rows);
     float* scores = engine.memory.scores;
     if (sight.kind == Sight::some) engine.clear_unseen(sight, keys, hidden);
     for (int i = 0; i < sight.segments; ++i) {
@@ -428,14 +433,29 @@ struct Inspect {
         self.fetch_rows(self.query_at(first + rows), call.attend.q.token, left);
         for (std::int64_t block = from; block < to; block += kKeyBlock) {
           const int keys = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv_len - block));
-          if (!self.weigh(block, keys)) continue;
-          self.clear_spare_lanes(rows, keys);
-          if (call.received.data) self.add_received(block - from, keys);
-          if (call.pooled.data) self.add_pooled(block, keys, rows);
+          self.sum_block(block, from, keys, rows);
         }
       }
       if (call.received.data) self.store_received(from, to);
     }
+  }
+
+  void sum_block(std::int64_t block, std::int64_t stretch, int keys, int rows) {
+    const Sight::Kind kind = see(block, keys).kind;
+    if (kind == Sight::nothing) return;
+    if (kind == Sight::everything && sums_scores()) {
+      prepare_scores(block, keys, load_keys(block, keys));
+      for_bins(block, keys, [&](std::int64_t column, int first, int end) POLYHEAD_LAMBDA {
+        alignas(64) float part[kTile];
+        sum_weights_of(part, first, end);
+        add_to_bins(part, rows, column);
+      });
+      return;
+    }
+    weigh_seen(block, keys, load_keys(block, keys));
+    clear_spare_lanes(rows, keys);
+    if (call.received.data) add_received(block - stretch, keys);
+    if (call.pooled.data) add_pooled(block, keys, rows);
   }
 
   std::byte* received_at(std::int64_t key) const {
@@ -483,20 +503,55 @@ struct Inspect {
     }
   }
 
-  void add_pooled(std::int64_t block, int keys, int rows) {
+  /// Calls f(column, first, end) for the keys of the block that fall into each bin.
+  template <class F>
+  POLYHEAD_INLINE void for_bins(std::int64_t block, int keys, const F& f) const {
     for (int key = 0; key < keys;) {
       const std::int64_t column = bin_of(block + key, call.kv_bins, call.attend.kv_len);
       const std::int64_t bin_end = (column + 1) * call.attend.kv_len / call.kv_bins;
       const int end = static_cast<int>(std::min<std::int64_t>(keys, bin_end - block));
+      f(column, key, end);
+      key = end;
+    }
+  }
+
+  void add_pooled(std::int64_t block, int keys, int rows) const {
+    for_bins(block, keys, [&](std::int64_t column, int first, int end) {
       alignas(64) float part[kTile];
       for (int v = 0; v < kVectors; ++v) {
         Simd::V sum = Simd::zero();
-        for (int k = key; k < end; ++k)
-          sum = Simd::add(sum, Simd::load(engine.memory.scores + k * kTile + v * kLanes));
+        for (int key = first; key < end; ++key)
+          sum = Simd::add(sum, Simd::load(engine.memory.scores + key * kTile + v * kLanes));
         Simd::store(part + v * kLanes, sum);
       }
       add_to_bins(part, rows, column);
-      key = end;
+    });
+  }
+
+  /// Whether weights of blocks seen in full are wanted for nothing but the pooled map.
+  bool sums_scores() const {
+    return !call.received.data && call.attend.score.dropout == 0.0f &&
+           engine.rules.exponent != Exponent::natural;
+  }
+
+  /// The sums of the weights of keys [first, end), which are still scores.
+  void sum_weights_of(float* to, int first, int end) const {
+    if (engine.rules.exponent == Exponent::fused)
+      sum_weights_as<Exponent::fused>(to, first, end);
+    else
+      sum_weights_as<Exponent::folded>(to, first, end);
+  }
+  template <Exponent kForm>
+  void sum_weights_as(float* to, int first, int end) const {
+    const Simd::V unit = Simd::broadcast(engine.rules.unit);
+    for (int v = 0; v < kVectors; ++v) {
+      const Simd::V from = exponent_base<kForm>(Simd::load(base[tile] + v * kLanes), unit);
+      Simd::V sum = Simd::zero();
+      for (int key = first; key < end; ++key) {
+        const Simd::V score = Simd::load(engine.memory.scores + key * kTile + v * kLanes);
+        sum = Simd::add(sum, Simd::exp2(exponent_of<kForm>(score, from, unit)));
+      }
+      Simd::store(to + v * kLanes, sum);
     }
   }
 
