@@ -5,6 +5,7 @@
 #include <iterator>
 #include <vector>
 
+#include "cli/calibration_text.hpp"
 #include "cli/model_options.hpp"
 
 namespace polyhead::cli {
@@ -17,6 +18,7 @@ constexpr std::pair<const char*, ElementType> kTypes[] = {
     {"e5m2", ElementType::float8_e5m2},
 };
 constexpr std::int64_t kCalibration = 2048;  // tokens: keys hardly grow after that
+constexpr std::int64_t kLeast = 512;         // tokens: fewer tell too little of the keys' moments
 
 }  // namespace
 
@@ -58,6 +60,12 @@ models::CacheForm KvOptions::form(const models::Model& model, const models::Toke
     if (text.empty()) throw UsageError("--kv-text: the text has no token");
     ids = text;
     length = context;
+  }
+  if (std::ssize(ids) < kLeast && text_.empty()) {
+    text.assign(ids.begin(), ids.end());
+    std::ranges::copy(tokenizer.encode(kCalibrationText), std::back_inserter(text));
+    text.resize(std::min(text.size(), static_cast<std::size_t>(kLeast)));
+    ids = text;
   }
   const auto most = static_cast<std::size_t>(std::min(kCalibration, context));
   return model.calibrated(type, ids.first(std::min(ids.size(), most)), std::min(length, context));

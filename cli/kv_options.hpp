@@ -19,8 +19,9 @@ class KvOptions {
   void check() const;
 
   /// What they ask for. Keys by channel are calibrated on the first tokens of --kv-text for the
-  /// model's context, or else of `ids` for a cache of `length` tokens, the context at most. Throws
-  /// UsageError for a text without tokens, FileError.
+  /// model's context, or else of `ids` for a cache of `length` tokens, the context at most; a text
+  /// of the program's own follows `ids` that are few. Throws UsageError for a text without tokens,
+  /// FileError.
   models::CacheForm form(const models::Model& model, const models::Tokenizer& tokenizer,
                          std::span<const std::int32_t> ids, std::int64_t length) const;
 
