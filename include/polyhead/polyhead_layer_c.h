@@ -1,5 +1,5 @@
-/* The C door to the five steps: RoPE and the multi-head attention layer, which takes the contiguous
- * cache of polyhead_cache_c.h. The rules of polyhead_c.h hold here too.
+/* The C door to the five steps: RoPE, the multi-head attention layer and the latent one, which take
+ * the contiguous cache of polyhead_cache_c.h. The rules of polyhead_c.h hold here too.
  */
 #ifndef POLYHEAD_POLYHEAD_LAYER_C_H
 #define POLYHEAD_POLYHEAD_LAYER_C_H
@@ -176,6 +176,74 @@ POLYHEAD_C_API polyhead_status polyhead_layer_attend(const polyhead_layer* layer
 POLYHEAD_C_API polyhead_status polyhead_layer_output(const polyhead_layer* layer,
                                                      const polyhead_view* concatenated,
                                                      const polyhead_view* y);
+
+/* ---- Latent attention (MLA) ---- */
+
+typedef struct polyhead_latent polyhead_latent;
+
+/* Two equal computations; see LatentForm in latent.h. */
+enum { POLYHEAD_LATENT_EXPANDED = 1, POLYHEAD_LATENT_ABSORBED = 2 };
+
+/* See LatentConfig in latent.h; zero is each field's default. */
+typedef struct polyhead_latent_config {
+  size_t struct_bytes;
+  int64_t model_dim;          /* needed */
+  int64_t heads;              /* 1 */
+  int64_t q_rank;             /* q comes straight from x */
+  int64_t kv_rank;            /* needed */
+  int64_t nope_dim, rope_dim; /* of each head's q and k; rope_dim needs rope */
+  int64_t value_dim;          /* needed */
+  float norm_eps;             /* 1e-6 */
+  int32_t weight_type;        /* float32; or float16, bfloat16 */
+  int32_t form;               /* expanded */
+  const polyhead_rope_config* rope;
+  const polyhead_mask* mask; /* of every call; the arrays of these two outlive the layer */
+  const polyhead_modifiers* modifiers; /* structs are copied */
+} polyhead_latent_config;
+
+/* Read once, when the layer is made; see LatentWeights in latent.h. */
+typedef struct polyhead_latent_weights {
+  size_t struct_bytes;
+  const polyhead_view* w_q;       /* [heads * (nope_dim + rope_dim), model_dim], with q_rank 0 */
+  const polyhead_view* w_q_down;  /* [q_rank, model_dim] */
+  const polyhead_view* q_norm;    /* [q_rank] */
+  const polyhead_view* w_q_up;    /* [heads * (nope_dim + rope_dim), q_rank] */
+  const polyhead_view* w_kv_down; /* [kv_rank + rope_dim, model_dim] */
+  const polyhead_view* kv_norm;   /* [kv_rank] */
+  const polyhead_view* w_kv_up;   /* [heads * (nope_dim + value_dim), kv_rank] */
+  const polyhead_view* w_o;       /* [model_dim, heads * value_dim] */
+} polyhead_latent_weights;
+
+POLYHEAD_C_API polyhead_status polyhead_latent_create(const polyhead_latent_config* config,
+                                                      const polyhead_latent_weights* weights,
+                                                      const polyhead_options* options,
+                                                      polyhead_latent** latent);
+POLYHEAD_C_API void polyhead_latent_destroy(polyhead_latent* latent);
+
+/* As polyhead_plan_describe. */
+POLYHEAD_C_API polyhead_status polyhead_latent_describe(const polyhead_latent* latent, char* text,
+                                                        size_t text_bytes, size_t* needed);
+
+/* A cache of latents: kv_rank + rope_dim elements a token, of the layer's activation type (type 0)
+ * or of another one, which the absorbed form alone reads. */
+POLYHEAD_C_API polyhead_status polyhead_latent_cache_create(const polyhead_latent* latent,
+                                                            int64_t batch, int64_t capacity,
+                                                            int32_t growing, int32_t type,
+                                                            polyhead_kv_cache** cache);
+
+/* Self attention in a form (0: the configuration's). x, y [batch, tokens, model_dim] or [tokens,
+ * model_dim]. */
+POLYHEAD_C_API polyhead_status polyhead_latent_forward(const polyhead_latent* latent,
+                                                       const polyhead_view* x,
+                                                       const polyhead_view* y, int32_t form,
+                                                       const polyhead_layer_call* call);
+
+/* The same after a cache: appends the latents of x and attends to everything held. */
+POLYHEAD_C_API polyhead_status polyhead_latent_forward_cached(const polyhead_latent* latent,
+                                                              const polyhead_view* x,
+                                                              polyhead_kv_cache* cache,
+                                                              const polyhead_view* y, int32_t form,
+                                                              const polyhead_layer_call* call);
 
 #ifdef __cplusplus
 } /* extern "C" */

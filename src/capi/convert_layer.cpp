@@ -1,5 +1,7 @@
 #include "capi/convert_layer.hpp"
 
+#include "capi/handles.hpp"
+
 namespace polyhead::inline v0::capi {
 
 RopeConfig to_rope(const char* call, const polyhead_rope_config* config) {
@@ -34,6 +36,22 @@ RopeConfig to_rope(const char* call, const polyhead_rope_config* config) {
   to.mscale_all_dim = from.mscale_all_dim;
   unless_zero(to.low_freq_factor, from.low_freq_factor);
   unless_zero(to.high_freq_factor, from.high_freq_factor);
+  return to;
+}
+
+LayerCall to_layer_call(const char* name, const polyhead_layer_call* call) {
+  LayerCall to;
+  if (call == nullptr) return to;
+  const polyhead_layer_call from = read_struct(name, "call", call);
+  to.mask = to_mask(name, from.mask);
+  to.bias = to_view(name, "call.bias", from.bias);
+  to.lengths = to_view(name, "call.lengths", from.lengths);
+  to.context_lengths = to_view(name, "call.context_lengths", from.context_lengths);
+  to.offsets = to_view(name, "call.offsets", from.offsets);
+  to.positions = to_view(name, "call.positions", from.positions);
+  to.lse = to_view(name, "call.lse", from.lse);
+  to.statistics = to_statistics(name, from.entropy, from.max_weight, from.max_key);
+  if (from.workspace != nullptr) to.workspace = &from.workspace->workspace;
   return to;
 }
 

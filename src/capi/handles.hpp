@@ -8,6 +8,7 @@
 #include "capi/convert.hpp"
 #include "polyhead/attention.h"
 #include "polyhead/kv_cache.h"
+#include "polyhead/latent.h"
 #include "polyhead/layer.h"
 #include "polyhead/paged_cache.h"
 #include "polyhead/polyhead_layer_c.h"
@@ -52,6 +53,12 @@ struct polyhead_layer {
   polyhead_layer(const char* call, const polyhead_modifiers* from) : modifiers(call, from) {}
   polyhead::capi::ModifierSet modifiers;
   std::optional<polyhead::MultiHeadAttention> layer;
+};
+
+struct polyhead_latent {
+  polyhead_latent(const char* call, const polyhead_modifiers* from) : modifiers(call, from) {}
+  polyhead::capi::ModifierSet modifiers;
+  std::optional<polyhead::LatentAttention> layer;
 };
 
 namespace polyhead::inline v0::capi {

@@ -46,22 +46,6 @@ polyhead::LayerWeights to_weights(const char* call, const polyhead_layer_weights
   return to;
 }
 
-polyhead::LayerCall to_call(const char* name, const polyhead_layer_call* call) {
-  polyhead::LayerCall to;
-  if (call == nullptr) return to;
-  const polyhead_layer_call from = read_struct(name, "call", call);
-  to.mask = to_mask(name, from.mask);
-  to.bias = to_view(name, "call.bias", from.bias);
-  to.lengths = to_view(name, "call.lengths", from.lengths);
-  to.context_lengths = to_view(name, "call.context_lengths", from.context_lengths);
-  to.offsets = to_view(name, "call.offsets", from.offsets);
-  to.positions = to_view(name, "call.positions", from.positions);
-  to.lse = to_view(name, "call.lse", from.lse);
-  to.statistics = to_statistics(name, from.entropy, from.max_weight, from.max_key);
-  if (from.workspace != nullptr) to.workspace = &from.workspace->workspace;
-  return to;
-}
-
 }  // namespace
 
 polyhead_status polyhead_layer_create(const polyhead_layer_config* config,
@@ -111,7 +95,8 @@ polyhead_status polyhead_layer_forward(const polyhead_layer* layer, const polyhe
   constexpr const char* kCall = "polyhead_layer_forward";
   return guarded(kCall, [&] {
     need(kCall, "layer", layer)
-        ->layer->forward(to_view(kCall, "x", x), to_view(kCall, "y", y), to_call(kCall, call));
+        ->layer->forward(to_view(kCall, "x", x), to_view(kCall, "y", y),
+                         to_layer_call(kCall, call));
   });
 }
 
@@ -123,7 +108,7 @@ polyhead_status polyhead_layer_forward_cross(const polyhead_layer* layer, const 
     need(kCall, "layer", layer)
         ->layer->forward(to_view(kCall, "x", x),
                          polyhead::ConstView(to_view(kCall, "context", context)),
-                         to_view(kCall, "y", y), to_call(kCall, call));
+                         to_view(kCall, "y", y), to_layer_call(kCall, call));
   });
 }
 
@@ -135,7 +120,7 @@ polyhead_status polyhead_layer_forward_cached(const polyhead_layer* layer, const
     need(kCall, "layer", layer);
     need(kCall, "cache", cache);
     layer->layer->forward(to_view(kCall, "x", x), cache->cache, to_view(kCall, "y", y),
-                          to_call(kCall, call));
+                          to_layer_call(kCall, call));
   });
 }
 
@@ -193,7 +178,7 @@ polyhead_status polyhead_layer_attend(const polyhead_layer* layer, const polyhea
   return guarded(kCall, [&] {
     need(kCall, "layer", layer)
         ->layer->attend(to_view(kCall, "q", q), to_view(kCall, "k", k), to_view(kCall, "v", v),
-                        to_view(kCall, "heads", heads), to_call(kCall, call));
+                        to_view(kCall, "heads", heads), to_layer_call(kCall, call));
   });
 }
 

@@ -1,0 +1,239 @@
+/* The C door to latent attention, from C: against its definition in double in both forms, with a
+ * cache against the whole, and every way to be refused. */
+#include "c_check.h"
+#include "polyhead/polyhead_layer_c.h"
+
+enum {
+  kTokens = 7,
+  kModel = 12,
+  kHeads = 2,
+  kRank = 6,
+  kNope = 4,
+  kRope = 2,
+  kValue = 3,
+  kQ = kNope + kRope,
+  kLatent = kRank + kRope,
+  kUp = kNope + kValue,
+  kX = kTokens * kModel
+};
+
+/* As in c_layer_test.c, with one product more in each chain and latents of size 1 after the norm.
+ */
+static const double kTolerance = 4.0 * kModel * kModel * kRank * 1.2e-7;
+
+static float x[kX], y[kX];
+static float w_q[kHeads * kQ * kModel], w_kv_down[kLatent * kModel], kv_norm[kRank];
+static float w_kv_up[kHeads * kUp * kRank], w_o[kModel * kHeads * kValue];
+
+static const polyhead_rope_config kTurns = {.struct_bytes = sizeof(polyhead_rope_config),
+                                            .pairing = POLYHEAD_ROPE_INTERLEAVED};
+
+static polyhead_view matrix(const float* data, int64_t rows, int64_t columns) {
+  const int64_t extents[2] = {rows, columns};
+  return polyhead_make_view(data, POLYHEAD_FLOAT32, 2, extents, NULL);
+}
+
+static polyhead_latent_config causal_config(polyhead_mask* mask) {
+  polyhead_latent_config config = {.struct_bytes = sizeof config};
+  *mask = (polyhead_mask){.struct_bytes = sizeof *mask, .causal = 1, .align = POLYHEAD_ALIGN_END};
+  config.model_dim = kModel;
+  config.heads = kHeads;
+  config.kv_rank = kRank;
+  config.nope_dim = kNope;
+  config.rope_dim = kRope;
+  config.value_dim = kValue;
+  config.rope = &kTurns;
+  config.mask = mask;
+  return config;
+}
+
+/* A causal layer with random weights, its form `form`. */
+static polyhead_latent* make_latent(int32_t form) {
+  const int64_t rank = kRank;
+  const polyhead_view q = matrix(w_q, kHeads * kQ, kModel),
+                      down = matrix(w_kv_down, kLatent, kModel),
+                      norm = polyhead_make_view(kv_norm, POLYHEAD_FLOAT32, 1, &rank, NULL),
+                      up = matrix(w_kv_up, kHeads * kUp, kRank),
+                      o = matrix(w_o, kModel, kHeads * kValue);
+  polyhead_latent_weights weights = {.struct_bytes = sizeof weights,
+                                     .w_q = &q,
+                                     .w_kv_down = &down,
+                                     .kv_norm = &norm,
+                                     .w_kv_up = &up,
+                                     .w_o = &o};
+  polyhead_mask mask;
+  polyhead_latent_config config = causal_config(&mask);
+  polyhead_latent* latent = NULL;
+  config.form = form;
+  fill_random(x, kX, 1);
+  fill_random(w_q, kHeads * kQ * kModel, 2);
+  fill_random(w_kv_down, kLatent * kModel, 3);
+  fill_random(kv_norm, kRank, 4);
+  fill_random(w_kv_up, kHeads * kUp * kRank, 5);
+  fill_random(w_o, kModel * kHeads * kValue, 6);
+  poison(y, kX);
+  CHECK_OK(polyhead_latent_create(&config, &weights, NULL, &latent));
+  return latent;
+}
+
+/* ---- The definition in double ---- */
+
+static double times_row(const float* row, const double* with, int count) {
+  double sum = 0;
+  int i;
+  for (i = 0; i < count; ++i) sum += (double)row[i] * with[i];
+  return sum;
+}
+
+/* The one pair of dims that RoPE turns. */
+static void turn(double* pair, int position) {
+  const double a = pair[0], b = pair[1];
+  pair[0] = a * cos(position) - b * sin(position);
+  pair[1] = a * sin(position) + b * cos(position);
+}
+
+/* A token's latent, normalised, and its turned key. */
+static void latent_of(int token, double* latent) {
+  double input[kModel], squares = 0;
+  int i;
+  for (i = 0; i < kModel; ++i) input[i] = (double)x[token * kModel + i];
+  for (i = 0; i < kLatent; ++i) latent[i] = times_row(w_kv_down + i * kModel, input, kModel);
+  for (i = 0; i < kRank; ++i) squares += latent[i] * latent[i];
+  for (i = 0; i < kRank; ++i) latent[i] *= (double)kv_norm[i] / sqrt(squares / kRank + 1e-6);
+  turn(latent + kRank, token);
+}
+
+static void attend(int token, int head, double latents[kTokens][kLatent], double* values) {
+  double input[kModel], q[kQ], weights[kTokens], top = -INFINITY, total = 0;
+  const float* const up = w_kv_up + head * kUp * kRank;
+  int key, i;
+  for (i = 0; i < kModel; ++i) input[i] = (double)x[token * kModel + i];
+  for (i = 0; i < kQ; ++i) q[i] = times_row(w_q + (head * kQ + i) * kModel, input, kModel);
+  turn(q + kNope, token);
+  for (key = 0; key <= token; ++key) {
+    weights[key] = q[kNope] * latents[key][kRank] + q[kNope + 1] * latents[key][kRank + 1];
+    for (i = 0; i < kNope; ++i)
+      weights[key] += q[i] * times_row(up + i * kRank, latents[key], kRank);
+    weights[key] /= sqrt(kQ);
+    if (weights[key] > top) top = weights[key];
+  }
+  for (key = 0; key <= token; ++key) total += weights[key] = exp(weights[key] - top);
+  for (i = 0; i < kValue; ++i) {
+    values[i] = 0;
+    for (key = 0; key <= token; ++key)
+      values[i] += weights[key] / total * times_row(up + (kNope + i) * kRank, latents[key], kRank);
+  }
+}
+
+static double worst_error(void) {
+  double latents[kTokens][kLatent], values[kHeads * kValue], worst = 0;
+  int token, head, column;
+  for (token = 0; token < kTokens; ++token) latent_of(token, latents[token]);
+  for (token = 0; token < kTokens; ++token) {
+    for (head = 0; head < kHeads; ++head) attend(token, head, latents, values + head * kValue);
+    for (column = 0; column < kModel; ++column) {
+      const double expected = times_row(w_o + column * kHeads * kValue, values, kHeads * kValue);
+      const double error = fabs((double)y[token * kModel + column] - expected);
+      if (!(error <= worst)) worst = error;
+    }
+  }
+  return worst;
+}
+
+/* ---- Tests ---- */
+
+static void test_forms(void) {
+  static float first[kX];
+  const polyhead_view x_view = matrix(x, kTokens, kModel), y_view = matrix(y, kTokens, kModel);
+  const int32_t forms[] = {POLYHEAD_LATENT_EXPANDED, POLYHEAD_LATENT_ABSORBED};
+  char text[4096];
+  size_t needed = 0;
+  int i;
+  for (i = 0; i < 2; ++i) {
+    polyhead_latent* latent = make_latent(forms[i]);
+    CHECK_OK(polyhead_latent_forward(latent, &x_view, &y_view, 0, NULL));
+    CHECK(worst_error() <= kTolerance);
+    memcpy(first, y, sizeof y);
+    poison(y, kX); /* the other form, then this one by name */
+    CHECK_OK(polyhead_latent_forward(latent, &x_view, &y_view, forms[1 - i], NULL));
+    CHECK(worst_error() <= kTolerance);
+    CHECK(memcmp(first, y, sizeof y) != 0);
+    CHECK_OK(polyhead_latent_forward(latent, &x_view, &y_view, forms[i], NULL));
+    CHECK(memcmp(first, y, sizeof y) == 0);
+    CHECK_OK(polyhead_latent_describe(latent, text, sizeof text, &needed));
+    CHECK(strlen(text) + 1 == needed);
+    polyhead_latent_destroy(latent);
+  }
+}
+
+/* Three tokens, then one at a time, give the whole's bits; a cache of bfloat16 is read too, by the
+ * absorbed form alone. */
+static void test_cache(void) {
+  static float whole[kX];
+  const polyhead_view x_view = matrix(x, kTokens, kModel), y_view = matrix(y, kTokens, kModel);
+  polyhead_latent* latent = make_latent(POLYHEAD_LATENT_ABSORBED);
+  polyhead_kv_cache *cache = NULL, *small = NULL;
+  int token;
+  CHECK_OK(polyhead_latent_forward(latent, &x_view, &y_view, 0, NULL));
+  memcpy(whole, y, sizeof y);
+  poison(y, kX);
+  CHECK_OK(polyhead_latent_cache_create(latent, 1, kTokens, 0, 0, &cache));
+  for (token = 0; token < kTokens; token += token ? 1 : 3) {
+    const polyhead_view part = matrix(x + token * kModel, token ? 1 : 3, kModel);
+    const polyhead_view to = matrix(y + token * kModel, token ? 1 : 3, kModel);
+    CHECK_OK(polyhead_latent_forward_cached(latent, &part, cache, &to, 0, NULL));
+  }
+  CHECK(memcmp(whole, y, sizeof y) == 0);
+  CHECK_REFUSED(polyhead_latent_forward_cached(latent, &x_view, cache, &y_view, 0, NULL), "");
+
+  CHECK_OK(polyhead_latent_cache_create(latent, 1, kTokens, 0, POLYHEAD_BFLOAT16, &small));
+  CHECK_REFUSED(polyhead_latent_forward_cached(latent, &x_view, small, &y_view,
+                                               POLYHEAD_LATENT_EXPANDED, NULL),
+                "bfloat16");
+  CHECK(memcmp(whole, y, sizeof y) == 0);
+  CHECK_OK(polyhead_latent_forward_cached(latent, &x_view, small, &y_view, 0, NULL));
+  CHECK(memcmp(whole, y, sizeof y) != 0);
+  CHECK(largest_difference(whole, y, kX) < 0.25); /* latents near 1, rounded to 8 bits */
+  polyhead_kv_cache_destroy(small);
+  polyhead_kv_cache_destroy(cache);
+  polyhead_latent_destroy(latent);
+}
+
+static void test_refusals(void) {
+  const polyhead_view x_view = matrix(x, kTokens, kModel), y_view = matrix(y, kTokens, kModel);
+  polyhead_latent_weights weights = {.struct_bytes = sizeof weights};
+  polyhead_mask mask;
+  polyhead_latent_config config = causal_config(&mask);
+  polyhead_latent *made = NULL, *latent = make_latent(0);
+  polyhead_kv_cache* cache = NULL;
+  CHECK_REFUSED(polyhead_latent_create(NULL, &weights, NULL, &made), "config is null");
+  CHECK_REFUSED(polyhead_latent_create(&config, NULL, NULL, &made), "weights is null");
+  CHECK_REFUSED(polyhead_latent_create(&config, &weights, NULL, NULL), "latent is null");
+  CHECK_REFUSED(polyhead_latent_create(&config, &weights, NULL, &made), "w_q");
+  config.form = 3;
+  CHECK_REFUSED(polyhead_latent_create(&config, &weights, NULL, &made), "config.form (3)");
+  config.weight_type = 99;
+  CHECK_REFUSED(polyhead_latent_create(&config, &weights, NULL, &made), "weight_type (99)");
+  config.struct_bytes = 1;
+  CHECK_REFUSED(polyhead_latent_create(&config, &weights, NULL, &made), "config.struct_bytes (1)");
+  CHECK(made == NULL);
+  CHECK_REFUSED(polyhead_latent_forward(NULL, &x_view, &y_view, 0, NULL), "latent is null");
+  CHECK_REFUSED(polyhead_latent_forward(latent, NULL, &y_view, 0, NULL), "x");
+  CHECK_REFUSED(polyhead_latent_forward(latent, &x_view, &y_view, -1, NULL), "form (-1)");
+  CHECK_REFUSED(polyhead_latent_forward_cached(latent, &x_view, NULL, &y_view, 0, NULL),
+                "cache is null");
+  CHECK_REFUSED(polyhead_latent_cache_create(latent, 1, 4, 0, 99, &cache), "type (99)");
+  CHECK_REFUSED(polyhead_latent_cache_create(latent, 1, 4, 2, 0, &cache), "growing (2)");
+  CHECK(cache == NULL);
+  CHECK(all_poisoned(y, kX));
+  polyhead_latent_destroy(latent);
+  polyhead_latent_destroy(NULL);
+}
+
+int main(void) {
+  test_forms();
+  test_cache();
+  test_refusals();
+  if (test_failures) fprintf(stderr, "%d checks failed\n", test_failures);
+  return test_failures != 0;
+}
