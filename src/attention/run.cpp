@@ -51,8 +51,8 @@ class Run {
   }
 
  private:
-  /// A worker's rooms, keys not split; and the one for rows of q where they are.
-  enum : std::size_t { kAll, kRunning, kPartial, kRows, kRowsInOrder = kPartial };
+  /// A worker's rooms, keys not split; rows of q have theirs where they are, too.
+  enum : std::size_t { kAll, kRunning, kRows };
 
   struct Claim {
     std::int64_t index = -1;
@@ -120,18 +120,12 @@ class Run {
       const Stretch& part = schedule_.turns.stretch(turn.of, i);
       Work work = stretch_work(call_, schedule_, turn.of, part, turn.item.kv_head);
       if (i == 0) {
-        attend(work, worker, kRows, all);
+        attend(work, work.kernel->attend, worker, all);
         continue;
       }
-      std::byte *const running = room(worker, kRunning), *const partial = room(worker, kPartial);
+      std::byte* const running = room(worker, kRunning);
       take_up(work, all, running);
-      // One by one, or the sums would be associated differently.
-      const std::int64_t end = work.item.end_split;
-      for (std::int64_t& split = work.item.first_split; split < end; ++split) {
-        work.item.end_split = split + 1;
-        attend(work, worker, kRows, partial);
-        work.kernel->merge(call_, work.item, running, partial);
-      }
+      attend(work, work.kernel->proceed, worker, running);
       lay_down(work, running, all, worker);
     }
   }
@@ -154,15 +148,15 @@ class Run {
       work.kernel->finish(call_, work.item, running, scratch(worker));
   }
 
-  /// Splits of a work item; `rows`: the worker's room that takes rows of q.
-  void attend(const Work& work, int worker, std::size_t rows, std::byte* partial) const {
+  /// Splits of a work item, by the kernel's attend or proceed.
+  void attend(const Work& work, SharedRows::Attend* with, int worker, std::byte* to) const {
     const WorkItem& item = work.item;
     if (work.kind == Work::stretch && work.part.shared()) {
       SharedRows(call_, Members::of(schedule_.turns, work.of, work.part), item.end_split,
-                 item.kv_head, room(worker, rows))
-          .attend(*work.kernel, item.first_split, item.end_split, scratch(worker), partial);
+                 item.kv_head, room(worker, kRows))
+          .attend(with, item.first_split, item.end_split, scratch(worker), to);
     } else {
-      work.kernel->attend(call_, item, scratch(worker), partial);
+      with(call_, item, scratch(worker), to);
     }
   }
 
@@ -175,7 +169,7 @@ class Run {
     claimed.partial = room(worker, 1);
     while (claim(claimed.index)) {
       claimed.work = cursor.at(claimed.index);
-      attend(claimed.work, worker, kRowsInOrder, claimed.partial);
+      attend(claimed.work, claimed.work.kernel->attend, worker, claimed.partial);
       if (held.index >= 0 && !join_in_turn(held, worker)) return;
       std::swap(held, claimed);
       if (turn_.load(std::memory_order_acquire) == held.index && !join_in_turn(held, worker))

@@ -17,7 +17,7 @@ constexpr int rooms_in_front(bool share) { return share ? 2 : 1; }
 
 /// A worker's beside its scratch. Keys split: a partial being computed, one waiting for its
 /// predecessors, and rows of q. Not split: what all rows of a turn have so far, what those of one
-/// stretch have, a partial of these, and rows of q.
-constexpr int rooms_a_worker(bool share) { return share ? 4 : 2; }
+/// stretch have, and rows of q.
+constexpr int rooms_a_worker(bool share) { return share ? 3 : 2; }
 
 }  // namespace polyhead::inline v0

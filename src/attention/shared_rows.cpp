@@ -99,13 +99,13 @@ void SharedRows::place_alibi(const AttendCall& call, const Members& members, std
   call_.score.alibi_stride = 1;
 }
 
-void SharedRows::attend(const kernels::cpu::AttendKernel& kernel, std::int64_t first,
-                        std::int64_t end, std::byte* scratch, std::byte* partial) const {
+void SharedRows::attend(Attend* with, std::int64_t first, std::int64_t end, std::byte* scratch,
+                        std::byte* to) const {
   kernels::cpu::WorkItem item;
   item.rows = call_.q_len * call_.group();
   item.first_split = first;
   item.end_split = end;
-  kernel.attend(call_, item, scratch, partial);
+  with(call_, item, scratch, to);
 }
 
 void copy_rows(const AttendCall& call, const PartialRows& from, const PartialRows& to,

@@ -37,9 +37,13 @@ class SharedRows {
   SharedRows(const kernels::AttendCall& call, const Members& members, std::int64_t splits,
              std::int64_t kv_head, std::byte* memory);
 
-  /// Splits [first, end) of all rows into `partial`.
-  void attend(const kernels::cpu::AttendKernel& kernel, std::int64_t first, std::int64_t end,
-              std::byte* scratch, std::byte* partial) const;
+  /// What a kernel does with an item: its attend or its proceed.
+  using Attend = void(const kernels::AttendCall& call, const kernels::cpu::WorkItem& item,
+                      std::byte* scratch, std::byte* to);
+
+  /// Splits [first, end) of all rows.
+  void attend(Attend* with, std::int64_t first, std::int64_t end, std::byte* scratch,
+              std::byte* to) const;
 
   /// Of memory, for `rows` rows.
   static std::int64_t bytes(const kernels::AttendCall& call, std::int64_t rows);

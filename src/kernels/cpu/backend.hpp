@@ -44,6 +44,9 @@ struct AttendKernel {
   std::int64_t (*partial_bytes)(const AttendCall& call);
   void (*attend)(const AttendCall& call, const WorkItem& item, std::byte* scratch,
                  std::byte* partial);
+  /// The same with the item's splits joined, one after the other, to what `running` has so far.
+  void (*proceed)(const AttendCall& call, const WorkItem& item, std::byte* scratch,
+                  std::byte* running);
   void (*merge)(const AttendCall& call, const WorkItem& item, std::byte* running,
                 const std::byte* partial);
   void (*finish)(const AttendCall& call, const WorkItem& item, std::byte* running,

@@ -45,17 +45,29 @@ struct Decode {
   static void attend(const AttendCall& call, const WorkItem& item, std::byte* scratch,
                      std::byte* partial) {
     Decode self(call, item, scratch);
-    self.few.pack_q();
-    Path::visit_elements(call, [&](auto elements) { self.template run<decltype(elements)>(); });
+    self.few.memory.whole->reset();
+    self.run();
     if (partial)
       self.save(partial);
     else
       self.finish_rows(*self.few.memory.whole, self.few.memory.running);
   }
 
-  template <class Elements>
+  static void proceed(const AttendCall& call, const WorkItem& item, std::byte* scratch,
+                      std::byte* running) {
+    Decode self(call, item, scratch);
+    self.few.memory.whole = &partial_state(running);
+    self.few.memory.running = partial_sums(running);
+    self.run();
+  }
+
   void run() {
-    few.memory.whole->reset();
+    few.pack_q();
+    Path::visit_elements(call, [&](auto elements) { run_splits<decltype(elements)>(); });
+  }
+
+  template <class Elements>
+  void run_splits() {
     std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
     for (int r = 0; r < few.row_count; ++r)
       first = std::min(first, few.begin[r]), last = std::max(last, few.end[r]);

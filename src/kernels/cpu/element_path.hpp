@@ -2,15 +2,9 @@
 
 template <class Kernel>
 AttendKernel attend_kernel(const char* name, std::int64_t least_rows) {
-  return {name,
-          least_rows,
-          Kernel::rows,
-          Kernel::scratch_bytes,
-          Kernel::partial_bytes,
-          Kernel::attend,
-          Kernel::merge,
-          Kernel::finish,
-          Kernel::row};
+  return {
+      name,           least_rows,      Kernel::rows,  Kernel::scratch_bytes, Kernel::partial_bytes,
+      Kernel::attend, Kernel::proceed, Kernel::merge, Kernel::finish,        Kernel::row};
 }
 
 template <class Path>

@@ -102,6 +102,18 @@ struct Prefill {
       self.finish_tiles();
   }
 
+  static void proceed(const AttendCall& call, const WorkItem& item, std::byte* scratch,
+                      std::byte* running) {
+    Prefill self(call, item, scratch);
+    self.place_tiles();
+    for (int t = 0; t < self.tile_count; ++t) {
+      self.running_states[t] = &partial_state(call, running, t);
+      self.folded[t] = true;
+    }
+    self.plan_fetches();
+    self.run_splits();
+  }
+
   void place_tiles() {
     for (int t = 0; t < tile_count; ++t) {
       const int rows =
