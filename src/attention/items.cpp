@@ -55,7 +55,13 @@ Work stretch_work(const AttendCall& call, const Schedule& schedule, const Turn& 
   return work;
 }
 
-std::int64_t items_a_head(const Schedule& schedule, const Turn& turn, const Cut& first) {
+std::int64_t items_a_head(const AttendCall& call, const Schedule& schedule, const Turn& turn,
+                          const Cut& first) {
+  if (schedule.heads_take_turns) {
+    const std::int64_t sequence = schedule.turns.sequence(turn, 0);
+    const std::int64_t kv_len = kernels::sequence_of(call, sequence).kv_len;
+    return std::max<std::int64_t>(1, ceil_div(kv_len, kernels::cpu::kSplitKeys));
+  }
   if (!turn.shares()) return first.tiles * schedule.key_splits;
   if (schedule.key_splits == 1) return 1;
   std::int64_t items = 0;
@@ -72,7 +78,7 @@ void Cursor::enter(std::int64_t at) {
   at_ = at;
   turn_ = schedule_.turns[at];
   cut_ = cut_of(call_, schedule_, schedule_.turns.sequence(turn_, 0));
-  items_a_head_ = items_a_head(schedule_, turn_, cut_);
+  items_a_head_ = items_a_head(call_, schedule_, turn_, cut_);
   count_ = items_a_head_ * call_.kv_heads;
   stretch_ = 0;
   stretch_base_ = 0;
@@ -83,7 +89,24 @@ Work Cursor::at(std::int64_t index) {
     base_ += count_;
     enter(at_ + 1);
   }
-  return turn_.shares() ? of_several(index - base_) : of_one(index - base_);
+  index -= base_;
+  if (turn_.shares()) return of_several(index);
+  return schedule_.heads_take_turns ? of_split(index) : of_one(index);
+}
+
+Work Cursor::of_split(std::int64_t index) const {
+  const std::int64_t split = index / call_.kv_heads;
+  Work work;
+  work.kernel = cut_.kernel;
+  work.first_split = split == 0;
+  work.last_split = split == items_a_head_ - 1;
+  WorkItem& item = work.item;
+  item.batch = schedule_.turns.sequence(turn_, 0);
+  item.kv_head = index % call_.kv_heads;
+  item.rows = cut_.rows;
+  item.first_split = split;
+  item.end_split = split + 1;
+  return work;
 }
 
 Work Cursor::of_one(std::int64_t index) const {

@@ -37,7 +37,8 @@ Work stretch_work(const kernels::AttendCall& call, const Schedule& schedule, con
                   const Stretch& part, std::int64_t kv_head);
 
 /// Items of one KV head in one turn.
-std::int64_t items_a_head(const Schedule& schedule, const Turn& turn, const Cut& first);
+std::int64_t items_a_head(const kernels::AttendCall& call, const Schedule& schedule,
+                          const Turn& turn, const Cut& first);
 
 /// Where a worker is in the numbering: items are claimed in ascending order, so it only ever moves
 /// forward.
@@ -49,6 +50,7 @@ class Cursor {
  private:
   void enter(std::int64_t at);
   Work of_one(std::int64_t index) const;
+  Work of_split(std::int64_t index) const;
   Work of_several(std::int64_t index);
 
   const kernels::AttendCall& call_;

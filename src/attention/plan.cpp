@@ -159,6 +159,7 @@ std::string Plan::describe(const AttentionArguments& arguments) const {
   text << describe() << "; this call: " << schedule.kernel->name << ", " << schedule.items
        << " work items of up to " << schedule.rows_per_item << " rows";
   if (schedule.key_splits > 1) text << ", keys in " << schedule.key_splits << " splits";
+  if (schedule.heads_take_turns) text << ", split by split for all KV heads";
   if (schedule.turns.share()) {
     const KeysRead keys = keys_read(call, schedule);
     text << ", prefixes shared: " << keys.together << " keys read instead of " << keys.apart;

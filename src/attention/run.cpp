@@ -7,6 +7,7 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "attention/items.hpp"
@@ -31,11 +32,16 @@ class Run {
         split_keys_(schedule.key_splits > 1),
         scratch_(most(&AttendKernel::scratch_bytes)),
         room_(room_bytes()),
-        memory_(memory) {}
+        memory_(memory) {
+    for (std::int64_t head = 0; schedule_.heads_take_turns && head < call_.kv_heads; ++head)
+      new (&splits_in(head)) std::atomic<std::int64_t>(0);
+  }
 
   void work(int worker) noexcept {
     try {
-      if (split_keys_)
+      if (schedule_.heads_take_turns)
+        work_by_split(worker);
+      else if (split_keys_)
         work_in_order(worker);
       else
         work_freely(worker);
@@ -71,7 +77,7 @@ class Run {
   }
 
   std::size_t room_bytes() const {
-    if (!share_ && !split_keys_) return 0;
+    if (!share_ && !split_keys_ && !schedule_.heads_take_turns) return 0;
     const std::size_t partial = most(&AttendKernel::partial_bytes);
     if (!share_) return partial;
     const std::int64_t rows = schedule_.shared_many->rows(call_);
@@ -86,8 +92,22 @@ class Run {
 
   std::byte* scratch(int worker) const {
     const auto rooms = static_cast<std::size_t>(rooms_a_worker(share_));
-    const auto front = split_keys_ ? static_cast<std::size_t>(rooms_in_front(share_)) : 0;
-    return memory_ + front * room_ + static_cast<std::size_t>(worker) * (scratch_ + rooms * room_);
+    return memory_ + in_front() + static_cast<std::size_t>(worker) * (scratch_ + rooms * room_);
+  }
+
+  std::size_t in_front() const {
+    if (schedule_.heads_take_turns)
+      return static_cast<std::size_t>(call_.kv_heads) * head_room(room_);
+    return split_keys_ ? static_cast<std::size_t>(rooms_in_front(share_)) * room_ : 0;
+  }
+
+  /// Of all turns, the splits that were joined in a head's room.
+  std::atomic<std::int64_t>& splits_in(std::int64_t head) const {
+    return *reinterpret_cast<std::atomic<std::int64_t>*>(memory_ + static_cast<std::size_t>(head) *
+                                                                       head_room(room_));
+  }
+  std::byte* room_of(std::int64_t head) const {
+    return reinterpret_cast<std::byte*>(&splits_in(head)) + head_room(0);
   }
 
   std::byte* room(int worker, std::size_t which) const {
@@ -103,13 +123,30 @@ class Run {
         continue;
       }
       if (const std::int64_t guess = index + schedule_.workers; guess < schedule_.items) {
-        const WorkItem next = ahead.at(guess).item;
-        work.item.next_batch = next.batch;
-        work.item.next_kv_head = next.kv_head;
-        work.item.next_first_row = next.first_row;
-        work.item.next_rows = next.rows;
+        work.item.guess(ahead.at(guess).item);
       }
       work.kernel->attend(call_, work.item, scratch(worker), nullptr);
+    }
+  }
+
+  /// Each head's splits go on from one another in its room. A split waits for the one before it,
+  /// which was claimed as many items earlier as there are heads.
+  void work_by_split(int worker) {
+    Cursor cursor(call_, schedule_), ahead(call_, schedule_);
+    for (std::int64_t index; claim(index);) {
+      Work work = cursor.at(index);
+      if (const std::int64_t guess = index + schedule_.workers; guess < schedule_.items)
+        work.item.guess(ahead.at(guess).item);
+      std::atomic<std::int64_t>& splits = splits_in(work.item.kv_head);
+      const std::int64_t before = index / call_.kv_heads;
+      while (splits.load(std::memory_order_acquire) != before) {
+        if (cancelled_.load(std::memory_order_relaxed)) return;
+        std::this_thread::yield();
+      }
+      std::byte* const running = room_of(work.item.kv_head);
+      attend(work, work.first_split ? work.kernel->attend : work.kernel->proceed, worker, running);
+      if (work.last_split) work.kernel->finish(call_, work.item, running, scratch(worker));
+      splits.store(before + 1, std::memory_order_release);
     }
   }
 

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attention/schedule.hpp"
+
 namespace polyhead::inline v0 {
 
 inline std::size_t aligned(std::int64_t bytes) {
@@ -19,5 +21,9 @@ constexpr int rooms_in_front(bool share) { return share ? 2 : 1; }
 /// predecessors, and rows of q. Not split: what all rows of a turn have so far, what those of one
 /// stretch have, and rows of q.
 constexpr int rooms_a_worker(bool share) { return share ? 3 : 2; }
+
+/// Where heads take turns, one room a head stands in front, behind the number of splits that are in
+/// it; one line each, so that workers do not write to each other's.
+inline std::size_t head_room(std::size_t room) { return 64 + room; }
 
 }  // namespace polyhead::inline v0

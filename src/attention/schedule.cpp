@@ -44,7 +44,8 @@ void choose_kernels(Schedule& schedule, const AttendCall& call, const Backend& b
 }
 
 std::int64_t count_items(const AttendCall& call, const Schedule& schedule) {
-  const bool uneven = call.q_offsets.given() || call.q_lengths.given() || schedule.turns.share();
+  const bool uneven = call.q_offsets.given() || call.q_lengths.given() || schedule.turns.share() ||
+                      schedule.heads_take_turns;
   std::int64_t items = 0;
   if (!uneven)
     items = call.batch * ceil_div(call.q_len * call.group(), schedule.rows_per_item) *
@@ -53,9 +54,24 @@ std::int64_t count_items(const AttendCall& call, const Schedule& schedule) {
     for (std::int64_t at = 0; at < schedule.turns.count(); ++at) {
       const Turn turn = schedule.turns[at];
       const Cut cut = cut_of(call, schedule, schedule.turns.sequence(turn, 0));
-      items += items_a_head(schedule, turn, cut);
+      items += items_a_head(call, schedule, turn, cut);
     }
   return items * call.kv_heads;
+}
+
+/// Bytes in front for one room a KV head; 0: that would be too many, or there is but one.
+std::size_t head_rooms(const AttendCall& call, const AttendKernel& few) {
+  constexpr std::size_t kMost = std::size_t{512} << 10;
+  if (few.attend == nullptr || call.kv_heads < 2 || call.kv_len <= kSplitKeys) return 0;
+  const std::size_t bytes =
+      static_cast<std::size_t>(call.kv_heads) * head_room(aligned(few.partial_bytes(call)));
+  return bytes <= kMost ? bytes : 0;
+}
+
+/// Sequences of few rows over pages, of which every query sees the first keys.
+bool heads_take_turns(const AttendCall& call, const Schedule& schedule) {
+  return call.pages.given() && schedule.kernel == schedule.shared_few && !schedule.turns.share() &&
+         call.mask.left < 0 && head_rooms(call, *schedule.kernel) > 0;
 }
 
 Executor& pool_of(int threads) {
@@ -97,9 +113,10 @@ Schedule make_schedule(const AttendCall& call, const Backend& backend, int worke
       std::max(least, ceil_div(ceil_div(rows, std::max<std::int64_t>(1, items)), least) * least);
   schedule.row_tiles = ceil_div(rows, schedule.rows_per_item);
   schedule.turns.arrange(call, schedule.shared_many->rows(call));
+  schedule.heads_take_turns = heads_take_turns(call, schedule);
   schedule.items = count_items(call, schedule);
   const std::int64_t splits = ceil_div(call.kv_len, kSplitKeys);
-  if (workers > 1 && splits > 1 && schedule.items < wanted) {
+  if (workers > 1 && splits > 1 && schedule.items < wanted && !schedule.heads_take_turns) {
     schedule.key_splits = splits;
     schedule.items = count_items(call, schedule);
   }
@@ -117,10 +134,12 @@ std::size_t scratch_bytes(const AttendCall& call, const Backend& backend, int wo
     room = std::max(room, aligned(kernel->partial_bytes(call)));
     if (share) room = std::max(room, aligned(SharedRows::bytes(call, kernel->rows(call))));
   }
-  const std::size_t each = scratch + static_cast<std::size_t>(rooms_a_worker(share)) * room;
-  if (workers == 1) return share ? each : scratch + room;
-  return static_cast<std::size_t>(rooms_in_front(share)) * room +
-         static_cast<std::size_t>(workers) * each;
+  const int rooms = workers == 1 && !share ? 1 : rooms_a_worker(share);
+  const std::size_t each = scratch + static_cast<std::size_t>(rooms) * room;
+  std::size_t in_front = workers > 1 ? static_cast<std::size_t>(rooms_in_front(share)) * room : 0;
+  for (const ElementPath* path : {&backend.float32, &backend.bfloat16, &backend.integer})
+    in_front = std::max(in_front, head_rooms(call, path->decode));
+  return in_front + static_cast<std::size_t>(workers) * each;
 }
 
 KeysRead keys_read(const AttendCall& call, const Schedule& schedule) {

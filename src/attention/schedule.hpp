@@ -15,7 +15,8 @@ namespace polyhead::inline v0 {
 /// How one call is cut. Items are numbered by turn, KV head, row tile (the last, heaviest under a
 /// causal mask, first) and key split; the numbering depends on the call, the results do not depend
 /// on the numbering. A turn that shares keys has no row tiles: for each KV head it is one item, or
-/// one for each split of each of its stretches, in their order.
+/// one for each split of each of its stretches, in their order. Where heads take turns, items are
+/// numbered by turn, key split and KV head.
 struct Schedule {
   const kernels::cpu::AttendKernel* kernel = nullptr;
   /// For the sequences of an uneven batch that have few rows, where the kernel is for many.
@@ -26,6 +27,9 @@ struct Schedule {
   std::int64_t rows_per_item = 1;
   std::int64_t row_tiles = 0;   ///< of the longest sequence
   std::int64_t key_splits = 1;  ///< items a row tile is cut into; 1: an item walks all of its keys
+  /// Whether a split is an item of each KV head before the next split is: heads share pages, which
+  /// memory gives faster the closer they are read together (docs/performance.md).
+  bool heads_take_turns = false;
   std::int64_t items = 0;
   int workers = 1;
 };

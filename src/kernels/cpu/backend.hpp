@@ -23,6 +23,13 @@ struct WorkItem {
   std::int64_t first_split = 0, end_split = 0;
   /// A guess at what the worker does next, to fetch its inputs early; next_rows is 0 without one.
   std::int64_t next_batch = 0, next_kv_head = 0, next_first_row = 0, next_rows = 0;
+  std::int64_t next_first_split = 0;
+
+  void guess(const WorkItem& next) {
+    next_batch = next.batch, next_kv_head = next.kv_head;
+    next_first_row = next.first_row, next_rows = next.rows;
+    next_first_split = next.first_split;
+  }
 };
 
 /// Where a partial holds one row: its reference, its sums of weights and, `step` floats apart, its

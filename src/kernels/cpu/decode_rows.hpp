@@ -363,10 +363,11 @@ struct FewRows {
     return {part(group.low_ahead), part(group.high_ahead), group.low_ahead.at, group.high_ahead.at};
   }
 
-  /// The scales of row `key`; null where there are none a token, and past the end.
+  /// The scales of row `key`, or what is read in its place; null where there are none a token.
   const float* scales_of(const Operand& x, const std::byte* first, std::int64_t key) const {
-    if (!x.scales.data || x.scales.shift == 0 || key >= sequence.kv_len) return nullptr;
-    return key_rows(call, sequence, x, first, item.kv_head, key).scales;
+    if (!x.scales.data || x.scales.shift == 0) return nullptr;
+    const Place at = place_of(key);
+    return at.there ? key_rows(call, sequence, x, first, at.kv_head, at.key).scales : nullptr;
   }
 
   /// Fetches the scales of `keys` rows from the one whose scales are `from`.
@@ -377,10 +378,25 @@ struct FewRows {
     }
   }
 
-  /// Where the row lies that comes `tokens` after `key`, whose own is `row`; past the end, `row`.
+  /// Where the row lies that is read `tokens` after `key`, whose own is `row`, or else `row`.
   const std::byte* rows_ahead(const Operand& x, const std::byte* first, const std::byte* row,
                               std::int64_t key, std::int64_t tokens) const {
-    if (key + tokens >= sequence.kv_len) return row;
-    return key_rows(call, sequence, x, first, item.kv_head, key + tokens).data;
+    const Place at = place_of(key + tokens);
+    return at.there ? key_rows(call, sequence, x, first, at.kv_head, at.key).data : row;
+  }
+
+  /// What is read in place of `key`, where that lies past the item's keys: those of the worker's
+  /// next item, if it is of this sequence.
+  struct Place {
+    bool there;
+    std::int64_t kv_head, key;
+  };
+  Place place_of(std::int64_t key) const {
+    const std::int64_t stop = std::min(sequence.kv_len, item.end_split * kSplitKeys);
+    if (key < stop) return {true, item.kv_head, key};
+    const std::int64_t after = item.next_first_split * kSplitKeys + key - stop;
+    const bool there =
+        item.next_rows > 0 && item.next_batch == item.batch && after < sequence.kv_len;
+    return {there, item.next_kv_head, after};
   }
 };

@@ -1,0 +1,160 @@
+// Decoding over pages, split by split for all heads: the bits of one head after the other over a
+// cache in one piece.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/schedule.hpp"
+#include "attention/validate.hpp"
+#include "polyhead/attention.h"
+#include "polyhead/kv_cache.h"
+#include "polyhead/paged_cache.h"
+#include "support/effort.h"
+#include "support/problem.h"
+#include "support/random.h"
+#include "support/tensor.h"
+
+namespace polyhead::test {
+namespace {
+
+/// The same tokens in one piece and on pages, and queries for the last ones.
+class Both {
+ public:
+  Both(const std::vector<std::int64_t>& lengths, std::int64_t q_len, ElementType q, ElementType kv)
+      : batch_(std::ssize(lengths)),
+        pieces_(config_of(lengths, kv)),
+        pages_(paged_of(lengths, kv)) {
+    std::vector<std::int64_t> sequences;
+    const std::int64_t longest = *std::ranges::max_element(lengths);
+    Tensor k(f32, {batch_, longest, kKvHeads, kDim}), v(f32, {batch_, longest, kKvHeads, kDim});
+    fill(k);
+    fill(v);
+    pieces_.append(k.const_view(), v.const_view(), ConstView(lengths.data(), {batch_}));
+    for (std::int64_t b = 0; b < batch_; ++b) {
+      sequences.push_back(pages_.create());
+      const auto rows = [&](const Tensor& of) {
+        ConstView view = of.const_view();
+        return ConstView(static_cast<const float*>(view.data) + b * longest * kKvHeads * kDim,
+                         {lengths[static_cast<std::size_t>(b)], kKvHeads, kDim});
+      };
+      EXPECT_EQ(pages_.append(sequences.back(), rows(k), rows(v)), PagedCache::Status::ok);
+    }
+    pages_.batch(sequences, table_);
+    q_ = Tensor(q, {batch_, q_len, kHeads, kDim});
+    out_ = Tensor(f32, {batch_, q_len, kHeads, kDim});
+    lse_ = Tensor(f32, {batch_, q_len, kHeads});
+    fill(q_);
+  }
+
+  AttentionArguments arguments(bool on_pages) {
+    AttentionArguments a;
+    a.q = q_.const_view();
+    a.kv = on_pages ? pages_.view(0, table_) : pieces_.view();
+    a.out = out_.view();
+    a.lse = lse_.view();
+    a.mask = mask;
+    return a;
+  }
+
+  std::vector<std::vector<std::byte>> run(bool on_pages, const Options& options) {
+    out_.poison();
+    lse_.poison();
+    attention(arguments(on_pages), options);
+    return {out_.bytes(), lse_.bytes()};
+  }
+
+  bool take_turns(Isa isa, int workers) {
+    const kernels::AttendCall call = door::resolve(arguments(true));
+    return make_schedule(call, kernels::cpu::backend(isa), workers).heads_take_turns;
+  }
+
+  Mask mask = causal(Align::end);
+
+ private:
+  static constexpr std::int64_t kHeads = 6, kKvHeads = 3, kDim = 32, kPage = 16;
+
+  static KvCacheConfig config_of(const std::vector<std::int64_t>& lengths, ElementType kv) {
+    KvCacheConfig config;
+    config.batch = std::ssize(lengths);
+    config.kv_heads = kKvHeads;
+    config.head_dim = kDim;
+    config.type = kv;
+    config.capacity = *std::ranges::max_element(lengths);
+    return config;
+  }
+  static PagedCacheConfig paged_of(const std::vector<std::int64_t>& lengths, ElementType kv) {
+    PagedCacheConfig config;
+    config.page_tokens = kPage;
+    config.kv_heads = kKvHeads;
+    config.head_dim = kDim;
+    config.type = kv;
+    for (const std::int64_t length : lengths) config.pages += length / kPage + 1;
+    return config;
+  }
+  void fill(Tensor& tensor) {
+    for_each_index(tensor.extents(), [&](const Index& at) { tensor.set(at, random_.normal()); });
+  }
+
+  std::int64_t batch_;
+  Random random_{5};
+  KvCache pieces_;
+  PagedCache pages_;
+  PagedBatch table_;
+  Tensor q_, out_, lse_;
+};
+
+TEST(HeadsTakeTurns, SameBitsAsOneAfterTheOther) {
+  ThreadPool two(2), five(5);
+  const std::vector<std::int64_t> lengths = {2500, 4, 1024, 3100, 2048, 1025};
+  int turn = 0;
+  for (const auto& [q, kv] : {std::pair{f32, f32},
+                              {bf16, bf16},
+                              {f32, ElementType::int8},
+                              {bf16, ElementType::int4},
+                              {f32, f16}}) {
+    for (const std::int64_t q_len : {std::int64_t{1}, std::int64_t{3}}) {
+      if (effort() == Effort::smoke && ++turn % 3 != 0) continue;
+      Both both(lengths, q_len, q, kv);
+      for (Isa isa : isas()) {
+        const auto expected = both.run(false, {.isa = isa, .executor = &Executor::serial()});
+        for (Executor* executor :
+             {&Executor::serial(), static_cast<Executor*>(&two), static_cast<Executor*>(&five)}) {
+          EXPECT_TRUE(both.run(true, {.isa = isa, .executor = executor}) == expected)
+              << isa_name(isa) << " " << element_name(kv) << " " << q_len << " threads "
+              << executor->concurrency();
+        }
+      }
+    }
+  }
+}
+
+TEST(HeadsTakeTurns, WhereTheyAreWorthIt) {
+  EXPECT_TRUE(Both({1025, 3}, 1, f32, f32).take_turns(Isa::portable, 1));
+  EXPECT_TRUE(Both({1025, 3}, 1, f32, f32).take_turns(Isa::portable, 4));
+  const Plan plan({.batch = 2,
+                   .q_len = 1,
+                   .kv_len = 1025,
+                   .q_heads = 6,
+                   .kv_heads = 3,
+                   .head_dim = 32,
+                   .value_dim = 32},
+                  {});
+  Both both({1025, 3}, 1, f32, f32);
+  EXPECT_NE(plan.describe(both.arguments(true)).find("split by split for all KV heads"),
+            std::string::npos);
+  EXPECT_FALSE(Both({1024, 3}, 1, f32, f32).take_turns(Isa::portable, 2)) << "one split";
+  EXPECT_FALSE(Both({1025, 300}, 100, f32, f32).take_turns(Isa::portable, 2)) << "many rows";
+  Both windowed({3000, 1500}, 1, f32, f32);
+  windowed.mask = causal(Align::end) & window(200, 0);
+  windowed.mask.align = Align::end;
+  EXPECT_FALSE(windowed.take_turns(Isa::portable, 2)) << "splits that nobody sees";
+  EXPECT_TRUE(windowed.run(true, {}) == windowed.run(false, {}));
+}
+
+}  // namespace
+}  // namespace polyhead::test
