@@ -59,19 +59,22 @@ std::int64_t count_items(const AttendCall& call, const Schedule& schedule) {
   return items * call.kv_heads;
 }
 
-/// Bytes in front for one room a KV head; 0: that would be too many, or there is but one.
+constexpr std::size_t kMostHeadRooms = std::size_t{512} << 10;  // bytes
+
+/// Bytes in front for one room a KV head; 0 where turns would make no difference.
 std::size_t head_rooms(const AttendCall& call, const AttendKernel& few) {
-  constexpr std::size_t kMost = std::size_t{512} << 10;
   if (few.attend == nullptr || call.kv_heads < 2 || call.kv_len <= kSplitKeys) return 0;
-  const std::size_t bytes =
-      static_cast<std::size_t>(call.kv_heads) * head_room(aligned(few.partial_bytes(call)));
-  return bytes <= kMost ? bytes : 0;
+  return static_cast<std::size_t>(call.kv_heads) * head_room(aligned(few.partial_bytes(call)));
 }
 
 /// Sequences of few rows over pages, of which every query sees the first keys.
 bool heads_take_turns(const AttendCall& call, const Schedule& schedule) {
-  return call.pages.given() && schedule.kernel == schedule.shared_few && !schedule.turns.share() &&
-         call.mask.left < 0 && head_rooms(call, *schedule.kernel) > 0;
+  if (!call.pages.given() || schedule.kernel != schedule.shared_few || schedule.turns.share() ||
+      call.mask.left >= 0) {
+    return false;
+  }
+  const std::size_t rooms = head_rooms(call, *schedule.kernel);
+  return rooms > 0 && rooms <= kMostHeadRooms;
 }
 
 Executor& pool_of(int threads) {
@@ -138,7 +141,7 @@ std::size_t scratch_bytes(const AttendCall& call, const Backend& backend, int wo
   const std::size_t each = scratch + static_cast<std::size_t>(rooms) * room;
   std::size_t in_front = workers > 1 ? static_cast<std::size_t>(rooms_in_front(share)) * room : 0;
   for (const ElementPath* path : {&backend.float32, &backend.bfloat16, &backend.integer})
-    in_front = std::max(in_front, head_rooms(call, path->decode));
+    in_front = std::max(in_front, std::min(head_rooms(call, path->decode), kMostHeadRooms));
   return in_front + static_cast<std::size_t>(workers) * each;
 }
 
