@@ -63,7 +63,8 @@ models::CacheForm KvOptions::form(const models::Model& model, const models::Toke
   }
   if (std::ssize(ids) < kLeast && text_.empty()) {
     text.assign(ids.begin(), ids.end());
-    std::ranges::copy(tokenizer.encode(kCalibrationText), std::back_inserter(text));
+    const models::EncodeOptions inside{.add_special = text.empty()};
+    std::ranges::copy(tokenizer.encode(kCalibrationText, inside), std::back_inserter(text));
     text.resize(std::min(text.size(), static_cast<std::size_t>(kLeast)));
     ids = text;
   }

@@ -353,6 +353,31 @@ TEST(SharedPrefix, UnderTrees) {
   }
 }
 
+// Rows of q and their places under ALiBi may need more room than any partial.
+TEST(SharedPrefix, APlanKeepsRoomForAlibi) {
+  Shape shape;
+  shape.q_heads = 8;
+  shape.kv_heads = 1;
+  shape.head_dim = 64;
+  shape.value_dim = 8;
+  std::vector<Branch> branches = {{-1, 0, kSplit + 8, 1}};
+  while (branches.size() < 48) branches.push_back({0, kSplit, 8, 1});
+  Forest forest(shape, branches);
+  forest.arguments.modifiers.alibi.use_default_slopes = true;
+  ThreadPool pool(2);
+  const Plan plan({.batch = 48,
+                   .q_len = 1,
+                   .kv_len = kSplit + 8,
+                   .q_heads = 8,
+                   .kv_heads = 1,
+                   .head_dim = 64,
+                   .value_dim = 8},
+                  {.executor = &pool});
+  Workspace workspace = plan.make_workspace();
+  const auto expected = forest.run_alone(Isa::automatic);
+  EXPECT_TRUE(forest.run([&] { plan.run(forest.arguments, workspace); }) == expected);
+}
+
 TEST(SharedPrefix, APlanServesIt) {
   const std::vector<Branch> branches = {{-1, 0, 2100, 1}, {0, 2099, 1, 1}, {0, 2090, 300, 1}};
   Forest forest({}, branches);

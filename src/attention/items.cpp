@@ -57,7 +57,7 @@ Work stretch_work(const AttendCall& call, const Schedule& schedule, const Turn& 
 
 std::int64_t items_a_head(const AttendCall& call, const Schedule& schedule, const Turn& turn,
                           const Cut& first) {
-  if (schedule.heads_take_turns) {
+  if (schedule.split_major) {
     const std::int64_t sequence = schedule.turns.sequence(turn, 0);
     const std::int64_t kv_len = kernels::sequence_of(call, sequence).kv_len;
     return std::max<std::int64_t>(1, ceil_div(kv_len, kernels::cpu::kSplitKeys));
@@ -91,7 +91,7 @@ Work Cursor::at(std::int64_t index) {
   }
   index -= base_;
   if (turn_.shares()) return of_several(index);
-  return schedule_.heads_take_turns ? of_split(index) : of_one(index);
+  return schedule_.split_major ? of_split(index) : of_one(index);
 }
 
 Work Cursor::of_split(std::int64_t index) const {

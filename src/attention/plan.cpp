@@ -21,11 +21,13 @@ AttendCall largest_call(const Limits& limits) {
   AttendCall call;
   call.head_dim = limits.head_dim;
   call.value_dim = limits.value_dim;
-  call.q_heads = call.kv_heads = 1;
+  call.q_heads = call.kv_heads = limits.kv_heads;
+  call.kv_len = limits.kv_len;
   call.q.type = limits.q_type;
   call.k.type = call.v.type = limits.kv_type;
   static constexpr std::byte kBias{};
   call.score.bias.data = &kBias;  // room for a bias tile, whether or not a call has one
+  call.score.alibi = true;        // and for what it needs of shared rows
   return call;
 }
 
@@ -115,7 +117,7 @@ Plan::Plan(const Limits& limits, const Options& options) : state_(std::make_uniq
   state_->backend = &kernels::cpu::backend(state_->isa);
   const bool share = limits.batch > 1 && limits.kv_len >= kernels::cpu::kSplitKeys;
   state_->bytes =
-      scratch_bytes(largest_call(limits), *state_->backend, state_->crew.workers, share);
+      scratch_bytes(largest_call(limits), *state_->backend, state_->crew.workers, share, true);
 }
 
 Plan::Plan(Plan&&) noexcept = default;
@@ -157,9 +159,10 @@ std::string Plan::describe(const AttentionArguments& arguments) const {
   const Schedule schedule = state_->schedule(call);
   std::ostringstream text;
   text << describe() << "; this call: " << schedule.kernel->name << ", " << schedule.items
-       << " work items of up to " << schedule.rows_per_item << " rows";
+       << " work items";
+  if (!schedule.turns.share()) text << " of up to " << schedule.rows_per_item << " rows";
   if (schedule.key_splits > 1) text << ", keys in " << schedule.key_splits << " splits";
-  if (schedule.heads_take_turns) text << ", split by split for all KV heads";
+  if (schedule.split_major) text << ", split by split for all KV heads";
   if (schedule.turns.share()) {
     const KeysRead keys = keys_read(call, schedule);
     text << ", prefixes shared: " << keys.together << " keys read instead of " << keys.apart;
@@ -175,7 +178,7 @@ void attention(const AttentionArguments& arguments, const Options& options) {
   const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
   const Schedule schedule = make_schedule(call, backend, crew.workers);
   base::AlignedBuffer<std::byte> memory(
-      scratch_bytes(call, backend, schedule.workers, schedule.turns.share()));
+      scratch_bytes(call, backend, schedule.workers, schedule.turns.share(), schedule.split_major));
   run_schedule(call, schedule, *crew.executor, memory.data());
 }
 

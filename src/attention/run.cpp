@@ -33,13 +33,13 @@ class Run {
         scratch_(most(&AttendKernel::scratch_bytes)),
         room_(room_bytes()),
         memory_(memory) {
-    for (std::int64_t head = 0; schedule_.heads_take_turns && head < call_.kv_heads; ++head)
+    for (std::int64_t head = 0; schedule_.split_major && head < call_.kv_heads; ++head)
       new (&splits_in(head)) std::atomic<std::int64_t>(0);
   }
 
   void work(int worker) noexcept {
     try {
-      if (schedule_.heads_take_turns)
+      if (schedule_.split_major)
         work_by_split(worker);
       else if (split_keys_)
         work_in_order(worker);
@@ -57,7 +57,7 @@ class Run {
   }
 
  private:
-  /// A worker's rooms, keys not split; rows of q have theirs where they are, too.
+  /// A worker's rooms, keys not split; kRows is the same one where they are.
   enum : std::size_t { kAll, kRunning, kRows };
 
   struct Claim {
@@ -77,7 +77,7 @@ class Run {
   }
 
   std::size_t room_bytes() const {
-    if (!share_ && !split_keys_ && !schedule_.heads_take_turns) return 0;
+    if (!share_ && !split_keys_ && !schedule_.split_major) return 0;
     const std::size_t partial = most(&AttendKernel::partial_bytes);
     if (!share_) return partial;
     const std::int64_t rows = schedule_.shared_many->rows(call_);
@@ -96,8 +96,7 @@ class Run {
   }
 
   std::size_t in_front() const {
-    if (schedule_.heads_take_turns)
-      return static_cast<std::size_t>(call_.kv_heads) * head_room(room_);
+    if (schedule_.split_major) return static_cast<std::size_t>(call_.kv_heads) * head_room(room_);
     return split_keys_ ? static_cast<std::size_t>(rooms_in_front(share_)) * room_ : 0;
   }
 

@@ -22,8 +22,8 @@ constexpr int rooms_in_front(bool share) { return share ? 2 : 1; }
 /// stretch have, and rows of q.
 constexpr int rooms_a_worker(bool share) { return share ? 3 : 2; }
 
-/// Where heads take turns, one room a head stands in front, behind the number of splits that are in
-/// it; one line each, so that workers do not write to each other's.
+/// Where items go split by split, one room a head stands in front, behind the number of splits that
+/// are in it; one line each, so that workers do not write to each other's.
 inline std::size_t head_room(std::size_t room) { return 64 + room; }
 
 }  // namespace polyhead::inline v0

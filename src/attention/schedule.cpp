@@ -45,7 +45,7 @@ void choose_kernels(Schedule& schedule, const AttendCall& call, const Backend& b
 
 std::int64_t count_items(const AttendCall& call, const Schedule& schedule) {
   const bool uneven = call.q_offsets.given() || call.q_lengths.given() || schedule.turns.share() ||
-                      schedule.heads_take_turns;
+                      schedule.split_major;
   std::int64_t items = 0;
   if (!uneven)
     items = call.batch * ceil_div(call.q_len * call.group(), schedule.rows_per_item) *
@@ -67,10 +67,11 @@ std::size_t head_rooms(const AttendCall& call, const AttendKernel& few) {
   return static_cast<std::size_t>(call.kv_heads) * head_room(aligned(few.partial_bytes(call)));
 }
 
-/// Sequences of few rows over pages, of which every query sees the first keys.
-bool heads_take_turns(const AttendCall& call, const Schedule& schedule) {
+/// Sequences of few rows over pages, of which every query sees the first keys; and so few workers
+/// that a head's splits, one after the other, keep none of them waiting.
+bool goes_split_by_split(const AttendCall& call, const Schedule& schedule, int workers) {
   if (!call.pages.given() || schedule.kernel != schedule.shared_few || schedule.turns.share() ||
-      call.mask.left >= 0) {
+      call.mask.left >= 0 || 2 * std::int64_t{workers} > call.kv_heads) {
     return false;
   }
   const std::size_t rooms = head_rooms(call, *schedule.kernel);
@@ -116,10 +117,11 @@ Schedule make_schedule(const AttendCall& call, const Backend& backend, int worke
       std::max(least, ceil_div(ceil_div(rows, std::max<std::int64_t>(1, items)), least) * least);
   schedule.row_tiles = ceil_div(rows, schedule.rows_per_item);
   schedule.turns.arrange(call, schedule.shared_many->rows(call));
-  schedule.heads_take_turns = heads_take_turns(call, schedule);
+  schedule.split_major = goes_split_by_split(call, schedule, workers);
+  if (schedule.split_major) schedule.rows_per_item = rows;
   schedule.items = count_items(call, schedule);
   const std::int64_t splits = ceil_div(call.kv_len, kSplitKeys);
-  if (workers > 1 && splits > 1 && schedule.items < wanted && !schedule.heads_take_turns) {
+  if (workers > 1 && splits > 1 && schedule.items < wanted && !schedule.split_major) {
     schedule.key_splits = splits;
     schedule.items = count_items(call, schedule);
   }
@@ -127,7 +129,8 @@ Schedule make_schedule(const AttendCall& call, const Backend& backend, int worke
   return schedule;
 }
 
-std::size_t scratch_bytes(const AttendCall& call, const Backend& backend, int workers, bool share) {
+std::size_t scratch_bytes(const AttendCall& call, const Backend& backend, int workers, bool share,
+                          bool split_major) {
   std::size_t scratch = 0, room = 0;
   for (const AttendKernel* kernel :
        {&backend.float32.prefill, &backend.float32.decode, &backend.bfloat16.prefill,
@@ -137,11 +140,13 @@ std::size_t scratch_bytes(const AttendCall& call, const Backend& backend, int wo
     room = std::max(room, aligned(kernel->partial_bytes(call)));
     if (share) room = std::max(room, aligned(SharedRows::bytes(call, kernel->rows(call))));
   }
-  const int rooms = workers == 1 && !share ? 1 : rooms_a_worker(share);
+  const int rooms = workers == 1 && !share ? 0 : rooms_a_worker(share);
   const std::size_t each = scratch + static_cast<std::size_t>(rooms) * room;
   std::size_t in_front = workers > 1 ? static_cast<std::size_t>(rooms_in_front(share)) * room : 0;
-  for (const ElementPath* path : {&backend.float32, &backend.bfloat16, &backend.integer})
-    in_front = std::max(in_front, std::min(head_rooms(call, path->decode), kMostHeadRooms));
+  for (const ElementPath* path : {&backend.float32, &backend.bfloat16, &backend.integer}) {
+    if (split_major)
+      in_front = std::max(in_front, std::min(head_rooms(call, path->decode), kMostHeadRooms));
+  }
   return in_front + static_cast<std::size_t>(workers) * each;
 }
 

@@ -15,8 +15,8 @@ namespace polyhead::inline v0 {
 /// How one call is cut. Items are numbered by turn, KV head, row tile (the last, heaviest under a
 /// causal mask, first) and key split; the numbering depends on the call, the results do not depend
 /// on the numbering. A turn that shares keys has no row tiles: for each KV head it is one item, or
-/// one for each split of each of its stretches, in their order. Where heads take turns, items are
-/// numbered by turn, key split and KV head.
+/// one for each split of each of its stretches, in their order. Split by split, items are numbered
+/// by turn, key split and KV head.
 struct Schedule {
   const kernels::cpu::AttendKernel* kernel = nullptr;
   /// For the sequences of an uneven batch that have few rows, where the kernel is for many.
@@ -25,11 +25,12 @@ struct Schedule {
   const kernels::cpu::AttendKernel *shared_few = nullptr, *shared_many = nullptr;
   Turns turns;
   std::int64_t rows_per_item = 1;
-  std::int64_t row_tiles = 0;   ///< of the longest sequence
-  std::int64_t key_splits = 1;  ///< items a row tile is cut into; 1: an item walks all of its keys
+  std::int64_t row_tiles = 0;  ///< of the longest sequence
+  /// Items a row tile is cut into; 1: an item walks all of its keys, or one split (split_major).
+  std::int64_t key_splits = 1;
   /// Whether a split is an item of each KV head before the next split is: heads share pages, which
   /// memory gives faster the closer they are read together (docs/performance.md).
-  bool heads_take_turns = false;
+  bool split_major = false;
   std::int64_t items = 0;
   int workers = 1;
 };
@@ -41,10 +42,11 @@ const kernels::cpu::ElementPath& path_of(const kernels::AttendCall& call,
 Schedule make_schedule(const kernels::AttendCall& call, const kernels::cpu::Backend& backend,
                        int workers);
 
-/// Bytes of scratch for `workers` workers of any call with these dims and types; `share`: whether
-/// its sequences may share keys.
+/// Bytes of scratch for `workers` workers of any call with these dims and types, and no more KV
+/// heads and keys; `share`: whether its sequences may share keys; `split_major`: whether it may be
+/// cut so.
 std::size_t scratch_bytes(const kernels::AttendCall& call, const kernels::cpu::Backend& backend,
-                          int workers, bool share);
+                          int workers, bool share, bool split_major);
 
 /// Key rows that the call's items read of one KV head, and how many that would be if every sequence
 /// read its own.

@@ -72,8 +72,9 @@ void attend_row(const AttendCall& call, const Sequence& s, std::int64_t head, st
   if (largest == kMinusInfinity) return;
   const kernels::ScoreSpec& spec = call.score;
   float total = 0.0f, rounded_total = 0.0f, moment = 0.0f;
-  // Kernels keep a block's maximum as reference until it is left far behind: the largest weight is
-  // anything from 1 on, by factors of 2 as good as what it is for the first key's score.
+  // Kernels' references are maxima of blocks, kept until they are left far behind, so that a row's
+  // largest weight is any number from 1 on. Here it is what the first key's score as reference
+  // would make of it, but for a power of two, which rounding does not notice.
   const float above = (largest - first) * 1.442695f, factor = above - std::floor(above);
   for (float& x : p) {
     const float shifted = x - largest;

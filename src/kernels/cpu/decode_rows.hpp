@@ -394,9 +394,11 @@ struct FewRows {
   Place place_of(std::int64_t key) const {
     const std::int64_t stop = std::min(sequence.kv_len, item.end_split * kSplitKeys);
     if (key < stop) return {true, item.kv_head, key};
-    const std::int64_t after = item.next_first_split * kSplitKeys + key - stop;
+    // In whole blocks, so that groups and pieces fall on groups and pieces.
+    const std::int64_t past = key - (stop + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
+    const std::int64_t after = item.next_first_split * kSplitKeys + past;
     const bool there =
-        item.next_rows > 0 && item.next_batch == item.batch && after < sequence.kv_len;
+        past >= 0 && item.next_rows > 0 && item.next_batch == item.batch && after < sequence.kv_len;
     return {there, item.next_kv_head, after};
   }
 };

@@ -225,7 +225,7 @@ struct Inspect {
         static_cast<int>(std::clamp<std::int64_t>(engine.sequence.kv_len - block, 0, width));
     KeyBlock loaded;
     if (keys > 0) loaded = load_keys(block, keys);
-    fetch_keys(block + kKeyBlock);
+    if (lanes_are_keys) fetch_keys(block + kKeyBlock);
     bool keys_turned = false;
     for (tile = 0; tile < tiles; ++tile, to += kTile * call.weights.row) {
       const TileRows mine = tile_rows(rows, tile);
@@ -369,7 +369,7 @@ struct Inspect {
 
   // --- what comes next ---
 
-  void fetch_rows(const std::byte* first, std::int64_t stride, std::int64_t count) {
+  void plan_queries(const std::byte* first, std::int64_t stride, std::int64_t count) {
     queries = {first, stride};
     queries_left = count;
   }
@@ -382,7 +382,7 @@ struct Inspect {
     const std::int64_t q_head = head_of(call, next), kv_head = q_head / of.group();
     const std::int64_t count = std::clamp<std::int64_t>(s.q_len - next.first, 0, next.count);
     const std::byte* const q = s.q + next.first * of.q.token + q_head * of.q.head;
-    fetch_rows(q, of.q.token, count);
+    if (!lanes_are_keys) return plan_queries(q, of.q.token, count);
     engine.fetcher.add(q, of.q.token, count, 0, 1, row_bytes(of.q, of.head_dim));
     if ((next.batch == item.batch && kv_head == item.kv_head) || s.kv_len == 0) return;
     const std::int64_t keys = std::min({kKeyBlock, s.kv_len, run_of(of, s, 0)});
@@ -430,7 +430,7 @@ struct Inspect {
         const int rows = static_cast<int>(std::min<std::int64_t>(kTile, q_len - first));
         self.place(first, rows);
         const std::int64_t left = std::min<std::int64_t>(kTile, q_len - first - rows);
-        self.fetch_rows(self.query_at(first + rows), call.attend.q.token, left);
+        self.plan_queries(self.query_at(first + rows), call.attend.q.token, left);
         for (std::int64_t block = from; block < to; block += kKeyBlock) {
           const int keys = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv_len - block));
           self.sum_block(block, from, keys, rows);

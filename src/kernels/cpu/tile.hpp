@@ -258,3 +258,20 @@ inline void look(Sight& sight, const AttendCall& call, const Sequence& s, const 
   }
   cut_segments(sight, any, all, lanes.vectors, keys, call.score.custom_count > 0);
 }
+
+/// K and V of one block as the microkernel reads them: 4-byte elements (floats or bfloat16 pairs).
+struct KeyBlock {
+  BroadcastOperand k;  // row = key, step = dim or pair of dims
+  BroadcastOperand v;  // row = dim, step = key or pair of keys
+  bool ready = false;
+  enum { unknown, yes, no } finite = unknown;  // no NaN or Inf in V: a weight of 0 hides it exactly
+};
+
+/// A worker's memory, laid out once for each item.
+struct Scratch {
+  float *q, *k, *v, *scores, *bias, *rows, *o;
+  float *v_scales, *rounded;  // integer path: [block of dims][key]; weights in pairs, [pair][kTile]
+  Sight* sight;
+  Lanes* lanes;
+  State* states;  // per sub-tile: the split's, then the running one
+};
