@@ -184,7 +184,8 @@ TEST(SplitMajor, APlanKeepsItsRooms) {
   Random random(3);
   for_each_index(rows.extents(), [&](const Index& at) { rows.set(at, random.normal()); });
   for (std::int64_t at = 0; at < kKeys; at += kChunk) {
-    const ConstView chunk(rows.const_view().data, {std::min(kChunk, kKeys - at), kHeads, kDim});
+    const ConstView chunk(rows.const_view().data, f32,
+                          {std::min(kChunk, kKeys - at), kHeads, kDim});
     ASSERT_EQ(cache.append(sequence, chunk, chunk), PagedCache::Status::ok);
   }
   PagedBatch batch;
