@@ -48,41 +48,28 @@ float score_of(const AttendCall& call, const Sequence& s, std::int64_t head, std
   return sum;
 }
 
-/// As a weight relative to another reference than the row's maximum is rounded, 2^f times as large:
-/// relative to the maximum the row's largest weight would be 1 and never be rounded.
-float round_weight(float weight, float f) {
-  const float scale = std::exp2(f);
-  const std::uint16_t bits = base::float32_to_bfloat16_bits(weight * scale);
-  return base::bfloat16_bits_to_float32(bits) / scale;
-}
-
 void attend_row(const AttendCall& call, const Sequence& s, std::int64_t head, std::int64_t query,
                 WeightRounding rounding, std::int64_t at, TwoPass& result) {
   std::vector<float> p(static_cast<std::size_t>(s.kv_len), kMinusInfinity);
-  float largest = kMinusInfinity, first = kMinusInfinity;
+  float largest = kMinusInfinity;
   for (std::int64_t key = 0; key < s.kv_len; ++key) {
     if (!kernels::reference::visible(call, s, head, query, key)) continue;
     const float score = score_of(call, s, head, query, key);
     p[static_cast<std::size_t>(key)] = score;
     largest = std::max(largest, score);
-    if (first == kMinusInfinity) first = score;
   }
   float& lse = result.lse[static_cast<std::size_t>(at)];
   lse = largest;
   if (largest == kMinusInfinity) return;
   const kernels::ScoreSpec& spec = call.score;
   float total = 0.0f, rounded_total = 0.0f, moment = 0.0f;
-  // Kernels' references are maxima of blocks, kept until they are left far behind, so that a row's
-  // largest weight is any number from 1 on. Here it is what the first key's score as reference
-  // would make of it, but for a power of two, which rounding does not notice.
-  const float above = (largest - first) * 1.442695f, factor = above - std::floor(above);
   for (float& x : p) {
     const float shifted = x - largest;
     x = std::exp(shifted);
     total += x;
     if (x > 0.0f) moment += x * shifted;
     if (rounding == WeightRounding::bfloat16) {
-      x = round_weight(x, std::isfinite(factor) ? factor : 0.0f);
+      x = base::bfloat16_bits_to_float32(base::float32_to_bfloat16_bits(x));
     }
     rounded_total += x;
   }
