@@ -48,6 +48,15 @@ static inline void fill_random(float* to, int count, uint32_t seed) {
   }
 }
 
+static inline polyhead_view matrix(const float* data, int64_t rows, int64_t columns) {
+  const int64_t extents[2] = {rows, columns};
+  return polyhead_make_view(data, POLYHEAD_FLOAT32, 2, extents, NULL);
+}
+
+static inline polyhead_view vector(const float* data, int64_t count) {
+  return polyhead_make_view(data, POLYHEAD_FLOAT32, 1, &count, NULL);
+}
+
 static inline void poison(float* to, int count) {
   int i;
   for (i = 0; i < count; ++i) to[i] = NAN;

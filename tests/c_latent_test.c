@@ -28,11 +28,6 @@ static float w_kv_up[kHeads * kUp * kRank], w_o[kModel * kHeads * kValue];
 static const polyhead_rope_config kTurns = {.struct_bytes = sizeof(polyhead_rope_config),
                                             .pairing = POLYHEAD_ROPE_INTERLEAVED};
 
-static polyhead_view matrix(const float* data, int64_t rows, int64_t columns) {
-  const int64_t extents[2] = {rows, columns};
-  return polyhead_make_view(data, POLYHEAD_FLOAT32, 2, extents, NULL);
-}
-
 static polyhead_latent_config causal_config(polyhead_mask* mask) {
   polyhead_latent_config config = {.struct_bytes = sizeof config};
   *mask = (polyhead_mask){.struct_bytes = sizeof *mask, .causal = 1, .align = POLYHEAD_ALIGN_END};
@@ -49,10 +44,8 @@ static polyhead_latent_config causal_config(polyhead_mask* mask) {
 
 /* A causal layer with random weights, its form `form`. */
 static polyhead_latent* make_latent(int32_t form) {
-  const int64_t rank = kRank;
   const polyhead_view q = matrix(w_q, kHeads * kQ, kModel),
-                      down = matrix(w_kv_down, kLatent, kModel),
-                      norm = polyhead_make_view(kv_norm, POLYHEAD_FLOAT32, 1, &rank, NULL),
+                      down = matrix(w_kv_down, kLatent, kModel), norm = vector(kv_norm, kRank),
                       up = matrix(w_kv_up, kHeads * kUp, kRank),
                       o = matrix(w_o, kModel, kHeads * kValue);
   polyhead_latent_weights weights = {.struct_bytes = sizeof weights,
@@ -184,7 +177,8 @@ static void test_cache(void) {
     CHECK_OK(polyhead_latent_forward_cached(latent, &part, cache, &to, 0, NULL));
   }
   CHECK(memcmp(whole, y, sizeof y) == 0);
-  CHECK_REFUSED(polyhead_latent_forward_cached(latent, &x_view, cache, &y_view, 0, NULL), "");
+  CHECK_REFUSED(polyhead_latent_forward_cached(latent, &x_view, cache, &y_view, 0, NULL),
+                "capacity");
 
   CHECK_OK(polyhead_latent_cache_create(latent, 1, kTokens, 0, POLYHEAD_BFLOAT16, &small));
   CHECK_REFUSED(polyhead_latent_forward_cached(latent, &x_view, small, &y_view,

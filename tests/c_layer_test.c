@@ -21,15 +21,6 @@ static const double kTolerance = 2.0 * kModel * kModel * kDim * 1.2e-7;
 static float x[kX], y[kX];
 static float w_qkv[kPacked * kModel], b_qkv[kPacked], w_o[kModel * kQHeads * kDim], b_o[kModel];
 
-static polyhead_view matrix(const float* data, int64_t rows, int64_t columns) {
-  const int64_t extents[2] = {rows, columns};
-  return polyhead_make_view(data, POLYHEAD_FLOAT32, 2, extents, NULL);
-}
-
-static polyhead_view vector(const float* data, int64_t count) {
-  return polyhead_make_view(data, POLYHEAD_FLOAT32, 1, &count, NULL);
-}
-
 static polyhead_layer_config causal_config(polyhead_mask* mask) {
   polyhead_layer_config config = {.struct_bytes = sizeof config};
   *mask = (polyhead_mask){.struct_bytes = sizeof *mask, .causal = 1, .align = POLYHEAD_ALIGN_END};

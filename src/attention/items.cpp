@@ -4,9 +4,11 @@
 #include <limits>
 
 #include "attention/shared_rows.hpp"
+#include "base/ceil_div.hpp"
 
 namespace polyhead::inline v0 {
 
+using base::ceil_div;
 using kernels::AttendCall;
 using kernels::cpu::AttendKernel;
 using kernels::cpu::WorkItem;
@@ -15,8 +17,6 @@ namespace {
 
 constexpr std::int64_t kAllSplits =
     std::numeric_limits<std::int64_t>::max() / kernels::cpu::kSplitKeys;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Items of a stretch where keys are split: one at least, in which a sequence is finished.
 std::int64_t items_of(const Stretch& stretch) { return std::max(1, stretch.splits()); }

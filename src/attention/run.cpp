@@ -106,7 +106,7 @@ class Run {
                                                                        head_room(room_));
   }
   std::byte* room_of(std::int64_t head) const {
-    return reinterpret_cast<std::byte*>(&splits_in(head)) + head_room(0);
+    return reinterpret_cast<std::byte*>(&splits_in(head)) + kCounterBytes;
   }
 
   std::byte* room(int worker, std::size_t which) const {

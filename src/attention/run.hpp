@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "attention/schedule.hpp"
-
 namespace polyhead::inline v0 {
 
 inline std::size_t aligned(std::int64_t bytes) {
@@ -24,6 +22,7 @@ constexpr int rooms_a_worker(bool share) { return share ? 3 : 2; }
 
 /// Where items go split by split, one room a head stands in front, behind the number of splits that
 /// are in it; one line each, so that workers do not write to each other's.
-inline std::size_t head_room(std::size_t room) { return 64 + room; }
+constexpr std::size_t kCounterBytes = 64;
+constexpr std::size_t head_room(std::size_t room) { return kCounterBytes + room; }
 
 }  // namespace polyhead::inline v0

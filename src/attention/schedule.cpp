@@ -8,11 +8,13 @@
 #include "attention/items.hpp"
 #include "attention/run.hpp"
 #include "attention/shared_rows.hpp"
+#include "base/ceil_div.hpp"
 #include "base/codes.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
 
+using base::ceil_div;
 using kernels::AttendCall;
 using kernels::cpu::AttendKernel;
 using kernels::cpu::Backend;
@@ -20,8 +22,6 @@ using kernels::cpu::ElementPath;
 using kernels::cpu::kSplitKeys;
 
 constexpr std::int64_t kItemsPerWorker = 4;  // enough to even out unequal items
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Kernels made for few rows leave user code and per-pair randomness to prefill, which gives the
 /// same bits.

@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <compare>
 
+#include "base/ceil_div.hpp"
 #include "kernels/cpu/backend.hpp"
 
 namespace polyhead::inline v0 {
 
+using base::ceil_div;
 using kernels::AttendCall;
 using kernels::KeyRange;
 using kernels::Sequence;
 using kernels::cpu::kSplitKeys;
 
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Whether rows of several sequences may be computed as those of one: of all that changes the
 /// scores of keys that all of them see, only ALiBi may depend on more than the head.

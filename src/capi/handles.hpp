@@ -48,17 +48,24 @@ struct polyhead_layer_workspace {
   polyhead::LayerWorkspace workspace;
 };
 
-/// The layer points to its modifiers' callbacks, so they live beside it.
-struct polyhead_layer {
-  polyhead_layer(const char* call, const polyhead_modifiers* from) : modifiers(call, from) {}
-  polyhead::capi::ModifierSet modifiers;
-  std::optional<polyhead::MultiHeadAttention> layer;
+namespace polyhead::inline v0::capi {
+
+/// A layer points to its modifiers' callbacks, so they live beside it.
+template <class Layer>
+struct LayerHandle {
+  LayerHandle(const char* call, const polyhead_modifiers* from) : modifiers(call, from) {}
+  ModifierSet modifiers;
+  std::optional<Layer> layer;
 };
 
-struct polyhead_latent {
-  polyhead_latent(const char* call, const polyhead_modifiers* from) : modifiers(call, from) {}
-  polyhead::capi::ModifierSet modifiers;
-  std::optional<polyhead::LatentAttention> layer;
+}  // namespace polyhead::inline v0::capi
+
+struct polyhead_layer : polyhead::capi::LayerHandle<polyhead::MultiHeadAttention> {
+  using LayerHandle::LayerHandle;
+};
+
+struct polyhead_latent : polyhead::capi::LayerHandle<polyhead::LatentAttention> {
+  using LayerHandle::LayerHandle;
 };
 
 namespace polyhead::inline v0::capi {

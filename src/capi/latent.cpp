@@ -1,8 +1,6 @@
 // Latent attention behind polyhead_layer_c.h.
 #include "polyhead/latent.h"
 
-#include <memory>
-
 #include "capi/convert_layer.hpp"
 #include "capi/handles.hpp"
 
@@ -36,12 +34,8 @@ polyhead::LatentConfig to_config(const char* call, const polyhead_latent_config&
   to.nope_dim = from.nope_dim;
   to.rope_dim = from.rope_dim;
   to.value_dim = from.value_dim;
-  unless_zero(to.norm_eps, from.norm_eps);
-  if (from.weight_type != 0)
-    to.weight_type = to_element(call, "config.weight_type", from.weight_type);
+  take_common(call, from, to);
   to.form = to_form(call, "config.form", from.form, to.form);
-  if (from.rope != nullptr) to.rope = to_rope(call, from.rope);
-  to.mask = to_mask(call, from.mask);
   return to;
 }
 
@@ -68,11 +62,8 @@ polyhead_status polyhead_latent_create(const polyhead_latent_config* config,
   return guarded(kCall, [&] {
     const polyhead_latent_config from = read_struct(kCall, "config", config);
     need(kCall, "latent", latent);
-    auto made = std::make_unique<polyhead_latent>(kCall, from.modifiers);
-    polyhead::LatentConfig to = to_config(kCall, from);
-    to.modifiers = made->modifiers.modifiers();
-    made->layer.emplace(to, to_weights(kCall, weights), to_options(kCall, options));
-    *latent = made.release();
+    *latent = make_layer<polyhead_latent>(kCall, to_config(kCall, from), to_weights(kCall, weights),
+                                          from.modifiers, options);
   });
 }
 

@@ -1,8 +1,6 @@
 // The layer behind polyhead_layer_c.h.
 #include "polyhead/layer.h"
 
-#include <memory>
-
 #include "capi/convert_layer.hpp"
 #include "capi/handles.hpp"
 
@@ -20,11 +18,7 @@ polyhead::LayerConfig to_config(const char* call, const polyhead_layer_config& f
   to.context_dim = from.context_dim;
   to.use_projections = !to_bool(call, "config.no_projections", from.no_projections);
   to.qk_norm = to_bool(call, "config.qk_norm", from.qk_norm);
-  unless_zero(to.norm_eps, from.norm_eps);
-  if (from.weight_type != 0)
-    to.weight_type = to_element(call, "config.weight_type", from.weight_type);
-  if (from.rope != nullptr) to.rope = to_rope(call, from.rope);
-  to.mask = to_mask(call, from.mask);
+  take_common(call, from, to);
   return to;
 }
 
@@ -55,11 +49,8 @@ polyhead_status polyhead_layer_create(const polyhead_layer_config* config,
   return guarded(kCall, [&] {
     const polyhead_layer_config from = read_struct(kCall, "config", config);
     need(kCall, "layer", layer);
-    auto made = std::make_unique<polyhead_layer>(kCall, from.modifiers);
-    polyhead::LayerConfig to = to_config(kCall, from);
-    to.modifiers = made->modifiers.modifiers();
-    made->layer.emplace(to, to_weights(kCall, weights), to_options(kCall, options));
-    *layer = made.release();
+    *layer = make_layer<polyhead_layer>(kCall, to_config(kCall, from), to_weights(kCall, weights),
+                                        from.modifiers, options);
   });
 }
 

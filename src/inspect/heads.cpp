@@ -144,7 +144,7 @@ HeadSweep HeadStatistics::State::sweep_of(const AttentionArguments& call,
   if (!call.lse.given())
     base::refuse(kCall, "lse is not given, expected the one attention() wrote");
   HeadSweep sweep;
-  kernels::AttendCall& attend = sweep.inspect.attend;
+  kernels::AttendCall& attend = sweep.attend;
   attend = door::resolve(call, kCall, door::Purpose::second_pass);
   if (attend.batch != 1) base::refuse(kCall, "batch (", attend.batch, ") is not one sequence");
   if (attend.q_heads != study.q_heads)
@@ -199,7 +199,7 @@ HeadTile HeadStatistics::State::tile_of(const HeadSweep& sweep, std::int64_t hea
     tile.weights = bench.weights.data();
   }
   if (visitor->wants_full(head)) {
-    bench.full.assign(static_cast<std::size_t>(rows * sweep.inspect.attend.kv_len), 0.0f);
+    bench.full.assign(static_cast<std::size_t>(rows * sweep.attend.kv_len), 0.0f);
     tile.full = bench.full.data();
   }
   return tile;
@@ -240,7 +240,7 @@ void gather_entries(const HeadSweep& sweep, Bench& bench, int rows) {
 
 void HeadStatistics::State::take_rows(const HeadSweep& sweep, std::int64_t head,
                                       std::int64_t first_row, int rows, const TileSums& tile) {
-  const kernels::Sequence sequence = kernels::sequence_of(sweep.inspect.attend, 0);
+  const kernels::Sequence sequence = kernels::sequence_of(sweep.attend, 0);
   for (int i = 0; i < rows; ++i) {
     const std::int64_t query = first_row + i;
     RowPlace place;
@@ -263,7 +263,7 @@ void HeadStatistics::State::run_head(const HeadKernel& kernel, const HeadSweep& 
                                      std::int64_t head, Bench& bench, std::byte* scratch,
                                      HeadRowVisitor* visitor) {
   // Rows past the sequence's valid length are none of its rows.
-  const std::int64_t q_len = kernels::sequence_of(sweep.inspect.attend, 0).q_len;
+  const std::int64_t q_len = kernels::sequence_of(sweep.attend, 0).q_len;
   for (std::int64_t first_row = 0; first_row < q_len; first_row += kernel.rows) {
     const int rows = static_cast<int>(std::min<std::int64_t>(kernel.rows, q_len - first_row));
     const HeadTile tile = tile_of(sweep, head, bench, rows, visitor);
@@ -282,7 +282,7 @@ void HeadStatistics::State::run_head(const HeadKernel& kernel, const HeadSweep& 
       block.rest = bench.rest.data();
     }
     block.full = tile.full;
-    block.full_keys = tile.full ? sweep.inspect.attend.kv_len : 0;
+    block.full_keys = tile.full ? sweep.attend.kv_len : 0;
     visitor->visit(block);
   }
 }
@@ -300,7 +300,7 @@ void HeadStatistics::add(const AttentionArguments& call, const Options& options,
   State& s = *state_;
   if (options.threads < 0) base::refuse(kCall, "threads (", options.threads, ") is negative");
   const HeadSweep sweep = s.sweep_of(call, visitor);
-  const kernels::AttendCall& attend = sweep.inspect.attend;
+  const kernels::AttendCall& attend = sweep.attend;
   const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
   const HeadKernel& kernel = path_of(attend, backend).heads;
   const Crew crew = crew_of(options);

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "attention/schedule.hpp"
+#include "base/ceil_div.hpp"
 #include "base/memory.hpp"
 #include "base/refuse.hpp"
 #include "base/share_out.hpp"
@@ -14,6 +15,7 @@
 namespace polyhead::inline v0 {
 namespace {
 
+using base::ceil_div;
 using kernels::InspectCall;
 using kernels::cpu::InspectKernel;
 using kernels::cpu::WeightRows;
@@ -49,8 +51,6 @@ class WeightItems {
   }
 
  private:
-  static std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
   const InspectCall& call_;
   std::int64_t rows_, a_head_;
 };

@@ -204,7 +204,7 @@ struct HeadMap {
 
 /// A sweep that gathers head statistics over one call, which may be a chunk of the queries.
 struct HeadSweep {
-  InspectCall inspect;           ///< one sequence; only `attend` is used
+  AttendCall attend;             ///< one sequence
   std::int64_t first_query = 0;  ///< of the call's rows within the run
   std::int64_t q_total = 0, kv_total = 0;
   /// [kv_total + 1] whole numbers: [j + 1] is the class of key j; equal classes >= 0 are copies.

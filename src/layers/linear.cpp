@@ -1,11 +1,13 @@
 #include "layers/linear.hpp"
 
 #include "attention/footprint.hpp"
+#include "base/ceil_div.hpp"
 #include "base/element.hpp"
 
 namespace polyhead::inline v0::layers {
 namespace {
 
+using base::ceil_div;
 using kernels::cpu::GemmCall;
 using kernels::cpu::GemmRange;
 
@@ -15,8 +17,6 @@ constexpr std::int64_t kLeastRowRun = 32;    // below this panels are read too o
 constexpr std::int64_t kPanelRun = 8;        // panels that share a pass over the rows
 constexpr std::int64_t kItemsPerWorker = 4;  // enough to even out unequal workers
 constexpr std::int64_t kPackRows = 16;       // of blocks, packed as one item
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// How a stage is cut; the cut changes no bit.
 struct Cut {

@@ -8,11 +8,17 @@ AttendKernel attend_kernel(const char* name, std::int64_t least_rows) {
 }
 
 template <class Path>
+std::int64_t inspect_bytes(const InspectCall& call) {
+  return std::max(ExactWeights<Path>::scratch_bytes(call), WeightSums<Path>::scratch_bytes(call));
+}
+
+template <class Path>
 ElementPath element_path(const char* prefill, const char* decode) {
-  using Weights = Inspect<Path>;
+  using Weights = ExactWeights<Path>;
+  using Sums = WeightSums<Path>;
   using Heads = HeadSweeper<Path>;
   return {attend_kernel<Prefill<Path>>(prefill, kTile),
           attend_kernel<Decode<Path>>(decode, 1),
-          {kTile, Weights::rows, Weights::scratch_bytes, Weights::store_weights, Weights::sum_head},
+          {kTile, Weights::rows, inspect_bytes<Path>, Weights::store_weights, Sums::sum_head},
           {kTile, Heads::scratch_bytes, Heads::run}};
 }

@@ -1,14 +1,15 @@
 // Head statistics: one sweep over a tile's weights feeds every measure. Row sums run down the
 // lanes; what belongs to keys or single rows is taken from the same block turned into rows.
-// Included inside an ISA namespace after inspect.hpp.
+// Included inside an ISA namespace after weight_sums.hpp.
 
 template <class Path>
 struct HeadSweeper {
-  using Weights = Inspect<Path>;
+  using Weights = Reweigher<Path>;
+  static constexpr std::int64_t kRowsBytes = std::int64_t{4} * kTile * kKeyBlock;
   static_assert(kTile <= kMostTileRows);
 
   static std::int64_t scratch_bytes(const HeadSweep& sweep) {
-    return Weights::scratch_bytes(sweep.inspect);
+    return kRowsBytes + Weights::scratch_bytes(sweep.attend);
   }
 
   /// Queries [first, first + rows) of the call for one query head.
@@ -39,9 +40,9 @@ struct HeadSweeper {
 
   HeadSweeper(const HeadSweep& s, std::int64_t head, std::int64_t first, int count,
               const HeadTile& t, std::byte* scratch)
-      : sweep(s), to(t), weights(s.inspect, 0, head, scratch), rows(count) {
+      : sweep(s), to(t), weights(s.attend, 0, head, scratch + kRowsBytes), rows(count) {
     tile = weights.engine.memory.scores;
-    by_row = weights.sums;
+    by_row = reinterpret_cast<float*>(scratch);
     weights.hidden = -0.0f;
     weights.place(first, rows);
     clear_sums();
@@ -53,8 +54,8 @@ struct HeadSweeper {
       position[i] = sweep.cross ? -1.0f : static_cast<float>(q_pos);
       own_class[i] = known && sweep.classes ? sweep.classes[q_pos + 1] : -1.0f;
       for (int m = 0; m < sweep.map_count; ++m) {
-        map_row[m][i] = Weights::bin_of(sweep.first_query + lanes.query[i], sweep.maps[m].q_bins,
-                                        sweep.q_total);
+        map_row[m][i] =
+            bin_of(sweep.first_query + lanes.query[i], sweep.maps[m].q_bins, sweep.q_total);
       }
     }
   }
@@ -224,7 +225,7 @@ struct HeadSweeper {
 
   void open_column(int m, std::int64_t key) {
     Column& column = columns[m];
-    column.index = Weights::bin_of(key, sweep.maps[m].kv_bins, sweep.kv_total);
+    column.index = bin_of(key, sweep.maps[m].kv_bins, sweep.kv_total);
     // The first key of the next bin: the smallest k with bin_of(k) > index.
     const std::int64_t bins = sweep.maps[m].kv_bins;
     column.end = (column.index + 1) * sweep.kv_total / bins;
@@ -284,7 +285,7 @@ struct HeadSweeper {
 
   void store_full(std::int64_t block, int keys) {
     for (int i = 0; i < rows; ++i) {
-      std::memcpy(to.full + i * sweep.inspect.attend.kv_len + block, by_row + i * kKeyBlock,
+      std::memcpy(to.full + i * sweep.attend.kv_len + block, by_row + i * kKeyBlock,
                   static_cast<std::size_t>(keys) * sizeof(float));
     }
   }

@@ -158,17 +158,19 @@ struct Prefill {
   void fetch_block(std::int64_t block) {
     if (block >= sequence.kv_len) return;
     fetcher.drop_block();
+    fetch_rows(call.k, sequence.k, call.head_dim, block);
+    fetch_rows(call.v, sequence.v, call.value_dim, block);
+  }
+
+  /// Rows of a block of k or v, of which `first` is the sequence's first.
+  void fetch_rows(const Operand& x, const std::byte* first, std::int64_t dim, std::int64_t block) {
     const std::int64_t end = std::min(block + kKeyBlock, sequence.kv_len);
-    const auto fetch = [&](const Operand& x, const std::byte* first, std::int64_t dim) {
-      for (std::int64_t key = block; key < end;) {
-        const std::int64_t keys = std::min(run_of(call, sequence, key), end - key);
-        const std::byte* rows = key_rows(call, sequence, x, first, item.kv_head, key).data;
-        fetcher.add_to_block({rows, x.token}, row_bytes(x, dim), keys);
-        key += keys;
-      }
-    };
-    fetch(call.k, sequence.k, call.head_dim);
-    fetch(call.v, sequence.v, call.value_dim);
+    for (std::int64_t key = block; key < end;) {
+      const std::int64_t keys = std::min(run_of(call, sequence, key), end - key);
+      const std::byte* rows = key_rows(call, sequence, x, first, item.kv_head, key).data;
+      fetcher.add_to_block({rows, x.token}, row_bytes(x, dim), keys);
+      key += keys;
+    }
   }
 
   /// While a tile works, the rows of dense tables that come next: the next tile's, or the first

@@ -1,0 +1,11 @@
+// Division that rounds up.
+#pragma once
+
+#include <cstdint>
+
+namespace polyhead::inline v0::base {
+
+/// ceil(a / b) for a >= 0, b > 0.
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace polyhead::inline v0::base

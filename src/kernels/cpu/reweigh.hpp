@@ -1,0 +1,159 @@
+// Weights rebuilt from q, k and the LSE, a tile and a block of keys at a time. One head, lanes are
+// queries; scores, modifiers and masks are prefill's own. Included inside an ISA namespace after
+// prefill.hpp.
+
+/// Of a tile's rows, those that are dealt with aside after every kRows keys of a block.
+inline constexpr int kRowsAside = (kTile * Simd::kRows + kKeyBlock - 1) / kKeyBlock;
+
+template <class Path>
+struct Reweigher {
+  using Engine = Prefill<Path>;
+  static constexpr std::int64_t kLine = 64;
+
+  static std::int64_t scratch_bytes(const AttendCall& call) { return Engine::scratch_bytes(call); }
+
+  const AttendCall& call;
+  const WorkItem item;
+  Engine engine;
+  const std::int64_t head;
+  const Aside aside;  // done beside the scores, after every kRows keys
+  int tile = 0;       // of the engine's, the one in hand
+  alignas(64) float base[Engine::kMaxTiles][kTile];
+  float hidden = 0.0f;           // weight of a hidden pair; -0 tells it from one that came out as 0
+  float* information = nullptr;  // where given: -sum w log2 w of each lane, key 0 left out
+  Stream queries{};              // rows to fetch
+  std::int64_t queries_left = 0;
+
+  Reweigher(const AttendCall& c, std::int64_t batch, std::int64_t q_head, std::byte* scratch,
+            Aside a = {})
+      : call(c),
+        item{batch, q_head / c.group(), 0, kTile, 0, 0},
+        engine(c, item, scratch),
+        head(q_head),
+        aside(a) {}
+
+  Lanes& lanes() { return engine.memory.lanes[tile]; }
+
+  /// Queries first .. first + rows become the tile.
+  void place(std::int64_t first, int rows) {
+    Lanes& lanes = this->lanes();
+    lanes.place(call, engine.sequence, head, 1, first, rows);
+    engine.pack_q(tile);
+    for (int i = 0; i < kTile; ++i) {
+      float lse;
+      std::memcpy(&lse, row_address(call.lse, engine.sequence, lanes.query[i], head), 4);
+      const float finite = lse == -kInfinity ? 0.0f : lse;
+      base[tile][i] = static_cast<float>(static_cast<double>(finite) / engine.rules.natural);
+    }
+  }
+
+  Sight& see(std::int64_t block, int keys) {
+    look(*engine.memory.sight, call, engine.sequence, lanes(), block, keys);
+    return *engine.memory.sight;
+  }
+
+  KeyBlock load_keys(std::int64_t block, int keys) {
+    KeyBlock rows;
+    Path::load_keys(rows, call, engine.sequence, item.kv_head, block, keys, engine.memory);
+    return rows;
+  }
+
+  /// The weights of the tile for one block, [key][lane] in the engine's scores; false where nothing
+  /// is visible.
+  bool weigh(std::int64_t block, int keys) {
+    Sight& sight = see(block, keys);
+    if (sight.kind == Sight::nothing) return false;
+    weigh_seen(block, keys, load_keys(block, keys));
+    return true;
+  }
+
+  /// Scores of what was seen, [key][lane].
+  void prepare_scores(std::int64_t block, int keys, KeyBlock rows) {
+    engine.prepare_scores(tile, *engine.memory.sight, rows, block, keys, nullptr, aside);
+  }
+
+  /// Weights of what was seen.
+  void weigh_seen(std::int64_t block, int keys, KeyBlock rows) {
+    Sight& sight = *engine.memory.sight;
+    prepare_scores(block, keys, rows);
+    float* scores = engine.memory.scores;
+    if (sight.kind == Sight::some) engine.clear_unseen(sight, keys, hidden);
+    for (int i = 0; i < sight.segments; ++i) {
+      switch (engine.rules.exponent) {
+        case Exponent::folded:
+          exponentiate<Exponent::folded>(sight, sight.segment[i], block);
+          break;
+        case Exponent::fused:
+          exponentiate<Exponent::fused>(sight, sight.segment[i], block);
+          break;
+        case Exponent::natural:
+          exponentiate<Exponent::natural>(sight, sight.segment[i], block);
+          break;
+      }
+    }
+    if (call.score.dropout > 0.0f) drop(scores, block, keys);
+  }
+
+  template <Exponent kForm>
+  void exponentiate(const Sight& sight, const Segment& part, std::int64_t block) {
+    if (information != nullptr)
+      exponentiate_part<kForm, true>(sight, part, block);
+    else
+      exponentiate_part<kForm, false>(sight, part, block);
+  }
+
+  template <Exponent kForm, bool kInformation>
+  void exponentiate_part(const Sight& sight, const Segment& part, std::int64_t block) {
+    const Simd::V unit = Simd::broadcast(engine.rules.unit), nothing = Simd::broadcast(hidden);
+    // 2^-300 is 0 in float32, and 0 times a finite exponent is 0.
+    const Simd::V least = Simd::broadcast(-300.0f);
+    for (int v = part.first; v < part.last; ++v) {
+      const Simd::V from = exponent_base<kForm>(Simd::load(base[tile] + v * kLanes), unit);
+      Simd::V spent = kInformation ? Simd::load(information + v * kLanes) : Simd::zero();
+      for (int key = part.key_begin; key < part.key_end; ++key) {
+        float* at = engine.memory.scores + key * kTile + v * kLanes;
+        Simd::V t = exponent_of<kForm>(Simd::load(at), from, unit);
+        Simd::V p = Simd::exp2(t);
+        if (!part.full) {
+          const Simd::M seen = Simd::load_mask(sight.masks[key * kVectors + v]);
+          p = Simd::select(seen, p, nothing);
+          if constexpr (kInformation) t = Simd::select(seen, t, Simd::zero());
+        }
+        Simd::store(at, p);
+        if constexpr (kInformation) {
+          if (block + key > 0) spent = Simd::fnma(p, Simd::max(least, t), spent);
+        }
+      }
+      if constexpr (kInformation) Simd::store(information + v * kLanes, spent);
+    }
+  }
+
+  void drop(float* weights, std::int64_t block, int keys) {
+    const ScoreSpec& spec = call.score;
+    const Lanes& lanes = this->lanes();
+    const std::int64_t id = spec.sequence_ids.given() ? spec.sequence_ids[item.batch] : item.batch;
+    const float kept = static_cast<float>(1.0 / (1.0 - static_cast<double>(spec.dropout)));
+    for (int key = 0; key < keys; ++key) {
+      for (int i = 0; i < lanes.vectors * kLanes; ++i) {
+        const bool keeps =
+            dropout_keeps_pair(spec.seed, id, head, lanes.q_pos[i], block + key, spec.dropout);
+        weights[key * kTile + i] *= keeps ? kept : 0.0f;
+      }
+    }
+  }
+
+  // --- rows of q that come next ---
+
+  void plan_queries(const std::byte* first, std::int64_t stride, std::int64_t count) {
+    queries = {first, stride};
+    queries_left = count;
+  }
+
+  void fetch_queries(int count) {
+    const std::int64_t row = row_bytes(call.q, call.head_dim);
+    for (; count > 0 && queries_left > 0; --count, --queries_left, queries.at += queries.stride) {
+      for (std::int64_t line = 0; line < row; line += kLine)
+        __builtin_prefetch(queries.at + line, 0, 2);
+    }
+  }
+};

@@ -1,0 +1,196 @@
+// Weights summed over queries by key (received mass), or pooled into a map. Included inside an ISA
+// namespace after reweigh.hpp.
+
+/// The bin that holds item i of n: the last one whose first item is at or before it.
+inline std::int64_t bin_of(std::int64_t i, std::int64_t bins, std::int64_t n) {
+  return ((i + 1) * bins - 1) / n;
+}
+
+template <class Path>
+struct WeightSums {
+  using Weigher = Reweigher<Path>;
+  static constexpr std::int64_t kStretch =
+      1024;  // keys summed at a time: their lane sums stay in L2
+
+  static constexpr std::size_t sums_bytes() { return kStretch * kLanes * sizeof(float); }
+  static std::int64_t scratch_bytes(const InspectCall& call) {
+    return static_cast<std::int64_t>(sums_bytes()) + Weigher::scratch_bytes(call.attend);
+  }
+
+  const InspectCall& call;
+  Weigher weigher;
+  float* const sums;        // [key of the stretch][lane]
+  std::int64_t bin[kTile];  // row of the pooled map that a lane's query belongs to
+
+  WeightSums(const InspectCall& c, std::int64_t batch, std::int64_t q_head, std::byte* scratch)
+      : call(c),
+        weigher(c.attend, batch, q_head, scratch + sums_bytes(), {&fetch_aside, this}),
+        sums(reinterpret_cast<float*>(scratch)) {}
+
+  void place(std::int64_t first, int rows) {
+    weigher.place(first, rows);
+    for (int i = 0; i < kTile; ++i)
+      bin[i] = bin_of(weigher.lanes().query[i], call.q_bins, call.attend.q_len);
+  }
+
+  /// Queries of the tile that comes next, some after every kRows keys.
+  void fetch_queries(std::int64_t first, std::int64_t count) {
+    const Operand& q = call.attend.q;
+    weigher.plan_queries(weigher.engine.sequence.q + first * q.token + weigher.head * q.head,
+                         q.token, count);
+  }
+  static void fetch_aside(void* self) {
+    static_cast<WeightSums*>(self)->weigher.fetch_queries(kRowsAside);
+  }
+
+  static void sum_head(const InspectCall& call, std::int64_t batch, std::int64_t q_head,
+                       std::byte* scratch) {
+    WeightSums self(call, batch, q_head, scratch);
+    self.clear_sums();
+    const std::int64_t q_len = self.weigher.engine.sequence.q_len,
+                       kv_len = self.weigher.engine.sequence.kv_len;
+    for (std::int64_t from = 0; from < kv_len; from += kStretch) {
+      const std::int64_t to = std::min(kv_len, from + kStretch);
+      std::memset(self.sums, 0, sums_bytes());
+      for (std::int64_t first = 0; first < q_len; first += kTile) {
+        const int rows = static_cast<int>(std::min<std::int64_t>(kTile, q_len - first));
+        self.place(first, rows);
+        const std::int64_t left = std::min<std::int64_t>(kTile, q_len - first - rows);
+        self.fetch_queries(first + rows, left);
+        for (std::int64_t block = from; block < to; block += kKeyBlock) {
+          const int keys = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv_len - block));
+          self.sum_block(block, from, keys, rows);
+        }
+      }
+      if (call.received.data) self.store_received(from, to);
+    }
+  }
+
+  void sum_block(std::int64_t block, std::int64_t stretch, int keys, int rows) {
+    const Sight::Kind kind = weigher.see(block, keys).kind;
+    if (kind == Sight::nothing) return;
+    if (kind == Sight::everything && sums_scores()) {
+      weigher.prepare_scores(block, keys, weigher.load_keys(block, keys));
+      for_bins(block, keys, [&](std::int64_t column, int first, int end) POLYHEAD_LAMBDA {
+        alignas(64) float part[kTile];
+        sum_weights_of(part, first, end);
+        add_to_bins(part, rows, column);
+      });
+      return;
+    }
+    weigher.weigh_seen(block, keys, weigher.load_keys(block, keys));
+    clear_spare_lanes(rows, keys);
+    if (call.received.data) add_received(block - stretch, keys);
+    if (call.pooled.data) add_pooled(block, keys, rows);
+  }
+
+  std::byte* received_at(std::int64_t key) const {
+    return call.received.data + weigher.item.batch * call.received.batch +
+           weigher.head * call.received.head + key * call.received.key;
+  }
+  std::byte* pooled_at(std::int64_t row, std::int64_t column) const {
+    return call.pooled.data + weigher.item.batch * call.pooled.batch +
+           weigher.head * call.pooled.head + row * call.pooled.row + column * call.pooled.key;
+  }
+
+  void clear_sums() {
+    const float zero = 0.0f;
+    for (std::int64_t key = 0; call.received.data && key < call.attend.kv_len; ++key) {
+      std::memcpy(received_at(key), &zero, 4);
+    }
+    for (std::int64_t r = 0; call.pooled.data && r < call.q_bins; ++r) {
+      for (std::int64_t c = 0; c < call.kv_bins; ++c) std::memcpy(pooled_at(r, c), &zero, 4);
+    }
+  }
+
+  /// Lanes past the last row repeat it and must not count.
+  void clear_spare_lanes(int rows, int keys) {
+    for (int key = 0; key < keys && rows < kTile; ++key) {
+      for (int i = rows; i < kTile; ++i) weigher.engine.memory.scores[key * kTile + i] = 0.0f;
+    }
+  }
+
+  void add_received(std::int64_t offset, int keys) {
+    for (int key = 0; key < keys; ++key) {
+      float* to = sums + (offset + key) * kLanes;
+      const float* from = weigher.engine.memory.scores + key * kTile;
+      Simd::V sum = Simd::load(to);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum = Simd::add(sum, Simd::load(from + v * kLanes));
+      Simd::store(to, sum);
+    }
+  }
+
+  void store_received(std::int64_t from, std::int64_t to) {
+    for (std::int64_t key = from; key < to; ++key) {
+      float total = 0.0f;
+      for (int i = 0; i < kLanes; ++i) total += sums[(key - from) * kLanes + i];
+      std::memcpy(received_at(key), &total, 4);
+    }
+  }
+
+  /// Calls f(column, first, end) for the keys of the block that fall into each bin.
+  template <class F>
+  POLYHEAD_INLINE void for_bins(std::int64_t block, int keys, const F& f) const {
+    for (int key = 0; key < keys;) {
+      const std::int64_t column = bin_of(block + key, call.kv_bins, call.attend.kv_len);
+      const std::int64_t bin_end = (column + 1) * call.attend.kv_len / call.kv_bins;
+      const int end = static_cast<int>(std::min<std::int64_t>(keys, bin_end - block));
+      f(column, key, end);
+      key = end;
+    }
+  }
+
+  void add_pooled(std::int64_t block, int keys, int rows) const {
+    for_bins(block, keys, [&](std::int64_t column, int first, int end) {
+      alignas(64) float part[kTile];
+      for (int v = 0; v < kVectors; ++v) {
+        Simd::V sum = Simd::zero();
+        for (int key = first; key < end; ++key)
+          sum = Simd::add(sum, Simd::load(weigher.engine.memory.scores + key * kTile + v * kLanes));
+        Simd::store(part + v * kLanes, sum);
+      }
+      add_to_bins(part, rows, column);
+    });
+  }
+
+  /// Whether weights of blocks seen in full are wanted for nothing but the pooled map.
+  bool sums_scores() const {
+    return !call.received.data && call.attend.score.dropout == 0.0f &&
+           weigher.engine.rules.exponent != Exponent::natural;
+  }
+
+  /// The sums of the weights of keys [first, end), which are still scores.
+  void sum_weights_of(float* to, int first, int end) const {
+    if (weigher.engine.rules.exponent == Exponent::fused)
+      sum_weights_as<Exponent::fused>(to, first, end);
+    else
+      sum_weights_as<Exponent::folded>(to, first, end);
+  }
+  template <Exponent kForm>
+  void sum_weights_as(float* to, int first, int end) const {
+    const Simd::V unit = Simd::broadcast(weigher.engine.rules.unit);
+    for (int v = 0; v < kVectors; ++v) {
+      const Simd::V from =
+          exponent_base<kForm>(Simd::load(weigher.base[weigher.tile] + v * kLanes), unit);
+      Simd::V sum = Simd::zero();
+      for (int key = first; key < end; ++key) {
+        const Simd::V score = Simd::load(weigher.engine.memory.scores + key * kTile + v * kLanes);
+        sum = Simd::add(sum, Simd::exp2(exponent_of<kForm>(score, from, unit)));
+      }
+      Simd::store(to + v * kLanes, sum);
+    }
+  }
+
+  /// Adds lanes to their bins' cells of a column, in query order; a bin's lanes lie side by side.
+  void add_to_bins(const float* part, int rows, std::int64_t column) const {
+    for (int i = 0; i < rows;) {
+      const std::int64_t row = bin[i];
+      std::byte* const at = pooled_at(row, column);
+      float total;
+      std::memcpy(&total, at, sizeof total);
+      for (; i < rows && bin[i] == row; ++i) total += part[i];
+      std::memcpy(at, &total, sizeof total);
+    }
+  }
+};
