@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,15 @@
 #define POLYHEAD_LAMBDA __attribute__((always_inline))  // the same of a lambda
 
 namespace polyhead::inline v0::kernels::cpu {
+
+/// `p`, about which the compiler forgets what it knows. Where many rows are read from one pointer,
+/// g++ gives each a pointer of its own, more than there are registers, and memory waits for them
+/// (docs/performance.md).
+template <class T>
+POLYHEAD_INLINE T* forget(T* p) {
+  __asm__("" : "+r"(p));
+  return p;
+}
 
 // 2^r on [-1/2, 1/2] as 1 + r (C1 + r (C2 + ...)): minimax, relative error 9.2e-8.
 inline constexpr float kExp2C1 = 0.6931470036506653f;

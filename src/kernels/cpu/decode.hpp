@@ -119,7 +119,7 @@ struct Decode {
       if (!touched) {
         few.memory.split->reset();
         std::memset(few.memory.added, 0,
-                    static_cast<std::size_t>(few.row_count * Few::pad(call.value_dim)) * 4);
+                    static_cast<std::size_t>(few.rows_computed * Few::pad(call.value_dim)) * 4);
         touched = true;
       }
       score_block<Elements>(block, blocks);

@@ -27,10 +27,10 @@ struct DecodeCodes {
     for (std::int64_t at = 0; at < bytes; at += 4 * kLanes) {
       const int count = static_cast<int>(std::min<std::int64_t>(kLanes, (bytes - at) / 4));
       for (int g = 0; g < kPair; ++g) {
-        if (few.dense_keys)
-          stage_codes<Elements, true>(tile, g, at, count);
+        if (few.keys_lie == KeysLie::dense)
+          stage_codes<Elements, KeysLie::dense>(tile, g, at, count);
         else
-          stage_codes<Elements, false>(tile, g, at, count);
+          stage_codes<Elements, KeysLie::parted>(tile, g, at, count);
       }
       tile.begin = at * kDimsAByte;
       tile.end = std::min(dims, (at + 4 * count) * kDimsAByte);
@@ -51,20 +51,24 @@ struct DecodeCodes {
     alignas(64) float words[kLanes * kPair * kLanes];
   };
 
-  template <class Elements, bool kDense>
+  template <class Elements, KeysLie kLie>
   POLYHEAD_INLINE void stage_codes(CodeTile& tile, int g, std::int64_t at, int count) const {
     const KeyGroup& rows = tile.rows[g];
     const int keys = tile.keys[g];
     Simd::V lane[kLanes];
     if (keys == kLanes && count == kLanes) {
       const std::int64_t token = call.k.token;
-      const std::byte *low = rows.low.data + at, *high = rows.high.data + at + kLanes / 2 * token;
-      const auto ahead = few.template ahead_of<4 * kLanes, kDense>(rows, at);
-#pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        const std::byte* row = (i < kLanes / 2 ? low : high) + i % (kLanes / 2) * token;
-        lane[i] = Simd::load(reinterpret_cast<const float*>(row));
-        ahead.fetch(i);
+      const typename Few::template KeysAhead<4 * kLanes, kLie> ahead(rows, token, at);
+      constexpr int kRowsAPointer = std::min(4, kLanes / 2);
+#pragma GCC unroll 4
+      for (int first = 0; first < kLanes; first += kRowsAPointer) {
+        const std::byte* from = forget(rows.template row<kLie>(first, token) + at);
+#pragma GCC unroll 4
+        for (int i = 0; i < kRowsAPointer; ++i) {
+          ahead.fetch(first + i);
+          lane[first + i] = Simd::load(reinterpret_cast<const float*>(from + i * token));
+          Simd::settle(lane[first + i]);
+        }
       }
     } else {
 #pragma GCC unroll 16

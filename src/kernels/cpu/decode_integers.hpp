@@ -99,7 +99,7 @@ struct DecodeIntegerSums : DecodeSums<Path> {
     for (int r = 0; r < kR; ++r) acc[r][0] = acc[r][1] = Simd::zero();
     for (int i = 0; i < runs.count; ++i) {
       const Run& run = runs.each[i];
-      const ColumnAhead<kColumn> ahead(run.ahead, run.keys, x.token, few.dense_values, column);
+      typename Sums::template ValuesAhead<kColumn> ahead(run, x.token, few.dense_values, column);
       const float* p = weights.pairs[first_row] + run.at / 2;
       const std::byte* row = run.rows.data + column;
       const auto add_pair = [&](int s, const std::byte* odd) POLYHEAD_LAMBDA {
@@ -115,7 +115,7 @@ struct DecodeIntegerSums : DecodeSums<Path> {
       const int pairs = run.keys / 2;
       int s = 0;
       for (; s + kEvery <= pairs; s += kEvery) {
-        if (first_row == 0) ahead.template fetch<2 * kEvery>(2 * s);
+        if (first_row == 0) ahead.template fetch_next<2 * kEvery>();
 #pragma GCC unroll 2
         for (int next = s; next < s + kEvery; ++next)
           add_pair(next, row + (2 * next + 1) * x.token);

@@ -40,7 +40,8 @@ struct DecodeLanes {
         for (int i = 0; i < Few::kFetched; ++i) __builtin_prefetch(next + i * Few::kLine, 0, 3);
         next += Few::kFetched * Few::kLine;
       } else {
-        const auto ahead = few.template ahead_of<Few::kLine, false>(rows, 4 * s);
+        const typename Few::template KeysAhead<Few::kLine, KeysLie::parted> ahead(rows, token,
+                                                                                  4 * s);
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) ahead.fetch(i);
       }

@@ -12,37 +12,37 @@ POLYHEAD_INLINE void by_rows(int rows, const F& f, int r = 0) {
 /// Whether rows may be lanes: as many as a vector has.
 inline constexpr bool kFillLanes = kLanes == 16;
 
-/// Fetches the share of a block's rows that belongs to one of its columns, kBytes wide: while
+/// Where the share of a block's rows begins that belongs to one of its columns, kBytes wide: while
 /// kernels read a block column by column, the next one's lines are fetched in the order memory has
-/// them, for which DRAM gives a quarter more (docs/performance.md).
+/// them, for which DRAM gives a quarter more (docs/performance.md). Of `count` rows, `token` apart,
+/// the first at `rows`, the share from row `first` on; the column begins `column` bytes into a row.
+/// Where the rows are not dense, its own lines are fetched.
 template <std::int64_t kBytes>
-class ColumnAhead {
- public:
+struct ColumnAhead {
   static constexpr int kRowsALine = kBytes < 64 ? 64 / kBytes : 1;  // each line once
 
-  /// Of `count` rows, `token` apart, the first at `rows`; the column begins `column` bytes into a
-  /// row. Where the rows are not dense, its own lines are fetched.
-  ColumnAhead(const std::byte* rows, std::int64_t count, std::int64_t token, bool dense,
-              std::int64_t column)
-      : at_(rows + (dense ? count : 1) * column), stride_(dense ? kBytes : token) {
-    at_ += column / kBytes % kRowsALine * stride_;
+  static std::int64_t stride(bool dense, std::int64_t token) { return dense ? kBytes : token; }
+
+  POLYHEAD_INLINE static const std::byte* begin(const std::byte* rows, std::int64_t count,
+                                                std::int64_t token, bool dense, std::int64_t column,
+                                                std::int64_t first) {
+    first += column / kBytes % kRowsALine;
+    return forget(rows + (dense ? count : 1) * column + first * stride(dense, token));
   }
 
-  /// What belongs to kRows rows from `row` on, a multiple of kRowsALine.
-  template <int kRows>
-  POLYHEAD_INLINE void fetch(std::int64_t row) const {
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; i += kRowsALine) {
+  /// What belongs to row i, which lies `offset` past the first; nothing where its line is another
+  /// row's.
+  POLYHEAD_INLINE static void fetch(int i, const std::byte* first, std::int64_t offset) {
+    if (i % kRowsALine != 0) return;
 #pragma GCC unroll 8
-      for (std::int64_t line = 0; line < kBytes; line += 64)
-        __builtin_prefetch(at_ + (row + i) * stride_ + line, 0, 3);
-    }
+    for (std::int64_t line = 0; line < kBytes; line += 64)
+      __builtin_prefetch(first + offset + line, 0, 3);
   }
-
- private:
-  const std::byte* at_;
-  std::int64_t stride_;
 };
+
+/// How the keys of a group of lanes lie: rows touch, or they do not, or the group's halves are on
+/// pages of their own.
+enum class KeysLie { dense, apart, parted };
 
 /// The most rows that share what is loaded: as many accumulators stay in registers.
 inline constexpr int kRowsShare = kLanes == 16 ? 8 : 4;
@@ -60,9 +60,6 @@ struct FewRows {
       kLongPhase + 16;  // floats of a row of scores: a line more, or all rows share sets of L1
   static constexpr int kBlocks = kPhase / kKeyBlock;
   static constexpr int kPair = 2;  // groups of keys scored beside each other: their chains overlap
-  // Longer rows are scored a group at a time, so that these, the next ones and what else they need
-  // stay in L1 (docs/performance.md).
-  static constexpr std::int64_t kPairBytes = 4096;
   static constexpr int kVectorsAlone = kLanes == 16 ? 8 : 4;  // of dims, summed at once for one row
   // Where values are read in several passes, so many bytes of them at a time.
   static constexpr std::int64_t kPieceBytes = 4096;
@@ -118,6 +115,7 @@ struct FewRows {
   const Sequence sequence;
   Memory memory;
   const int row_count;
+  const int rows_computed;  // those and more, whose queries are 0, so that 1, 2, 4 or 8 share loads
   const bool rows_are_lanes;
   const bool values_in_keys;  // both are fetched together, a block ahead
   const std::int64_t phase_keys;
@@ -125,7 +123,9 @@ struct FewRows {
   const std::int64_t keys_ahead;  // tokens from a row to the one to fetch
   const int values_together;      // a piece of a block
   const std::int64_t values_ahead;
-  const bool dense_keys, dense_values;  // rows touch, and are not long
+  const std::int64_t keys_run;  // of what is scored together, on one page
+  const KeysLie keys_lie;
+  const bool dense_values;  // rows touch, and are not long
   std::int64_t query[kRowsMost], head[kRowsMost], position[kRowsMost];
   std::int64_t begin[kRowsMost], end[kRowsMost];
   float slope[kRowsMost];
@@ -140,6 +140,9 @@ struct FewRows {
         rules(c, Path::kBfloat16),
         sequence(sequence_of(c, i.batch)),
         row_count(static_cast<int>(i.rows)),
+        rows_computed(row_count > kRowsShare
+                          ? row_count
+                          : static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(i.rows)))),
         rows_are_lanes(kFillLanes && i.rows >= kRowsFillLanes && Path::broadcasts(c)),
         values_in_keys(rows_are_lanes && c.v.data == c.k.data && c.v.batch == c.k.batch &&
                        c.v.token == c.k.token && c.v.head == c.k.head &&
@@ -155,7 +158,11 @@ struct FewRows {
         values_ahead(whole(values_together,
                            (values_together == kKeyBlock ? kBlockBytesAhead : kPieceBytesAhead) /
                                some_bytes(c.v, c.value_dim))),
-        dense_keys(!rows_are_lanes && touch(c.k, c.head_dim, keys_together)),
+        keys_run(std::min<std::int64_t>(keys_together,
+                                        sequence.pages ? c.pages.page_tokens() : keys_together)),
+        keys_lie(keys_run < kLanes                                          ? KeysLie::parted
+                 : !rows_are_lanes && touch(c.k, c.head_dim, keys_together) ? KeysLie::dense
+                                                                            : KeysLie::apart),
         dense_values(touch(c.v, c.value_dim, values_together)) {
     lay_out(call, base, &memory);
     const std::int64_t group = call.group();
@@ -181,11 +188,9 @@ struct FewRows {
   /// and a type that is converted.
   bool bound_by_arithmetic() const { return row_count > kRowsShare / (converted() ? 4 : 2); }
 
-  /// Whether two groups of keys are scored beside each other.
-  bool in_pairs() const {
-    return converted() || bound_by_arithmetic() ||
-           kPair * kLanes * row_bytes(call.k, call.head_dim) <= kPairBytes;
-  }
+  /// Whether two groups of keys are scored beside each other: where a chain a row of one group is
+  /// too many for the registers, or keys become float32 first.
+  bool in_pairs() const { return row_count > kRowsShare || element_bytes(call.k.type) < 2; }
 
   /// Whether a block of values is one piece: read in one pass, fetched as keys, or not waited for.
   bool in_one_piece() const {
@@ -227,6 +232,10 @@ struct FewRows {
       read_q(memory.q_rows, r);
       float* to = q_of(r, 0);
       for (std::int64_t s = 0; s < steps; ++s) to[s * kTogether] = memory.q_rows[s];
+    }
+    for (int r = row_count; r < rows_computed; ++r) {
+      float* to = q_of(r, 0);
+      for (std::int64_t s = 0; s < steps; ++s) to[s * kTogether] = 0.0f;
     }
   }
 
@@ -301,70 +310,73 @@ struct FewRows {
     std::int64_t count, at;
   };
 
-  /// The keys of a group of lanes: row i lies at i * token past the one of its half. Only pages of
-  /// 8 tokens part a group.
+  /// The keys of a group of lanes: row i lies at i * token past the one of its half. Only where
+  /// keys are parted are the halves not one.
   struct KeyGroup {
     KeyRows low, high;
     Share low_ahead, high_ahead;  // what to fetch while these are read
     const float* scales_ahead;    // of those rows; null: none to fetch
-    const std::byte* row(int i, std::int64_t token) const {
-      return (i < kLanes / 2 ? low : high).data + i * token;
+    template <KeysLie kLie = KeysLie::parted>
+    POLYHEAD_INLINE const std::byte* row(int i, std::int64_t token) const {
+      return (kLie == KeysLie::parted && i >= kLanes / 2 ? high : low).data + i * token;
     }
   };
 
-  KeyGroup group_at(std::int64_t first, int keys) const {
+  POLYHEAD_INLINE KeyGroup group_at(std::int64_t first, int keys) const {
     const Operand& x = call.k;
     KeyGroup group;
     group.low = group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first);
+    group.low_ahead = group.high_ahead = share_ahead(group.low, first);
     group.scales_ahead = scales_of(x, sequence.k, first + keys_ahead);
-    const std::int64_t run = std::min<std::int64_t>(
-        keys_together, sequence.pages ? call.pages.page_tokens() : keys_together);
-    group.low_ahead = group.high_ahead = share_ahead(first, run);
-    if (run >= kLanes) {
-      group.high_ahead.at += kLanes / 2;
-    } else if (keys > kLanes / 2) {
-      const int half = kLanes / 2;
-      group.high_ahead = share_ahead(first + half, run);
+    const int half = kLanes / 2;
+    if (keys_lie != KeysLie::parted) {
+      group.high_ahead.at += half;
+    } else if (keys > half) {
       group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first + half);
+      group.high_ahead = share_ahead(group.high, first + half);
       group.high.data -= half * x.token;
       if (group.high.scales) group.high.scales -= half * x.scales.token;
     }
     return group;
   }
 
-  /// The rows of keys that come keys_ahead after `first`, among the `run` of its page or of what is
-  /// scored together.
-  Share share_ahead(std::int64_t first, std::int64_t run) const {
-    const std::int64_t from = first & -run;
-    const std::byte* rows = key_rows(call, sequence, call.k, sequence.k, item.kv_head, from).data;
-    return {rows_ahead(call.k, sequence.k, rows, from, keys_ahead), run, first - from};
+  /// The rows of keys that come keys_ahead after `first`, whose own are `rows`, among those of its
+  /// page or of what is scored together.
+  POLYHEAD_INLINE Share share_ahead(const KeyRows& rows, std::int64_t first) const {
+    const std::int64_t at = first & (keys_run - 1);
+    const std::byte* from = rows.data - at * call.k.token;
+    return {rows_ahead(call.k, sequence.k, from, first - at, keys_ahead), keys_run, at};
   }
 
   /// What the rows of a column of a group of keys fetch; the column begins `column` bytes into
   /// them.
-  template <std::int64_t kBytes>
-  struct KeysAhead {
-    ColumnAhead<kBytes> low, high;
-    std::int64_t low_at, high_at;
+  template <std::int64_t kBytes, KeysLie kLie>
+  class KeysAhead {
+   public:
+    POLYHEAD_INLINE KeysAhead(const KeyGroup& group, std::int64_t token, std::int64_t column)
+        : token_(token),
+          low_(begin(group.low_ahead, column)),
+          high_(kLie == KeysLie::parted ? begin(group.high_ahead, column) : nullptr) {}
+
     POLYHEAD_INLINE void fetch(int i) const {
-      constexpr int kHalf = kLanes / 2;
-      if (i % ColumnAhead<kBytes>::kRowsALine != 0) return;
-      if (i < kHalf)
-        low.template fetch<1>(low_at + i);
-      else
-        high.template fetch<1>(high_at + i - kHalf);
+      const int past = kLie == KeysLie::parted && i >= kLanes / 2 ? kLanes / 2 : 0;
+      Column::fetch(i, past ? high_ : low_, (i - past) * Column::stride(kDense, token_));
     }
+
+   private:
+    using Column = ColumnAhead<kBytes>;
+    static constexpr bool kDense = kLie == KeysLie::dense;
+    POLYHEAD_INLINE const std::byte* begin(const Share& share, std::int64_t column) const {
+      return Column::begin(share.rows, share.count, token_, kDense, column, share.at);
+    }
+
+    const std::int64_t token_;
+    const std::byte *low_, *high_;
   };
-  template <std::int64_t kBytes, bool kDense>
-  POLYHEAD_INLINE KeysAhead<kBytes> ahead_of(const KeyGroup& group, std::int64_t column) const {
-    const auto part = [&](const Share& share) POLYHEAD_LAMBDA {
-      return ColumnAhead<kBytes>(share.rows, share.count, call.k.token, kDense, column);
-    };
-    return {part(group.low_ahead), part(group.high_ahead), group.low_ahead.at, group.high_ahead.at};
-  }
 
   /// The scales of row `key`, or what is read in its place; null where there are none a token.
-  const float* scales_of(const Operand& x, const std::byte* first, std::int64_t key) const {
+  POLYHEAD_INLINE const float* scales_of(const Operand& x, const std::byte* first,
+                                         std::int64_t key) const {
     if (!x.scales.data || x.scales.shift == 0) return nullptr;
     const Place at = place_of(key);
     return at.there ? key_rows(call, sequence, x, first, at.kv_head, at.key).scales : nullptr;
@@ -379,8 +391,9 @@ struct FewRows {
   }
 
   /// Where the row lies that is read `tokens` after `key`, whose own is `row`, or else `row`.
-  const std::byte* rows_ahead(const Operand& x, const std::byte* first, const std::byte* row,
-                              std::int64_t key, std::int64_t tokens) const {
+  POLYHEAD_INLINE const std::byte* rows_ahead(const Operand& x, const std::byte* first,
+                                              const std::byte* row, std::int64_t key,
+                                              std::int64_t tokens) const {
     const Place at = place_of(key + tokens);
     return at.there ? key_rows(call, sequence, x, first, at.kv_head, at.key).data : row;
   }
@@ -391,7 +404,7 @@ struct FewRows {
     bool there;
     std::int64_t kv_head, key;
   };
-  Place place_of(std::int64_t key) const {
+  POLYHEAD_INLINE Place place_of(std::int64_t key) const {
     const std::int64_t stop = std::min(sequence.kv_len, item.end_split * kSplitKeys);
     if (key < stop) return {true, item.kv_head, key};
     // In whole blocks, so that groups and pieces fall on groups and pieces.

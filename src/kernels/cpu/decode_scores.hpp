@@ -11,34 +11,51 @@ struct DecodeScores {
   using KeyGroup = typename Few::KeyGroup;
 
   /// How many keys groups() takes at once.
-  int keys_at_once() const {
-    const bool two = few.row_count == 1 && few.keys_together == kLanes &&
-                     Path::steps(call.head_dim) <= kStepsWaiting;
-    return two ? 2 * kLanes : few.keys_together;
-  }
+  int keys_at_once() const { return few.keys_together > kLanes ? few.keys_together : kKeyBlock; }
 
   /// scores[row][0 .. keys) for up to keys_at_once() keys from `first`; one chain over dims a
   /// score.
   template <class Elements>
   void groups(std::int64_t first, int keys, float* scores) const {
-    if (few.dense_keys)
-      groups_as<Elements, true>(first, keys, scores);
-    else
-      groups_as<Elements, false>(first, keys, scores);
+    switch (few.keys_lie) {
+      case KeysLie::dense:
+        return groups_as<Elements, KeysLie::dense>(first, keys, scores);
+      case KeysLie::apart:
+        return groups_as<Elements, KeysLie::apart>(first, keys, scores);
+      case KeysLie::parted:
+        return groups_as<Elements, KeysLie::parted>(first, keys, scores);
+    }
   }
 
  private:
-  static constexpr std::int64_t kStepsWaiting = 128;
-
-  template <class Elements, bool kDense>
+  template <class Elements, KeysLie kLie>
   void groups_as(std::int64_t first, int keys, float* scores) const {
-    const std::int64_t steps = Path::steps(call.head_dim);
-    if (keys > few.keys_together) {
-      if (keys == 2 * kLanes && steps % kLanes == 0 && Path::whole(call.head_dim, steps - kLanes))
-        return two_groups<Elements, kDense>(first, scores);
-      groups_as<Elements, kDense>(first, kLanes, scores);
-      return groups_as<Elements, kDense>(first + kLanes, keys - kLanes, scores + kLanes);
+    if (few.keys_together == kLanes) {
+      const bool whole = few.row_count <= kRowsShare && whole_steps() == Path::steps(call.head_dim);
+      for (; keys > 0; keys -= kLanes, first += kLanes, scores += kLanes) {
+        if (whole && keys >= kLanes)
+          score_group_of<Elements, kLie>(first, scores);
+        else
+          groups_beside<Elements, kLie>(first, std::min(keys, kLanes), scores);
+      }
+      return;
     }
+    groups_beside<Elements, kLie>(first, keys, scores);
+  }
+
+  /// score_group for as many rows as are computed: up to kRowsShare.
+  template <class Elements, KeysLie kLie>
+  void score_group_of(std::int64_t first, float* scores) const {
+    if (few.rows_computed == 1) return score_group<Elements, kLie, 1>(first, scores);
+    if (few.rows_computed == 2) return score_group<Elements, kLie, 2>(first, scores);
+    if (few.rows_computed == 4) return score_group<Elements, kLie, 4>(first, scores);
+    score_group<Elements, kLie, kRowsShare>(first, scores);
+  }
+
+  /// Groups scored beside each other.
+  template <class Elements, KeysLie kLie>
+  void groups_beside(std::int64_t first, int keys, float* scores) const {
+    const std::int64_t steps = Path::steps(call.head_dim);
     const int groups = (keys + kLanes - 1) / kLanes;
     KeyGroup rows[kPair];
     for (int g = 0; g < groups; ++g)
@@ -46,70 +63,64 @@ struct DecodeScores {
     for (int r = 0; r < few.row_count; ++r) {
       for (int g = 0; g < groups; ++g) Simd::store(scores + r * kPhase + g * kLanes, Simd::zero());
     }
-    for (std::int64_t s = 0; s < steps; s += kLanes) {
-      const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
+    const std::int64_t whole = keys == groups * kLanes ? whole_steps() : 0;
+    for (std::int64_t s = 0; s < whole; s += kLanes) {
       for (int g = 0; g < groups; ++g) {
-        score_tile<Elements, kDense>(rows[g], std::min(kLanes, keys - g * kLanes), s, n,
-                                     scores + g * kLanes);
+        Simd::V lane[kLanes];
+        load_tile<Elements, kLie>(lane, rows[g], s);
+        score_all_rows(lane, s, scores + g * kLanes);
       }
+    }
+    for (std::int64_t s = whole; s < steps; s += kLanes) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
+      for (int g = 0; g < groups; ++g)
+        score_part<Elements>(rows[g], std::min(kLanes, keys - g * kLanes), s, n,
+                             scores + g * kLanes);
     }
   }
 
-  template <class Elements, bool kDense>
-  POLYHEAD_INLINE void score_tile(const KeyGroup& rows, int keys, std::int64_t s, int n,
-                                  float* scores) const {
-    if (keys == kLanes && n == kLanes && Path::whole(call.head_dim, s)) {
-      Simd::V lane[kLanes];
-      load_tile<Elements, kDense>(lane, rows, s);
-      score_all_rows(lane, s, scores);
-      return;
-    }
-    score_part<Elements>(rows, keys, s, n, scores);
+  /// The steps that make up whole tiles of a group.
+  std::int64_t whole_steps() const {
+    const std::int64_t steps = Path::steps(call.head_dim) / kLanes * kLanes;
+    return steps > 0 && !Path::whole(call.head_dim, steps - kLanes) ? steps - kLanes : steps;
   }
 
   /// kLanes steps from s on of a group's keys, transposed; lines ahead are fetched.
-  template <class Elements, bool kDense>
+  template <class Elements, KeysLie kLie>
   POLYHEAD_INLINE void load_tile(Simd::V (&lane)[kLanes], const KeyGroup& rows,
                                  std::int64_t s) const {
     const std::int64_t at = Elements::byte_of(s), token = call.k.token;
-    const std::byte *low = rows.low.data + at, *high = rows.high.data + at + kLanes / 2 * token;
-    const auto ahead = few.template ahead_of<Elements::byte_of(kLanes), kDense>(rows, at);
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) {
-      const std::byte* half = i < kLanes / 2 ? low : high;
-      lane[i] = Elements::load(half + i % (kLanes / 2) * token, 0, kLanes);
-      ahead.fetch(i);
+    const typename Few::template KeysAhead<Elements::byte_of(kLanes), kLie> ahead(rows, token, at);
+    constexpr int kRowsAPointer = std::min(4, kLanes / 2);
+#pragma GCC unroll 4
+    for (int first = 0; first < kLanes; first += kRowsAPointer) {
+      const std::byte* from = forget(rows.template row<kLie>(first, token) + at);
+#pragma GCC unroll 4
+      for (int i = 0; i < kRowsAPointer; ++i) {
+        ahead.fetch(first + i);
+        lane[first + i] = Elements::load(from + i * token, 0, kLanes);
+        Simd::settle(lane[first + i]);
+      }
     }
     Simd::transpose(lane);
   }
 
-  /// One row's scores of two groups that are read one after the other: the first one's keys wait,
-  /// transposed, so that the chains of both run beside each other.
-  template <class Elements, bool kDense>
-  void two_groups(std::int64_t first, float* scores) const {
+  /// Scores of kR rows of a group that is read whole; their sums stay in registers.
+  template <class Elements, KeysLie kLie, int kR>
+  POLYHEAD_INLINE void score_group(std::int64_t first, float* scores) const {
+    const KeyGroup rows = few.group_at(first, kLanes);
     const std::int64_t steps = Path::steps(call.head_dim);
-    alignas(64) float waiting[kStepsWaiting * kLanes];
-    Simd::V lane[kLanes];
-    const KeyGroup early = few.group_at(first, kLanes);
-    for (std::int64_t s = 0; s < steps; s += kLanes) {
-      load_tile<Elements, kDense>(lane, early, s);
-#pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) Simd::store(waiting + (s + i) * kLanes, lane[i]);
+    const float* q = few.q_of(0, 0);
+    Simd::V sum[kR];
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) sum[r] = Simd::zero();
+    for (std::int64_t s = 0; s < steps; s += kLanes, q += kLanes * kTogether) {
+      Simd::V lane[kLanes];
+      load_tile<Elements, kLie>(lane, rows, s);
+      add_tile<kR>(lane, q, 0, sum);
     }
-    const KeyGroup late = few.group_at(first + kLanes, kLanes);
-    Simd::V sum[2] = {Simd::zero(), Simd::zero()};
-    for (std::int64_t s = 0; s < steps; s += kLanes) {
-      load_tile<Elements, kDense>(lane, late, s);
-      const float *q = few.q_of(0, s), *keys = waiting + s * kLanes;
-#pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        const Simd::V x = Simd::broadcast(q[i * kTogether]);
-        sum[0] = Path::Dot::dot(Simd::load(keys + i * kLanes), x, sum[0]);
-        sum[1] = Path::Dot::dot(lane[i], x, sum[1]);
-      }
-    }
-    Simd::store(scores, sum[0]);
-    Simd::store(scores + kLanes, sum[1]);
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) Simd::store(scores + r * kPhase, sum[r]);
   }
 
   template <class Elements>
@@ -146,6 +157,14 @@ struct DecodeScores {
     Simd::V sum[kR];
 #pragma GCC unroll 16
     for (int r = 0; r < kR; ++r) sum[r] = Simd::load(scores + r * kPhase);
+    add_tile<kR>(lane, q, q_rows, sum);
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r) Simd::store(scores + r * kPhase, sum[r]);
+  }
+
+  template <int kR>
+  POLYHEAD_INLINE static void add_tile(const Simd::V (&lane)[kLanes], const float* q,
+                                       std::int64_t q_rows, Simd::V (&sum)[kR]) {
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) {
 #pragma GCC unroll 16
@@ -154,7 +173,5 @@ struct DecodeScores {
             lane[i], Simd::broadcast(q[(r / kTogether * q_rows + i) * kTogether + r % kTogether]),
             sum[r]);
     }
-#pragma GCC unroll 16
-    for (int r = 0; r < kR; ++r) Simd::store(scores + r * kPhase, sum[r]);
   }
 };

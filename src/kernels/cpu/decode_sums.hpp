@@ -8,6 +8,7 @@ struct DecodeSums {
   const AttendCall& call = few.call;
   const Sequence& sequence = few.sequence;
   static constexpr std::int64_t kPhase = Few::kPhase;
+  static constexpr int kKeys = Path::kBfloat16 ? 2 : 1;  // of a step
 
   template <class Elements>
   void block(std::int64_t first, int b) {
@@ -41,6 +42,30 @@ struct DecodeSums {
   struct Runs {
     int b, count = 0;
     Run each[kKeyBlock / 8];  // pages hold 8 tokens or more
+  };
+
+  /// What the rows of a column of a run fetch, one row after the other.
+  template <std::int64_t kBytes>
+  class ValuesAhead {
+   public:
+    ValuesAhead(const Run& run, std::int64_t token, bool dense, std::int64_t column)
+        : at_(Column::begin(run.ahead, run.keys, token, dense, column, 0)),
+          stride_(Column::stride(dense, token)) {}
+
+    /// What belongs to the next kRows rows, a multiple of those that share a line.
+    template <int kRows>
+    POLYHEAD_INLINE void fetch_next() {
+#pragma GCC unroll 4
+      for (int i = 0; i < kRows; i += Column::kRowsALine) {
+        Column::fetch(0, at_, 0);
+        at_ = forget(at_ + Column::kRowsALine * stride_);
+      }
+    }
+
+   private:
+    using Column = ColumnAhead<kBytes>;
+    const std::byte* at_;
+    const std::int64_t stride_;
   };
 
   Runs runs_of(std::int64_t first, int b, int at, int end) const {
@@ -80,7 +105,7 @@ struct DecodeSums {
       }
       return;
     }
-    by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
+    by_rows<kRowsShare>(few.rows_computed, [&](auto n, int r) {
       // Vectors of dims at a time.
       constexpr int kFew = Elements::kCodes ? 4 : Few::kVectorsAlone;
       constexpr int kC = n == 8 ? 2 : n == 4 ? kLanes / 4 : kFew;
@@ -114,11 +139,12 @@ struct DecodeSums {
   void sum_dims_as(const Runs& runs, std::int64_t d, int n, int first_row) {
     const std::int64_t row_floats = Few::pad(call.value_dim);
     float* o = few.memory.added + first_row * row_floats + d;
-    constexpr int kKeys = Path::kBfloat16 ? 2 : 1;  // a step
-    constexpr int kEvery = 4 / kKeys;               // steps between lines fetched
+    constexpr int kTogether = 4;  // keys of steps unrolled
     // Half a block of int4 has its bytes from the other half.
     constexpr std::int64_t kColumn =
         std::max<std::int64_t>(16, Elements::byte_of_values(kC * kLanes));
+    // Lines are fetched with each step, as few at once as there can be.
+    constexpr int kFetched = std::max(kKeys, ColumnAhead<kColumn>::kRowsALine);
     const bool apart = first_row == 0 && !few.values_in_keys;
     Simd::V acc[kR][kC];
 #pragma GCC unroll 8
@@ -128,33 +154,37 @@ struct DecodeSums {
     }
     for (int i = 0; i < runs.count; ++i) {
       const Run& run = runs.each[i];
-      const ColumnAhead<kColumn> ahead(run.ahead, run.keys, call.v.token, few.dense_values,
-                                       Elements::byte_of_values(d));
+      ValuesAhead<kColumn> ahead(run, call.v.token, few.dense_values, Elements::byte_of_values(d));
       const float* p = weights_of(first_row, runs.b, run);
-      const int steps = static_cast<int>(Path::steps(run.keys));
       const std::byte* lines = nullptr;
       if constexpr (kBoth) lines = few.lines_with_sums(d) + Path::steps(run.at) * Few::kLine;
-      const auto add_step = [&](int s) POLYHEAD_LAMBDA {
+      typename Path::template Values<Elements> values(run.rows, call.v, d, n);
+      const auto add_step = [&](auto whole) POLYHEAD_LAMBDA {
         Simd::V value[kC];
-        Path::template values<Elements>(value, run.rows, call.v, s, run.keys, d, n);
+        values.template read<whole>(value);
+        values.advance();
         if constexpr (kBoth) {
           __builtin_prefetch(lines, 0, 3);
           lines += Few::kLine;
         }
 #pragma GCC unroll 8
         for (int r = 0; r < kR; ++r) {
-          const Simd::V x = Simd::broadcast(p[r * kPhase + s]);
+          const Simd::V x = Simd::broadcast(p[r * kPhase]);
 #pragma GCC unroll 8
           for (int c = 0; c < kC; ++c) acc[r][c] = Path::Dot::dot(value[c], x, acc[r][c]);
         }
+        ++p;
       };
-      int s = 0;
-      for (; s + kEvery <= steps; s += kEvery) {
-        if (apart) ahead.template fetch<kEvery * kKeys>(s * kKeys);
+      int key = 0;
+      for (; key + kTogether <= run.keys; key += kTogether) {
 #pragma GCC unroll 4
-        for (int next = 0; next < kEvery; ++next) add_step(s + next);
+        for (int next = 0; next < kTogether; next += kKeys) {
+          if (apart && next % kFetched == 0) ahead.template fetch_next<kFetched>();
+          add_step(std::true_type{});
+        }
       }
-      for (; s < steps; ++s) add_step(s);
+      for (; key + kKeys <= run.keys; key += kKeys) add_step(std::true_type{});
+      if (key < run.keys) add_step(std::false_type{});
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) {
@@ -179,10 +209,15 @@ struct DecodeSums {
         const Run& run = runs.each[i];
         const float* p = weights_of(r, runs.b, run);
         const std::uint64_t word = few.words[runs.b][r] >> run.at;
-        for (int s = 0; s < static_cast<int>(Path::steps(run.keys)); ++s) {
+        typename Path::template Values<Elements> values(run.rows, call.v, d, n);
+        const int steps = static_cast<int>(Path::steps(run.keys));
+        for (int s = 0; s < steps; ++s, values.advance()) {
           if (!Path::step_visible(word, s)) continue;
           Simd::V value[1];
-          Path::template values<Elements>(value, run.rows, call.v, s, run.keys, d, n);
+          if (s * kKeys + kKeys <= run.keys)
+            values.template read<true>(value);
+          else
+            values.template read<false>(value);
           sum = Path::Dot::dot(Path::visible_part(value[0], word, s), Simd::broadcast(p[s]), sum);
         }
       }

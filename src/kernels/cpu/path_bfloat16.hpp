@@ -209,32 +209,44 @@ struct Bfloat16Path {
         _mm512_maskz_loadu_epi16(lanes, reinterpret_cast<const std::uint16_t*>(row) + 2 * at));
   }
 
-  /// Pairs of keys 2 * step and 2 * step + 1, dims [d, d + n), in kC vectors: n is kLanes where kC
-  /// > 1.
-  template <class, int kC>
-  POLYHEAD_INLINE static void values(Simd::V (&to)[kC], const KeyRows& rows, const Operand& x,
-                                     int step, int keys, std::int64_t d, int n) {
-    const std::byte* even = rows.data + 2 * step * x.token + d * 2;
-    const std::byte* odd = even + x.token;
-    if constexpr (kC % 2 == 0) {
+  /// Dims [d, d + n) of values that lie one after the other, a pair of keys a step.
+  template <class>
+  class Values {
+   public:
+    Values(const KeyRows& rows, const Operand& x, std::int64_t d, int n)
+        : even_(rows.data + d * 2),
+          token_(x.token),
+          lanes_(n >= kLanes ? static_cast<__mmask16>(~0u)
+                             : static_cast<__mmask16>((1u << n) - 1u)) {}
+
+    /// In kC vectors: n is kLanes where kC > 1. Without kWhole, there is only the first key.
+    template <bool kWhole, int kC>
+    POLYHEAD_INLINE void read(Simd::V (&to)[kC]) const {
+      const std::byte* odd = even_ + token_;
+      if constexpr (kC % 2 == 0) {
 #pragma GCC unroll 4
-      for (int c = 0; c < kC; c += 2) {
-        const __m512i a = _mm512_loadu_si512(even + c * kLanes * 2);
-        const __m512i b =
-            2 * step + 1 < keys ? _mm512_loadu_si512(odd + c * kLanes * 2) : _mm512_setzero_si512();
-        to[c] = Simd::from_bits(_mm512_permutex2var_epi16(a, low_pairs(), b));
-        to[c + 1] = Simd::from_bits(_mm512_permutex2var_epi16(a, high_pairs(), b));
+        for (int c = 0; c < kC; c += 2) {
+          const __m512i a = _mm512_loadu_si512(even_ + c * kLanes * 2);
+          const __m512i b =
+              kWhole ? _mm512_loadu_si512(odd + c * kLanes * 2) : _mm512_setzero_si512();
+          to[c] = Simd::from_bits(_mm512_permutex2var_epi16(a, low_pairs(), b));
+          to[c + 1] = Simd::from_bits(_mm512_permutex2var_epi16(a, high_pairs(), b));
+        }
+      } else {
+        const __m256i low = _mm256_maskz_loadu_epi16(lanes_, even_);
+        const __m256i high =
+            kWhole ? _mm256_maskz_loadu_epi16(lanes_, odd) : _mm256_setzero_si256();
+        to[0] = Simd::from_bits(_mm512_or_si512(
+            _mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16)));
       }
-    } else {
-      const __mmask16 lanes =
-          n >= kLanes ? static_cast<__mmask16>(~0u) : static_cast<__mmask16>((1u << n) - 1u);
-      const __m256i low = _mm256_maskz_loadu_epi16(lanes, even);
-      const __m256i high =
-          2 * step + 1 < keys ? _mm256_maskz_loadu_epi16(lanes, odd) : _mm256_setzero_si256();
-      to[0] = Simd::from_bits(_mm512_or_si512(_mm512_cvtepu16_epi32(low),
-                                              _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16)));
     }
-  }
+    POLYHEAD_INLINE void advance() { even_ = forget(even_ + 2 * token_); }
+
+   private:
+    const std::byte* even_;
+    const std::int64_t token_;
+    const __mmask16 lanes_;
+  };
 
   static bool step_visible(std::uint64_t word, int step) { return word >> (2 * step) & 3; }
   POLYHEAD_INLINE static Simd::V visible_part(Simd::V value, std::uint64_t word, int step) {

@@ -175,18 +175,43 @@ struct Float32Path {
     return Elements::load(row, at, n);
   }
 
-  /// Dims [d, d + n) of a key's row, in kC vectors: n is kLanes where kC > 1.
-  template <class Elements, int kC>
-  POLYHEAD_INLINE static void values(Simd::V (&to)[kC], const KeyRows& rows, const Operand& x,
-                                     int key, int, std::int64_t d, int n) {
-    const std::byte* row = rows.data + key * x.token;
-    if constexpr (Elements::kCodes) {
-      Elements::load_values(to, row, d, rows.scales + key * x.scales.token, x.scales);
-    } else {
-#pragma GCC unroll 8
-      for (int c = 0; c < kC; ++c) to[c] = Elements::load(row, d + c * kLanes, n);
+  /// Dims [d, d + n) of values that lie one after the other, a key a step.
+  template <class Elements>
+  class Values {
+   public:
+    Values(const KeyRows& rows, const Operand& x, std::int64_t d, int n)
+        : row_(rows.data),
+          scales_(rows.scales),
+          token_(x.token),
+          step_(x.scales),
+          d_(Elements::kCodes ? d : 0),
+          n_(n) {
+      if (!Elements::kCodes) row_ += Elements::byte_of_values(d);
     }
-  }
+
+    /// In kC vectors: n is kLanes where kC > 1.
+    template <bool, int kC>
+    POLYHEAD_INLINE void read(Simd::V (&to)[kC]) const {
+      if constexpr (Elements::kCodes) {
+        Elements::load_values(to, row_, d_, scales_, step_);
+      } else {
+#pragma GCC unroll 8
+        for (int c = 0; c < kC; ++c) to[c] = Elements::load(row_, c * kLanes, kC > 1 ? kLanes : n_);
+      }
+    }
+    POLYHEAD_INLINE void advance() {
+      row_ = forget(row_ + token_);
+      if constexpr (Elements::kCodes) scales_ += step_.token;
+    }
+
+   private:
+    const std::byte* row_;
+    const float* scales_;
+    const std::int64_t token_;
+    const Scales step_;
+    const std::int64_t d_;
+    const int n_;
+  };
 
   static bool step_visible(std::uint64_t word, int key) { return word >> key & 1; }
   POLYHEAD_INLINE static Simd::V visible_part(Simd::V value, std::uint64_t, int) { return value; }

@@ -32,6 +32,7 @@ struct Simd {
     __builtin_memcpy(&x, p, 4);
     return broadcast(x);
   }
+  POLYHEAD_INLINE static void settle(V&) {}  // registers differ by target
   POLYHEAD_INLINE static V add(V a, V b) { return a + b; }
   POLYHEAD_INLINE static V sub(V a, V b) { return a - b; }
   POLYHEAD_INLINE static V mul(V a, V b) { return a * b; }
