@@ -348,6 +348,15 @@ struct FewRows {
     return {rows_ahead(call.k, sequence.k, from, first - at, keys_ahead), keys_run, at};
   }
 
+  /// All that a dense group fetches, before it is read: the hardware's own streams, which make do
+  /// with a line now and then, end with each page.
+  void fetch_at_once(const KeyGroup& group) const {
+    const std::int64_t token = call.k.token;
+    const std::byte* from = group.low_ahead.rows + group.low_ahead.at * token;
+    for (std::int64_t line = 0; line < kLanes * token; line += kLine)
+      __builtin_prefetch(from + line, 0, 3);
+  }
+
   /// What the rows of a column of a group of keys fetch; the column begins `column` bytes into
   /// them.
   template <std::int64_t kBytes, KeysLie kLie>

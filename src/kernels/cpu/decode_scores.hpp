@@ -109,6 +109,7 @@ struct DecodeScores {
   template <class Elements, KeysLie kLie, int kR>
   POLYHEAD_INLINE void score_group(std::int64_t first, float* scores) const {
     const KeyGroup rows = few.group_at(first, kLanes);
+    if (kLie == KeysLie::dense && few.sequence.pages) few.fetch_at_once(rows);
     const std::int64_t steps = Path::steps(call.head_dim);
     const float* q = few.q_of(0, 0);
     Simd::V sum[kR];
