@@ -188,8 +188,8 @@ struct FewRows {
   /// and a type that is converted.
   bool bound_by_arithmetic() const { return row_count > kRowsShare / (converted() ? 4 : 2); }
 
-  /// Whether two groups of keys are scored beside each other: where a chain a row of one group is
-  /// too many for the registers, or keys become float32 first.
+  /// Whether two groups of keys are scored beside each other: where the registers do not hold the
+  /// sums of one for all rows, or keys are codes.
   bool in_pairs() const { return row_count > kRowsShare || element_bytes(call.k.type) < 2; }
 
   /// Whether a block of values is one piece: read in one pass, fetched as keys, or not waited for.
@@ -350,7 +350,7 @@ struct FewRows {
 
   /// All that a dense group fetches, before it is read: the hardware's own streams, which make do
   /// with a line now and then, end with each page.
-  void fetch_at_once(const KeyGroup& group) const {
+  POLYHEAD_INLINE void fetch_at_once(const KeyGroup& group) const {
     const std::int64_t token = call.k.token;
     const std::byte* from = group.low_ahead.rows + group.low_ahead.at * token;
     for (std::int64_t line = 0; line < kLanes * token; line += kLine)
