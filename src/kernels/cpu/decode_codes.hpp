@@ -57,19 +57,10 @@ struct DecodeCodes {
     const int keys = tile.keys[g];
     Simd::V lane[kLanes];
     if (keys == kLanes && count == kLanes) {
-      const std::int64_t token = call.k.token;
-      const typename Few::template KeysAhead<4 * kLanes, kLie> ahead(rows, token, at);
-      constexpr int kRowsAPointer = std::min(4, kLanes / 2);
-#pragma GCC unroll 4
-      for (int first = 0; first < kLanes; first += kRowsAPointer) {
-        const std::byte* from = forget(rows.template row<kLie>(first, token) + at);
-#pragma GCC unroll 4
-        for (int i = 0; i < kRowsAPointer; ++i) {
-          ahead.fetch(first + i);
-          lane[first + i] = Simd::load(reinterpret_cast<const float*>(from + i * token));
-          Simd::settle(lane[first + i]);
-        }
-      }
+      few.template read_column<4 * kLanes, kLie>(
+          lane, rows, at, [](Simd::V& to, const std::byte* from) POLYHEAD_LAMBDA {
+            to = Simd::load(reinterpret_cast<const float*>(from));
+          });
     } else {
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i) {

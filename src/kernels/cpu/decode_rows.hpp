@@ -30,13 +30,10 @@ struct ColumnAhead {
     return forget(rows + (dense ? count : 1) * column + first * stride(dense, token));
   }
 
-  /// What belongs to row i, which lies `offset` past the first; nothing where its line is another
-  /// row's.
-  POLYHEAD_INLINE static void fetch(int i, const std::byte* first, std::int64_t offset) {
-    if (i % kRowsALine != 0) return;
+  /// A row's share, or that of the kRowsALine rows from it on.
+  POLYHEAD_INLINE static void fetch(const std::byte* at) {
 #pragma GCC unroll 8
-    for (std::int64_t line = 0; line < kBytes; line += 64)
-      __builtin_prefetch(first + offset + line, 0, 3);
+    for (std::int64_t line = 0; line < kBytes; line += 64) __builtin_prefetch(at + line, 0, 3);
   }
 };
 
@@ -368,8 +365,10 @@ struct FewRows {
           high_(kLie == KeysLie::parted ? begin(group.high_ahead, column) : nullptr) {}
 
     POLYHEAD_INLINE void fetch(int i) const {
-      const int past = kLie == KeysLie::parted && i >= kLanes / 2 ? kLanes / 2 : 0;
-      Column::fetch(i, past ? high_ : low_, (i - past) * Column::stride(kDense, token_));
+      const bool high = kLie == KeysLie::parted && i >= kLanes / 2;
+      const int row = high ? i - kLanes / 2 : i;
+      if (row % Column::kRowsALine == 0)
+        Column::fetch((high ? high_ : low_) + row * Column::stride(kDense, token_));
     }
 
    private:
@@ -382,6 +381,26 @@ struct FewRows {
     const std::int64_t token_;
     const std::byte *low_, *high_;
   };
+
+  /// A vector of each row of a group, `column` bytes into it, by `load`; the share of what comes
+  /// ahead that belongs to the column is fetched meanwhile, row by row.
+  template <std::int64_t kBytes, KeysLie kLie, class Load>
+  POLYHEAD_INLINE void read_column(Simd::V (&lane)[kLanes], const KeyGroup& rows,
+                                   std::int64_t column, const Load& load) const {
+    const std::int64_t token = call.k.token;
+    const KeysAhead<kBytes, kLie> ahead(rows, token, column);
+    constexpr int kRowsAPointer = std::min(4, kLanes / 2);
+#pragma GCC unroll 4
+    for (int first = 0; first < kLanes; first += kRowsAPointer) {
+      const std::byte* from = forget(rows.template row<kLie>(first, token) + column);
+#pragma GCC unroll 4
+      for (int i = 0; i < kRowsAPointer; ++i) {
+        ahead.fetch(first + i);
+        load(lane[first + i], from + i * token);
+        Simd::settle(lane[first + i]);
+      }
+    }
+  }
 
   /// The scales of row `key`, or what is read in its place; null where there are none a token.
   POLYHEAD_INLINE const float* scales_of(const Operand& x, const std::byte* first,

@@ -89,19 +89,10 @@ struct DecodeScores {
   template <class Elements, KeysLie kLie>
   POLYHEAD_INLINE void load_tile(Simd::V (&lane)[kLanes], const KeyGroup& rows,
                                  std::int64_t s) const {
-    const std::int64_t at = Elements::byte_of(s), token = call.k.token;
-    const typename Few::template KeysAhead<Elements::byte_of(kLanes), kLie> ahead(rows, token, at);
-    constexpr int kRowsAPointer = std::min(4, kLanes / 2);
-#pragma GCC unroll 4
-    for (int first = 0; first < kLanes; first += kRowsAPointer) {
-      const std::byte* from = forget(rows.template row<kLie>(first, token) + at);
-#pragma GCC unroll 4
-      for (int i = 0; i < kRowsAPointer; ++i) {
-        ahead.fetch(first + i);
-        lane[first + i] = Elements::load(from + i * token, 0, kLanes);
-        Simd::settle(lane[first + i]);
-      }
-    }
+    few.template read_column<Elements::byte_of(kLanes), kLie>(
+        lane, rows, Elements::byte_of(s), [](Simd::V& to, const std::byte* from) POLYHEAD_LAMBDA {
+          to = Elements::load(from, 0, kLanes);
+        });
     Simd::transpose(lane);
   }
 

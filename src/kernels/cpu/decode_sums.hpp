@@ -57,7 +57,7 @@ struct DecodeSums {
     POLYHEAD_INLINE void fetch_next() {
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; i += Column::kRowsALine) {
-        Column::fetch(0, at_, 0);
+        Column::fetch(at_);
         at_ = forget(at_ + Column::kRowsALine * stride_);
       }
     }
