@@ -22,7 +22,7 @@ struct DecodeCodes {
       tile.keys[g] = std::clamp(keys - g * kLanes, 0, kLanes);
       if (tile.keys[g] == 0) continue;
       tile.rows[g] = few.group_at(first + g * kLanes, tile.keys[g]);
-      few.fetch_scales(tile.rows[g].scales_ahead, call.k.scales, dims, kLanes);
+      few.fetch_scales(tile.rows[g].low_ahead.scales, call.k.scales, dims, kLanes);
     }
     for (std::int64_t at = 0; at < bytes; at += 4 * kLanes) {
       const int count = static_cast<int>(std::min<std::int64_t>(kLanes, (bytes - at) / 4));

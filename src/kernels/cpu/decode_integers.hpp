@@ -11,17 +11,23 @@ struct DecodeIntegerSums : DecodeSums<Path> {
   using Runs = typename Sums::Runs;
   using Sums::call, Sums::few;
   static constexpr int kPairs = kKeyBlock / 2;
+  static constexpr std::int64_t kBlocksTogether = 4;
 
   template <class Elements>
   void block(std::int64_t first, int b) {
     const int keys = few.keys_of(first);
     this->rescale(b);
     const Runs runs = this->runs_of(first, b, 0, keys);
-    for (std::int64_t at = 0; at < Path::blocks(call.value_dim); ++at) {
-      Rounded rounded;
-      round(rounded, runs, at);
-      by_rows<kRowsShare>(few.row_count,
-                          [&](auto n, int r) { sum_block<Elements, n>(runs, rounded, r, at); });
+    const std::int64_t blocks = Path::blocks(call.value_dim);
+    for (std::int64_t at = 0; at < blocks; at += kBlocksTogether) {
+      Rounded rounded[kBlocksTogether];
+      const std::int64_t end = std::min(blocks, at + kBlocksTogether);
+      for (std::int64_t i = at; i < end; ++i) round(rounded[i - at], runs, i);
+      for (std::int64_t i = at; i < end; ++i) {
+        by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
+          sum_block<Elements, n>(runs, rounded[i - at], r, i);
+        });
+      }
     }
   }
 
@@ -29,7 +35,7 @@ struct DecodeIntegerSums : DecodeSums<Path> {
   /// All rows' weights times the scales of a block of dims.
   struct Rounded {
     alignas(64) float pairs[Few::kRowsMost][kPairs];
-    float back[Few::kRowsMost];
+    alignas(64) float back[Few::kRowsMost];
   };
 
   float* weights_of(int r, int b) const {
@@ -52,40 +58,61 @@ struct DecodeIntegerSums : DecodeSums<Path> {
     std::fill(to + key, to + kKeyBlock, 0.0f);
   }
 
+  using BlockScales = Simd::V[kKeyBlock / kLanes];
+
   void round(Rounded& to, const Runs& runs, std::int64_t at) const {
     alignas(64) float scales[kKeyBlock];
     read_scales(scales, runs, at);
-    Simd::V scale[kKeyBlock / kLanes];
+    BlockScales scale;
     Simd::I most = Simd::broadcast_int(0);
     for (int i = 0; i < kKeyBlock / kLanes; ++i) {
       scale[i] = Simd::load(scales + i * kLanes);
       most = larger(most, Simd::bits(scale[i]));
     }
     const bool plain = all_numbers(most);
-    for (int r = 0; r < few.row_count; ++r) {
+    at_least<Few::kRowsMost>(few.row_count, [&](auto n) {
       if (plain)
-        round_row<true>(to, r, weights_of(r, runs.b), scale);
+        round_rows<true, n>(to, runs.b, scale);
       else
-        round_row<false>(to, r, weights_of(r, runs.b), scale);
-    }
+        round_rows<false, n>(to, runs.b, scale);
+    });
   }
 
-  template <bool kPlain>
-  POLYHEAD_INLINE static void round_row(Rounded& to, int r, const float* p,
-                                        const Simd::V (&scale)[kKeyBlock / kLanes]) {
-    Simd::V x[kKeyBlock / kLanes];
-    Simd::I most = Simd::broadcast_int(0);
-#pragma GCC unroll 4
-    for (int i = 0; i < kKeyBlock / kLanes; ++i) {
-      x[i] = Path::template scaled<kPlain>(Simd::load(p + i * kLanes), scale[i]);
-      most = larger(most, Path::template size_of<kPlain>(x[i]));
+  struct LargerBits {
+    POLYHEAD_INLINE static Simd::V of(Simd::V a, Simd::V b) {
+      return Simd::from_bits(larger(Simd::bits(a), Simd::bits(b)));
     }
-    const Fit fit = fit_of(Simd::broadcast_int(_mm512_reduce_max_epu32(most)));
-    to.back[r] = _mm512_cvtss_f32(fit.back);
+  };
+
+  /// Of up to kN rows: what each one's integers mean is found for all at once, a lane each.
+  template <bool kPlain, int kN>
+  void round_rows(Rounded& to, int b, const BlockScales& scale) const {
+    Simd::V most[kN];
+    for (int r = 0; r < kN; ++r) {
+      const float* p = weights_of(std::min(r, few.row_count - 1), b);
+      Simd::I row = Path::template size_of<kPlain>(Path::template scaled<kPlain>(Simd::load(p), scale[0]));
+#pragma GCC unroll 4
+      for (int i = 1; i < kKeyBlock / kLanes; ++i)
+        row = larger(row, Path::template size_of<kPlain>(
+                              Path::template scaled<kPlain>(Simd::load(p + i * kLanes), scale[i])));
+      most[r] = Simd::from_bits(row);
+    }
+    const Fit fit = fit_of(Simd::bits(across<LargerBits>(most)));
+    alignas(64) float to_int[kLanes];
+    Simd::store(to_int, fit.to_int);
+    Simd::store(to.back, fit.back);
+    for (int r = 0; r < few.row_count; ++r) {
+      const float* p = weights_of(r, b);
+      const Simd::V up = Simd::broadcast(to_int[r]);
+      Simd::I whole[kKeyBlock / kLanes];
+#pragma GCC unroll 4
+      for (int i = 0; i < kKeyBlock / kLanes; ++i)
+        whole[i] = whole_numbers(
+            Path::template scaled<kPlain>(Simd::load(p + i * kLanes), scale[i]), up);
 #pragma GCC unroll 2
-    for (int i = 0; i < kKeyBlock / kLanes; i += 2)
-      Simd::store(to.pairs[r] + i * kLanes / 2,
-                  join_lanes(whole_numbers(x[i], fit.to_int), whole_numbers(x[i + 1], fit.to_int)));
+      for (int i = 0; i < kKeyBlock / kLanes; i += 2)
+        Simd::store(to.pairs[r] + i * kLanes / 2, join_lanes(whole[i], whole[i + 1]));
+    }
   }
 
   template <class Elements, int kR>
@@ -99,7 +126,8 @@ struct DecodeIntegerSums : DecodeSums<Path> {
     for (int r = 0; r < kR; ++r) acc[r][0] = acc[r][1] = Simd::zero();
     for (int i = 0; i < runs.count; ++i) {
       const Run& run = runs.each[i];
-      typename Sums::template ValuesAhead<kColumn> ahead(run, x.token, few.dense_values, column);
+      typename Sums::template ValuesAhead<kColumn> ahead(run, x.token, few.dense_values, column,
+                                                         first_row == 0);
       const float* p = weights.pairs[first_row] + run.at / 2;
       const std::byte* row = run.rows.data + column;
       const auto add_pair = [&](int s, const std::byte* odd) POLYHEAD_LAMBDA {
@@ -115,7 +143,7 @@ struct DecodeIntegerSums : DecodeSums<Path> {
       const int pairs = run.keys / 2;
       int s = 0;
       for (; s + kEvery <= pairs; s += kEvery) {
-        if (first_row == 0) ahead.template fetch_next<2 * kEvery>();
+        ahead.template fetch_next<2 * kEvery>();
 #pragma GCC unroll 2
         for (int next = s; next < s + kEvery; ++next)
           add_pair(next, row + (2 * next + 1) * x.token);
@@ -123,6 +151,8 @@ struct DecodeIntegerSums : DecodeSums<Path> {
       for (; s < pairs; ++s) add_pair(s, row + (2 * s + 1) * x.token);
       if (run.keys % 2 != 0) add_pair(s, Path::no_row());
     }
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) Path::template in_order<Elements>(acc[r]);
     add_sums<kR>(acc, weights, first_row, at * Path::kBlock);
   }
 
@@ -130,14 +160,17 @@ struct DecodeIntegerSums : DecodeSums<Path> {
   POLYHEAD_INLINE void add_sums(const Simd::V (&acc)[kR][2], const Rounded& weights, int first_row,
                                 std::int64_t d) const {
     const std::int64_t row_floats = Few::pad(call.value_dim);
-    float* o = few.memory.added + first_row * row_floats + d;
+    float* to = few.memory.added + first_row * row_floats + d;
+    const float* back = weights.back + first_row;
+    const auto add = [](float* out, Simd::V sum, Simd::V unit) POLYHEAD_LAMBDA {
+      Simd::store(out, Simd::fma(Simd::to_float(Simd::bits(sum)), unit, Simd::load(out)));
+    };
+    const bool both = d + kLanes < row_floats;
 #pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) {
-      const Simd::V back = Simd::broadcast(weights.back[first_row + r]);
-      for (int i = 0; i < 2 && d + i * kLanes < row_floats; ++i) {
-        float* to = o + r * row_floats + i * kLanes;
-        Simd::store(to, Simd::fma(Simd::to_float(Simd::bits(acc[r][i])), back, Simd::load(to)));
-      }
+    for (int r = 0; r < kR; ++r, to = forget(to + row_floats)) {
+      const Simd::V unit = Simd::broadcast(back[r]);
+      add(to, acc[r][0], unit);
+      if (both) add(to + kLanes, acc[r][1], unit);
     }
   }
 };

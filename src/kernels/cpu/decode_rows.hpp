@@ -9,6 +9,33 @@ POLYHEAD_INLINE void by_rows(int rows, const F& f, int r = 0) {
   if constexpr (kMost > 1) by_rows<kMost / 2>(rows, f, r);
 }
 
+/// Calls `f(n)`, n the smallest power of two that is at least `rows`, or kMost.
+template <int kMost, class F>
+POLYHEAD_INLINE void at_least(int rows, const F& f) {
+  if constexpr (kMost > 1) {
+    if (rows <= kMost / 2) return at_least<kMost / 2>(rows, f);
+  }
+  f(std::integral_constant<int, kMost>{});
+}
+
+/// In lane r what Join makes of the lanes of row r, of kN rows, a power of two of at most kLanes;
+/// lanes from kN on repeat them. Rows are taken in pairs, whose lanes change places half by half.
+template <class Join, int kN, int kStep = 0>
+POLYHEAD_INLINE Simd::V across(Simd::V (&row)[kN]) {
+  constexpr int kLeft = kN > 1 ? kN / 2 : 1;
+  Simd::V joined[kLeft];
+#pragma GCC unroll 8
+  for (int i = 0; i < kLeft; ++i) {
+    const Simd::V a = row[i * kN / kLeft], b = row[(i + 1) * kN / kLeft - 1];
+    joined[i] = Join::of(Simd::template first_half<kStep>(a, b),
+                         Simd::template second_half<kStep>(a, b));
+  }
+  if constexpr (2 << kStep == kLanes)
+    return joined[0];
+  else
+    return across<Join, kLeft, kStep + 1>(joined);
+}
+
 /// Whether rows may be lanes: as many as a vector has.
 inline constexpr bool kFillLanes = kLanes == 16;
 
@@ -57,6 +84,8 @@ struct FewRows {
       kLongPhase + 16;  // floats of a row of scores: a line more, or all rows share sets of L1
   static constexpr int kBlocks = kPhase / kKeyBlock;
   static constexpr int kPair = 2;  // groups of keys scored beside each other: their chains overlap
+  // Up to so many rows' chains of dots are too few to keep the bf16 dot busy, which takes 6 cycles.
+  static constexpr int kRowsPaired = Path::kBfloat16 ? 2 : 0;
   static constexpr int kVectorsAlone = kLanes == 16 ? 8 : 4;  // of dims, summed at once for one row
   // Where values are read in several passes, so many bytes of them at a time.
   static constexpr std::int64_t kPieceBytes = 4096;
@@ -149,7 +178,9 @@ struct FewRows {
                                             : kShortPhase),
         keys_together(in_pairs() ? kPair * kLanes : kLanes),
         keys_ahead(
-            whole(keys_together, (keys_together > kLanes ? kPairBytesAhead : kGroupBytesAhead) /
+            whole(keys_together, (keys_together > kLanes && row_count > kRowsPaired
+                                      ? kPairBytesAhead
+                                      : kGroupBytesAhead) /
                                      some_bytes(c.k, c.head_dim))),
         values_together(in_one_piece() ? kKeyBlock : piece_of(c)),
         values_ahead(whole(values_together,
@@ -186,12 +217,14 @@ struct FewRows {
   bool bound_by_arithmetic() const { return row_count > kRowsShare / (converted() ? 4 : 2); }
 
   /// Whether two groups of keys are scored beside each other: where the registers do not hold the
-  /// sums of one for all rows, or keys are codes.
-  bool in_pairs() const { return row_count > kRowsShare || element_bytes(call.k.type) < 2; }
+  /// sums of one for all rows, keys are codes, or rows are few.
+  bool in_pairs() const {
+    return row_count > kRowsShare || element_bytes(call.k.type) < 2 || row_count <= kRowsPaired;
+  }
 
   /// Whether a block of values is one piece: read in one pass, fetched as keys, or not waited for.
   bool in_one_piece() const {
-    const bool alone = row_count == 1 && element_bytes(call.v.type) >= 2;
+    const bool alone = element_bytes(call.v.type) >= 2 && row_count <= (converted() ? 1 : 2);
     return Path::kInteger /* a sum of its own */ || values_in_keys || bound_by_arithmetic() ||
            (alone && call.value_dim <= kVectorsAlone * kLanes);
   }
@@ -301,10 +334,12 @@ struct FewRows {
 
   // --- where keys lie ---
 
-  /// Rows from `at` on of `count` that lie one after the other, the first at `rows`.
+  /// Rows from `at` on of `count` that lie one after the other, the first at `rows`; the scales of
+  /// the one at `at`, null where there are none a token.
   struct Share {
     const std::byte* rows;
     std::int64_t count, at;
+    const float* scales;
   };
 
   /// The keys of a group of lanes: row i lies at i * token past the one of its half. Only where
@@ -312,7 +347,6 @@ struct FewRows {
   struct KeyGroup {
     KeyRows low, high;
     Share low_ahead, high_ahead;  // what to fetch while these are read
-    const float* scales_ahead;    // of those rows; null: none to fetch
     template <KeysLie kLie = KeysLie::parted>
     POLYHEAD_INLINE const std::byte* row(int i, std::int64_t token) const {
       return (kLie == KeysLie::parted && i >= kLanes / 2 ? high : low).data + i * token;
@@ -324,7 +358,6 @@ struct FewRows {
     KeyGroup group;
     group.low = group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first);
     group.low_ahead = group.high_ahead = share_ahead(group.low, first);
-    group.scales_ahead = scales_of(x, sequence.k, first + keys_ahead);
     const int half = kLanes / 2;
     if (keys_lie != KeysLie::parted) {
       group.high_ahead.at += half;
@@ -341,8 +374,10 @@ struct FewRows {
   /// page or of what is scored together.
   POLYHEAD_INLINE Share share_ahead(const KeyRows& rows, std::int64_t first) const {
     const std::int64_t at = first & (keys_run - 1);
-    const std::byte* from = rows.data - at * call.k.token;
-    return {rows_ahead(call.k, sequence.k, from, first - at, keys_ahead), keys_run, at};
+    const Operand& x = call.k;
+    const KeyRows ahead = rows_ahead(x, sequence.k, {rows.data - at * x.token, nullptr}, first - at,
+                                     keys_ahead);
+    return {ahead.data, keys_run, at, ahead.scales ? ahead.scales + at * x.scales.token : nullptr};
   }
 
   /// All that a dense group fetches, before it is read: the hardware's own streams, which make do
@@ -402,14 +437,6 @@ struct FewRows {
     }
   }
 
-  /// The scales of row `key`, or what is read in its place; null where there are none a token.
-  POLYHEAD_INLINE const float* scales_of(const Operand& x, const std::byte* first,
-                                         std::int64_t key) const {
-    if (!x.scales.data || x.scales.shift == 0) return nullptr;
-    const Place at = place_of(key);
-    return at.there ? key_rows(call, sequence, x, first, at.kv_head, at.key).scales : nullptr;
-  }
-
   /// Fetches the scales of `keys` rows from the one whose scales are `from`.
   static void fetch_scales(const float* from, const Scales& step, std::int64_t dims, int keys) {
     for (std::int64_t block = 0; from && block * 32 < dims; ++block) {
@@ -418,12 +445,15 @@ struct FewRows {
     }
   }
 
-  /// Where the row lies that is read `tokens` after `key`, whose own is `row`, or else `row`.
-  POLYHEAD_INLINE const std::byte* rows_ahead(const Operand& x, const std::byte* first,
-                                              const std::byte* row, std::int64_t key,
-                                              std::int64_t tokens) const {
+  /// The rows that are read `tokens` after `key`, whose own are `rows`, or else those. Scales by
+  /// channel are none of theirs.
+  POLYHEAD_INLINE KeyRows rows_ahead(const Operand& x, const std::byte* first, const KeyRows& rows,
+                                     std::int64_t key, std::int64_t tokens) const {
     const Place at = place_of(key + tokens);
-    return at.there ? key_rows(call, sequence, x, first, at.kv_head, at.key).data : row;
+    if (!at.there) return rows;
+    KeyRows ahead = key_rows(call, sequence, x, first, at.kv_head, at.key);
+    if (x.scales.shift == 0) ahead.scales = nullptr;
+    return ahead;
   }
 
   /// What is read in place of `key`, where that lies past the item's keys: those of the worker's

@@ -30,26 +30,31 @@ struct DecodeScores {
  private:
   template <class Elements, KeysLie kLie>
   void groups_as(std::int64_t first, int keys, float* scores) const {
-    if (few.keys_together == kLanes) {
-      const bool whole = few.row_count <= kRowsShare && whole_steps() == Path::steps(call.head_dim);
-      for (; keys > 0; keys -= kLanes, first += kLanes, scores += kLanes) {
-        if (whole && keys >= kLanes)
-          score_group_of<Elements, kLie>(first, scores);
+    const bool whole = whole_steps() == Path::steps(call.head_dim);
+    const auto pass = [&](int n) { keys -= n, first += n, scores += n; };
+    if (whole && few.keys_together > kLanes && few.row_count <= Few::kRowsPaired) {
+      for (; keys >= kPair * kLanes; pass(kPair * kLanes)) {
+        if (few.row_count == 1)
+          score_groups<Elements, kLie, 1, kPair>(first, scores);
         else
-          groups_beside<Elements, kLie>(first, std::min(keys, kLanes), scores);
+          score_groups<Elements, kLie, 2, kPair>(first, scores);
       }
-      return;
     }
-    groups_beside<Elements, kLie>(first, keys, scores);
+    if (few.keys_together == kLanes) {
+      for (; whole && keys >= kLanes; pass(kLanes)) score_group_of<Elements, kLie>(first, scores);
+      for (; keys > 0; pass(kLanes))
+        groups_beside<Elements, kLie>(first, std::min(keys, kLanes), scores);
+    }
+    if (keys > 0) groups_beside<Elements, kLie>(first, keys, scores);
   }
 
-  /// score_group for as many rows as are computed: up to kRowsShare.
+  /// One group of keys for as many rows as are computed: up to kRowsShare.
   template <class Elements, KeysLie kLie>
   void score_group_of(std::int64_t first, float* scores) const {
-    if (few.rows_computed == 1) return score_group<Elements, kLie, 1>(first, scores);
-    if (few.rows_computed == 2) return score_group<Elements, kLie, 2>(first, scores);
-    if (few.rows_computed == 4) return score_group<Elements, kLie, 4>(first, scores);
-    score_group<Elements, kLie, kRowsShare>(first, scores);
+    if (few.rows_computed == 1) return score_groups<Elements, kLie, 1, 1>(first, scores);
+    if (few.rows_computed == 2) return score_groups<Elements, kLie, 2, 1>(first, scores);
+    if (few.rows_computed == 4) return score_groups<Elements, kLie, 4, 1>(first, scores);
+    score_groups<Elements, kLie, kRowsShare, 1>(first, scores);
   }
 
   /// Groups scored beside each other.
@@ -96,23 +101,34 @@ struct DecodeScores {
     Simd::transpose(lane);
   }
 
-  /// Scores of kR rows of a group that is read whole; their sums stay in registers.
-  template <class Elements, KeysLie kLie, int kR>
-  POLYHEAD_INLINE void score_group(std::int64_t first, float* scores) const {
-    const KeyGroup rows = few.group_at(first, kLanes);
-    if (kLie == KeysLie::dense && few.sequence.pages) few.fetch_at_once(rows);
+  /// Scores of kR rows of kN groups that are read whole, tile by tile in turns; their sums stay in
+  /// registers.
+  template <class Elements, KeysLie kLie, int kR, int kN>
+  POLYHEAD_INLINE void score_groups(std::int64_t first, float* scores) const {
+    KeyGroup rows[kN];
+    Simd::V sum[kN][kR];
+#pragma GCC unroll 2
+    for (int g = 0; g < kN; ++g) {
+      rows[g] = few.group_at(first + g * kLanes, kLanes);
+      if (kLie == KeysLie::dense && few.sequence.pages) few.fetch_at_once(rows[g]);
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) sum[g][r] = Simd::zero();
+    }
     const std::int64_t steps = Path::steps(call.head_dim);
     const float* q = few.q_of(0, 0);
-    Simd::V sum[kR];
-#pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) sum[r] = Simd::zero();
     for (std::int64_t s = 0; s < steps; s += kLanes, q += kLanes * kTogether) {
-      Simd::V lane[kLanes];
-      load_tile<Elements, kLie>(lane, rows, s);
-      add_tile<kR>(lane, q, 0, sum);
+#pragma GCC unroll 2
+      for (int g = 0; g < kN; ++g) {
+        Simd::V lane[kLanes];
+        load_tile<Elements, kLie>(lane, rows[g], s);
+        add_tile<kR>(lane, q, 0, sum[g]);
+      }
     }
+#pragma GCC unroll 2
+    for (int g = 0; g < kN; ++g) {
 #pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) Simd::store(scores + r * kPhase, sum[r]);
+      for (int r = 0; r < kR; ++r) Simd::store(scores + r * kPhase + g * kLanes, sum[g][r]);
+    }
   }
 
   template <class Elements>

@@ -44,13 +44,14 @@ struct DecodeSums {
     Run each[kKeyBlock / 8];  // pages hold 8 tokens or more
   };
 
-  /// What the rows of a column of a run fetch, one row after the other.
+  /// What the rows of a column of a run fetch, one row after the other; with nothing to fetch, one
+  /// line again and again, which costs less than to ask each time.
   template <std::int64_t kBytes>
   class ValuesAhead {
    public:
-    ValuesAhead(const Run& run, std::int64_t token, bool dense, std::int64_t column)
-        : at_(Column::begin(run.ahead, run.keys, token, dense, column, 0)),
-          stride_(Column::stride(dense, token)) {}
+    ValuesAhead(const Run& run, std::int64_t token, bool dense, std::int64_t column, bool any)
+        : at_(any ? Column::begin(run.ahead, run.keys, token, dense, column, 0) : run.rows.data),
+          stride_(any ? Column::stride(dense, token) : 0) {}
 
     /// What belongs to the next kRows rows, a multiple of those that share a line.
     template <int kRows>
@@ -82,10 +83,10 @@ struct DecodeSums {
 
   Run run_at(std::int64_t first, int at, int keys) const {
     const KeyRows rows = key_rows(call, sequence, call.v, sequence.v, few.item.kv_head, first);
-    few.fetch_scales(few.scales_of(call.v, sequence.v, first + few.values_ahead), call.v.scales,
-                     call.value_dim, keys);
-    const std::byte* ahead = few.rows_ahead(call.v, sequence.v, rows.data, first, few.values_ahead);
-    return {rows, at, keys, ahead};
+    const KeyRows ahead =
+        few.rows_ahead(call.v, sequence.v, {rows.data, nullptr}, first, few.values_ahead);
+    few.fetch_scales(ahead.scales, call.v.scales, call.value_dim, keys);
+    return {rows, at, keys, ahead.data};
   }
 
  private:
@@ -147,14 +148,16 @@ struct DecodeSums {
     constexpr int kFetched = std::max(kKeys, ColumnAhead<kColumn>::kRowsALine);
     const bool apart = first_row == 0 && !few.values_in_keys;
     Simd::V acc[kR][kC];
+    const float* from = o;
 #pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) {
+    for (int r = 0; r < kR; ++r, from = forget(from + row_floats)) {
 #pragma GCC unroll 8
-      for (int c = 0; c < kC; ++c) acc[r][c] = Simd::load(o + r * row_floats + c * kLanes);
+      for (int c = 0; c < kC; ++c) acc[r][c] = Simd::load(from + c * kLanes);
     }
     for (int i = 0; i < runs.count; ++i) {
       const Run& run = runs.each[i];
-      ValuesAhead<kColumn> ahead(run, call.v.token, few.dense_values, Elements::byte_of_values(d));
+      ValuesAhead<kColumn> ahead(run, call.v.token, few.dense_values, Elements::byte_of_values(d),
+                                 apart);
       const float* p = weights_of(first_row, runs.b, run);
       const std::byte* lines = nullptr;
       if constexpr (kBoth) lines = few.lines_with_sums(d) + Path::steps(run.at) * Few::kLine;
@@ -179,7 +182,7 @@ struct DecodeSums {
       for (; key + kTogether <= run.keys; key += kTogether) {
 #pragma GCC unroll 4
         for (int next = 0; next < kTogether; next += kKeys) {
-          if (apart && next % kFetched == 0) ahead.template fetch_next<kFetched>();
+          if (!kBoth && next % kFetched == 0) ahead.template fetch_next<kFetched>();
           add_step(std::true_type{});
         }
       }
@@ -187,9 +190,9 @@ struct DecodeSums {
       if (key < run.keys) add_step(std::false_type{});
     }
 #pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) {
+    for (int r = 0; r < kR; ++r, o = forget(o + row_floats)) {
 #pragma GCC unroll 8
-      for (int c = 0; c < kC; ++c) Simd::store(o + r * row_floats + c * kLanes, acc[r][c]);
+      for (int c = 0; c < kC; ++c) Simd::store(o + c * kLanes, acc[r][c]);
     }
   }
 

@@ -14,60 +14,72 @@ struct DecodeWeights {
   /// scores.
   void block(std::int64_t first, int b) {
     const int keys = few.keys_of(first);
-    const std::uint64_t whole = ~std::uint64_t{0} >> (kKeyBlock - keys);
-    const auto all = [&](int r) { return few.words[b][r] == whole && keys % kLanes == 0; };
-    alignas(64) float most[kRowsMost][kLanes];
-    for (int r = 0; r < few.row_count; ++r) {
-      float* s = few.memory.scores + r * kPhase + b * kKeyBlock;
-      if (few.rules.modified) modify(s, r, b, first, keys);
-      Simd::V row_most = Simd::broadcast(-kInfinity);
-      for (int key = 0; key < keys; key += kLanes) {
-        Simd::V x = Simd::load(s + key);
-        if (!all(r))
-          x = Simd::select(visible(few.words[b][r], key), x, Simd::broadcast(-kInfinity));
-        row_most = Simd::max(row_most, x);
-      }
-      Simd::store(most[r], row_most);
+    if (few.rules.modified) {
+      for (int r = 0; r < few.row_count; ++r) modify(scores_of(r, b), r, b, first, keys);
     }
-    move_references(most, b);
-    for (int r = 0; r < few.row_count; ++r) {
-      float* s = few.memory.scores + r * kPhase + b * kKeyBlock;
-      switch (few.rules.exponent) {
-        case Exponent::folded:
-          exponentiate<Exponent::folded>(s, r, b, keys, all(r));
-          break;
-        case Exponent::fused:
-          exponentiate<Exponent::fused>(s, r, b, keys, all(r));
-          break;
-        case Exponent::natural:
-          exponentiate<Exponent::natural>(s, r, b, keys, all(r));
-          break;
-      }
+    move_references(b, keys);
+    switch (few.rules.exponent) {
+      case Exponent::folded:
+        exponentiate<Exponent::folded>(b, keys);
+        break;
+      case Exponent::fused:
+        exponentiate<Exponent::fused>(b, keys);
+        break;
+      case Exponent::natural:
+        exponentiate<Exponent::natural>(b, keys);
+        break;
     }
     sum_weights(b, keys);
   }
 
  private:
+  float* scores_of(int r, int b) const { return few.memory.scores + r * kPhase + b * kKeyBlock; }
+
+  /// Whether row r sees all of a block that has as many keys as a block can have.
+  bool sees_all(int r, int b) const { return few.words[b][r] == ~std::uint64_t{0}; }
+
   Simd::M visible(std::uint64_t word, int key) const {
     alignas(64) std::int32_t bit[kLanes];
     for (int i = 0; i < kLanes; ++i) bit[i] = static_cast<std::int32_t>(word >> (key + i) & 1);
     return Simd::test(Simd::load_int(bit), Simd::broadcast_int(1));
   }
 
-  /// Moves the references of rows that a block exceeds by far. Lanes are rows; `most` holds each
-  /// row's largest scores, a lane each.
-  void move_references(float (&most)[kRowsMost][kLanes], int b) {
+  struct Largest {
+    POLYHEAD_INLINE static Simd::V of(Simd::V a, Simd::V b) { return Simd::max(a, b); }
+  };
+
+  /// The largest of row r's scores that it sees, by lane.
+  POLYHEAD_INLINE Simd::V largest_of(int r, int b, int keys) const {
+    const float* s = scores_of(r, b);
+    Simd::V most = Simd::broadcast(-kInfinity);
+    if (sees_all(r, b)) {
+#pragma GCC unroll 4
+      for (int key = 0; key < kKeyBlock; key += kLanes)
+        most = Simd::max(most, Simd::load(s + key));
+      return most;
+    }
+    for (int key = 0; key < keys; key += kLanes)
+      most = Simd::max(most, Simd::select(visible(few.words[b][r], key), Simd::load(s + key),
+                                          Simd::broadcast(-kInfinity)));
+    return most;
+  }
+
+  /// Moves the references of rows that a block exceeds by far. Lanes are rows; what is in those of
+  /// no row does not matter.
+  void move_references(int b, int keys) {
     typename Few::RowState& state = *few.memory.split;
     few.rescaled[b] = false;
     for (int first = 0; first < few.row_count; first += kLanes) {
-      Simd::V lane[kLanes];
-      for (int i = 0; i < kLanes; ++i) {
-        lane[i] =
-            first + i < few.row_count ? Simd::load(most[first + i]) : Simd::broadcast(-kInfinity);
-      }
-      Simd::transpose(lane);
-      Simd::V block_max = lane[0];
-      for (int i = 1; i < kLanes; ++i) block_max = Simd::max(block_max, lane[i]);
+      Simd::V block_max;
+      at_least<kLanes>(few.row_count - first, [&](auto n) POLYHEAD_LAMBDA {
+        constexpr int kRows = n;
+        Simd::V most[kRows];
+        for (int i = 0; i < kRows; ++i) {
+          const int r = first + i;
+          most[i] = r < few.row_count ? largest_of(r, b, keys) : Simd::broadcast(-kInfinity);
+        }
+        block_max = across<Largest>(most);
+      });
       const Rescale step = rescale(Simd::load(state.max + first), block_max, few.rules);
       Simd::store(few.factor[b] + first, step.factor);
       if (!step.needed) continue;
@@ -82,8 +94,8 @@ struct DecodeWeights {
     typename Few::RowState& state = *few.memory.split;
     const bool exact = call.lse.data != nullptr;
     by_rows<8>(few.row_count, [&](auto n, int r) {
-      Path::template sum_weights<n>(few.memory.scores + r * kPhase + b * kKeyBlock, kPhase, keys,
-                                    state.total + r, state.exact_total + r, exact);
+      Path::template sum_weights<n>(scores_of(r, b), kPhase, keys, state.total + r,
+                                    state.exact_total + r, exact);
     });
   }
 
@@ -118,13 +130,24 @@ struct DecodeWeights {
   }
 
   template <Exponent kForm>
-  void exponentiate(float* s, int r, int b, int keys, bool all) {
+  void exponentiate(int b, int keys) {
     const Simd::V unit = Simd::broadcast(few.rules.unit);
-    const Simd::V base = exponent_base<kForm>(Simd::broadcast(few.memory.split->max[r]), unit);
-    for (int key = 0; key < keys; key += kLanes) {
-      Simd::V p = Simd::exp2(exponent_of<kForm>(Simd::load(s + key), base, unit));
-      if (!all) p = Simd::select(visible(few.words[b][r], key), p, Simd::zero());
-      Simd::store(s + key, p);
+    for (int r = 0; r < few.row_count; ++r) {
+      float* s = scores_of(r, b);
+      const Simd::V base = exponent_base<kForm>(Simd::broadcast(few.memory.split->max[r]), unit);
+      const auto weight = [&](int key) POLYHEAD_LAMBDA {
+        Simd::store(s + key, Simd::exp2(exponent_of<kForm>(Simd::load(s + key), base, unit)));
+      };
+      if (sees_all(r, b)) {
+#pragma GCC unroll 4
+        for (int key = 0; key < kKeyBlock; key += kLanes) weight(key);
+        continue;
+      }
+      for (int key = 0; key < keys; key += kLanes) {
+        weight(key);
+        Simd::store(s + key, Simd::select(visible(few.words[b][r], key), Simd::load(s + key),
+                                          Simd::zero()));
+      }
     }
   }
 };

@@ -97,7 +97,7 @@ struct IntegerPath : Float32Path {
         _mm512_srai_epi16(_mm512_slli_epi16(words, 16 - kBits - kAt), 16 - kBits));
   }
 
-  /// Two rows' blocks as pairs, in two vectors in the order of dims.
+  /// Two rows' blocks as pairs, in two vectors; in_order() puts them in the order of dims.
   template <class Elements>
   POLYHEAD_INLINE static void value_pairs(Simd::V (&to)[2], const std::byte* even,
                                           const std::byte* odd) {
@@ -110,15 +110,23 @@ struct IntegerPath : Float32Path {
       to[1] = every_other<Elements, true, false>(bytes);
     } else {
       const auto row = [&](const std::byte* from) POLYHEAD_LAMBDA {
-        // Of 8 dims that are unpacked together, 4 come from each half of the block.
-        const __m256i halves = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-        return _mm512_cvtepi8_epi16(_mm256_permutevar8x32_epi32(
-            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)), halves));
+        return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
       };
       const __m512i first = row(even), second = row(odd);
       to[0] = Simd::from_bits(_mm512_unpacklo_epi16(first, second));
       to[1] = Simd::from_bits(_mm512_unpackhi_epi16(first, second));
     }
+  }
+
+  /// Of 8 dims that are unpacked together, 4 come into each vector.
+  template <class Elements>
+  POLYHEAD_INLINE static void in_order(Simd::V (&pairs)[2]) {
+    if constexpr (Elements::kNibbles) return;
+    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    const __m512i low = Simd::bits(pairs[0]), high = Simd::bits(pairs[1]);
+    pairs[0] = Simd::from_bits(_mm512_permutex2var_epi64(low, first, high));
+    pairs[1] = Simd::from_bits(_mm512_permutex2var_epi64(low, second, high));
   }
 
   /// What stands for the second key of a pair that has only one.
@@ -232,6 +240,7 @@ struct IntegerPath : Float32Path {
           const std::byte* even = from.data + Elements::byte_of(b * kBlock);
           Simd::V pairs[2];
           value_pairs<Elements>(pairs, even, both ? even + x.token : no_row());
+          in_order<Elements>(pairs);
           Simd::store(row + b * kBlock, pairs[0]);
           Simd::store(row + b * kBlock + kLanes, pairs[1]);
           const float* scale = from.scales + b * x.scales.block;

@@ -177,6 +177,21 @@ struct Simd {
     return _mm256_cvtepi32_ps(_mm256_add_epi32(code, lowest));
   }
 
+  /// The two halves of a and b that a step of across() joins: of lanes, then of pairs of them, and
+  /// so on.
+  template <int kStep>
+  POLYHEAD_INLINE static V first_half(V a, V b) {
+    if constexpr (kStep == 0) return _mm256_unpacklo_ps(a, b);
+    if constexpr (kStep == 1) return _mm256_shuffle_ps(a, b, 0x44);
+    return _mm256_permute2f128_ps(a, b, 0x20);
+  }
+  template <int kStep>
+  POLYHEAD_INLINE static V second_half(V a, V b) {
+    if constexpr (kStep == 0) return _mm256_unpackhi_ps(a, b);
+    if constexpr (kStep == 1) return _mm256_shuffle_ps(a, b, 0xee);
+    return _mm256_permute2f128_ps(a, b, 0x31);
+  }
+
   /// Transposes an 8 x 8 block of 32-bit values in registers.
   POLYHEAD_INLINE static void transpose(V (&r)[8]) {
     V a[8];

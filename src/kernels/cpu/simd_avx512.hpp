@@ -161,6 +161,21 @@ struct Simd {
                                  values);
   }
 
+  /// The two halves of a and b that a step of across() joins: of lanes, then of pairs of them, and
+  /// so on.
+  template <int kStep>
+  POLYHEAD_INLINE static V first_half(V a, V b) {
+    if constexpr (kStep == 0) return _mm512_unpacklo_ps(a, b);
+    if constexpr (kStep == 1) return _mm512_shuffle_ps(a, b, 0x44);
+    return _mm512_shuffle_f32x4(a, b, 0x88);
+  }
+  template <int kStep>
+  POLYHEAD_INLINE static V second_half(V a, V b) {
+    if constexpr (kStep == 0) return _mm512_unpackhi_ps(a, b);
+    if constexpr (kStep == 1) return _mm512_shuffle_ps(a, b, 0xee);
+    return _mm512_shuffle_f32x4(a, b, 0xdd);
+  }
+
   /// Transposes a 16 x 16 block of 32-bit values in registers.
   POLYHEAD_INLINE static void transpose(V (&r)[16]) {
     V a[16];

@@ -194,6 +194,16 @@ struct Simd {
     return __builtin_convertvector(((words >> (4 * place)) & 15) + lowest, V);
   }
 
+  /// The two halves of a and b that a step of across() joins: of lanes, then of pairs of them.
+  template <int kStep>
+  POLYHEAD_INLINE static V first_half(V a, V b) {
+    return kStep == 0 ? V{a[0], b[0], a[1], b[1]} : V{a[0], a[1], b[0], b[1]};
+  }
+  template <int kStep>
+  POLYHEAD_INLINE static V second_half(V a, V b) {
+    return kStep == 0 ? V{a[2], b[2], a[3], b[3]} : V{a[2], a[3], b[2], b[3]};
+  }
+
   /// Transposes a 4 x 4 block of 32-bit values.
   POLYHEAD_INLINE static void transpose(V (&r)[4]) {
     const V a{r[0][0], r[1][0], r[2][0], r[3][0]};
