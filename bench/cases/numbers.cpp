@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
+
+#include "base/large_pages.hpp"
 
 namespace polyhead::bench {
 namespace {
@@ -12,6 +15,7 @@ constexpr std::size_t kPeriod = 65521;  // a prime: rows of powers of two all di
 
 Numbers::Numbers(ElementType type, std::int64_t count, std::uint32_t seed)
     : bytes_(static_cast<std::size_t>(count * element_bytes(type))) {
+  base::prefer_large_pages(bytes_.data(), bytes_.bytes());
   const auto size = static_cast<std::size_t>(element_bytes(type));
   std::vector<std::byte> pattern(kPeriod * size);
   std::uint32_t state = seed * 2654435761u + 1u;

@@ -3,14 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "base/memory.hpp"
 #include "cases/cases.hpp"
 #include "polyhead/attention.h"
 
 namespace polyhead::bench {
 
-/// A dense array of numbers between -1 and 1.
+/// A dense array of numbers between -1 and 1. As NumPy's own, a large one asks for large pages.
 class Numbers {
  public:
   Numbers() = default;
@@ -18,7 +18,7 @@ class Numbers {
   void* data() { return bytes_.data(); }
 
  private:
-  std::vector<std::byte> bytes_;
+  base::AlignedBuffer<std::byte> bytes_;
 };
 
 /// Floating-point operations of attention on the pairs that the case's structure shows.

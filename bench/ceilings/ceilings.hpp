@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "base/memory.hpp"
 #include "polyhead/executor.h"
 #include "polyhead/isa.h"
 
@@ -24,7 +24,8 @@ double arithmetic_gops(Arithmetic arithmetic, Isa isa, Executor& executor, doubl
 /// Read rates, of memory that is read over and over or of a buffer that no cache holds.
 class Reader {
  public:
-  /// Takes and fills `dram_bytes` of memory.
+  /// Takes and fills `dram_bytes` of memory, in large pages where the system has them: what memory
+  /// gives, not what page tables let through.
   explicit Reader(std::size_t dram_bytes);
 
   /// GB/s of reading `bytes` of the buffer again and again in one thread: small ones lie in L1, L2
@@ -38,7 +39,7 @@ class Reader {
   void evict() const;
 
  private:
-  std::vector<std::uint64_t> buffer_;
+  base::AlignedBuffer<std::uint64_t> buffer_;
 };
 
 /// Bytes of the data caches of the processor this runs on, as the system tells them; 0 where it

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/large_pages.hpp"
 #include "ceilings/ceilings.hpp"
 
 namespace polyhead::bench {
@@ -103,8 +104,10 @@ Read best_read() {
 
 }  // namespace
 
-Reader::Reader(std::size_t dram_bytes)
-    : buffer_(dram_bytes / 8 / kBlockWords * kBlockWords, 0x0101010101010101u) {}
+Reader::Reader(std::size_t dram_bytes) : buffer_(dram_bytes / 8 / kBlockWords * kBlockWords) {
+  base::prefer_large_pages(buffer_.data(), buffer_.bytes());
+  std::fill(buffer_.begin(), buffer_.end(), 0x0101010101010101u);
+}
 
 double Reader::cached_gbps(std::size_t bytes, double seconds) const {
   const Read read = best_read();
@@ -124,7 +127,7 @@ double Reader::cached_gbps(std::size_t bytes, double seconds) const {
 
 double Reader::dram_gbps(Executor& executor) const {
   struct Shared {
-    const std::vector<std::uint64_t>& buffer;
+    const base::AlignedBuffer<std::uint64_t>& buffer;
     Read read;
     std::size_t blocks, parts;
   };

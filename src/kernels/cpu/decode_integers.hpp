@@ -90,7 +90,8 @@ struct DecodeIntegerSums : DecodeSums<Path> {
     Simd::V most[kN];
     for (int r = 0; r < kN; ++r) {
       const float* p = weights_of(std::min(r, few.row_count - 1), b);
-      Simd::I row = Path::template size_of<kPlain>(Path::template scaled<kPlain>(Simd::load(p), scale[0]));
+      Simd::I row =
+          Path::template size_of<kPlain>(Path::template scaled<kPlain>(Simd::load(p), scale[0]));
 #pragma GCC unroll 4
       for (int i = 1; i < kKeyBlock / kLanes; ++i)
         row = larger(row, Path::template size_of<kPlain>(
@@ -107,8 +108,8 @@ struct DecodeIntegerSums : DecodeSums<Path> {
       Simd::I whole[kKeyBlock / kLanes];
 #pragma GCC unroll 4
       for (int i = 0; i < kKeyBlock / kLanes; ++i)
-        whole[i] = whole_numbers(
-            Path::template scaled<kPlain>(Simd::load(p + i * kLanes), scale[i]), up);
+        whole[i] =
+            whole_numbers(Path::template scaled<kPlain>(Simd::load(p + i * kLanes), scale[i]), up);
 #pragma GCC unroll 2
       for (int i = 0; i < kKeyBlock / kLanes; i += 2)
         Simd::store(to.pairs[r] + i * kLanes / 2, join_lanes(whole[i], whole[i + 1]));

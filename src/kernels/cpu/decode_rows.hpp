@@ -27,8 +27,8 @@ POLYHEAD_INLINE Simd::V across(Simd::V (&row)[kN]) {
 #pragma GCC unroll 8
   for (int i = 0; i < kLeft; ++i) {
     const Simd::V a = row[i * kN / kLeft], b = row[(i + 1) * kN / kLeft - 1];
-    joined[i] = Join::of(Simd::template first_half<kStep>(a, b),
-                         Simd::template second_half<kStep>(a, b));
+    joined[i] =
+        Join::of(Simd::template first_half<kStep>(a, b), Simd::template second_half<kStep>(a, b));
   }
   if constexpr (2 << kStep == kLanes)
     return joined[0];
@@ -177,11 +177,10 @@ struct FewRows {
                    : row_count <= kTogether ? kLongPhase
                                             : kShortPhase),
         keys_together(in_pairs() ? kPair * kLanes : kLanes),
-        keys_ahead(
-            whole(keys_together, (keys_together > kLanes && row_count > kRowsPaired
-                                      ? kPairBytesAhead
-                                      : kGroupBytesAhead) /
-                                     some_bytes(c.k, c.head_dim))),
+        keys_ahead(whole(keys_together,
+                         (keys_together > kLanes && row_count > kRowsPaired ? kPairBytesAhead
+                                                                            : kGroupBytesAhead) /
+                             some_bytes(c.k, c.head_dim))),
         values_together(in_one_piece() ? kKeyBlock : piece_of(c)),
         values_ahead(whole(values_together,
                            (values_together == kKeyBlock ? kBlockBytesAhead : kPieceBytesAhead) /
@@ -375,8 +374,8 @@ struct FewRows {
   POLYHEAD_INLINE Share share_ahead(const KeyRows& rows, std::int64_t first) const {
     const std::int64_t at = first & (keys_run - 1);
     const Operand& x = call.k;
-    const KeyRows ahead = rows_ahead(x, sequence.k, {rows.data - at * x.token, nullptr}, first - at,
-                                     keys_ahead);
+    const KeyRows ahead =
+        rows_ahead(x, sequence.k, {rows.data - at * x.token, nullptr}, first - at, keys_ahead);
     return {ahead.data, keys_run, at, ahead.scales ? ahead.scales + at * x.scales.token : nullptr};
   }
 

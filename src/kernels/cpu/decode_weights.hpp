@@ -54,8 +54,7 @@ struct DecodeWeights {
     Simd::V most = Simd::broadcast(-kInfinity);
     if (sees_all(r, b)) {
 #pragma GCC unroll 4
-      for (int key = 0; key < kKeyBlock; key += kLanes)
-        most = Simd::max(most, Simd::load(s + key));
+      for (int key = 0; key < kKeyBlock; key += kLanes) most = Simd::max(most, Simd::load(s + key));
       return most;
     }
     for (int key = 0; key < keys; key += kLanes)
@@ -145,8 +144,8 @@ struct DecodeWeights {
       }
       for (int key = 0; key < keys; key += kLanes) {
         weight(key);
-        Simd::store(s + key, Simd::select(visible(few.words[b][r], key), Simd::load(s + key),
-                                          Simd::zero()));
+        Simd::store(s + key,
+                    Simd::select(visible(few.words[b][r], key), Simd::load(s + key), Simd::zero()));
       }
     }
   }
