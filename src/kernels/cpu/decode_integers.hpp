@@ -11,7 +11,7 @@ struct DecodeIntegerSums : DecodeSums<Path> {
   using Runs = typename Sums::Runs;
   using Sums::call, Sums::few;
   static constexpr int kPairs = kKeyBlock / 2;
-  static constexpr std::int64_t kBlocksTogether = 4;
+  static constexpr std::int64_t kBlocksTogether = 4;  // of dims, rounded before the first is summed
 
   template <class Elements>
   void block(std::int64_t first, int b) {
