@@ -57,10 +57,14 @@ struct ColumnAhead {
     return forget(rows + (dense ? count : 1) * column + first * stride(dense, token));
   }
 
-  /// A row's share, or that of the kRowsALine rows from it on.
-  POLYHEAD_INLINE static void fetch(const std::byte* at) {
+  /// A row's share, or that of the kRowsALine rows from it on, into L1, and what lies `far` bytes
+  /// from it into L2: L1 alone does not wait for as many lines as DRAM takes to work at its rate.
+  POLYHEAD_INLINE static void fetch(const std::byte* at, std::int64_t far) {
 #pragma GCC unroll 8
-    for (std::int64_t line = 0; line < kBytes; line += 64) __builtin_prefetch(at + line, 0, 3);
+    for (std::int64_t line = 0; line < kBytes; line += 64) {
+      __builtin_prefetch(at + line, 0, 3);
+      __builtin_prefetch(at + far + line, 0, 2);
+    }
   }
 };
 
@@ -95,6 +99,7 @@ struct FewRows {
   static constexpr std::int64_t kGroupBytesAhead = 8192;
   static constexpr std::int64_t kPairBytesAhead = Path::kInteger ? 8192 : 4096;
   static constexpr std::int64_t kPieceBytesAhead = 8192, kBlockBytesAhead = 16384;
+  static constexpr std::int64_t kFarBytes = 16384;  // from what goes to L1 to what goes to L2
 
   static constexpr int kGroups = kKeyBlock / kLanes;
   static constexpr std::int64_t kLine = 64;
@@ -145,10 +150,10 @@ struct FewRows {
   const bool rows_are_lanes;
   const bool values_in_keys;  // both are fetched together, a block ahead
   const std::int64_t phase_keys;
-  const int keys_together;        // scored beside each other
-  const std::int64_t keys_ahead;  // tokens from a row to the one to fetch
-  const int values_together;      // a piece of a block
-  const std::int64_t values_ahead;
+  const int keys_together;                  // scored beside each other
+  const std::int64_t keys_ahead, keys_far;  // tokens from a row to those to fetch
+  const int values_together;                // a piece of a block
+  const std::int64_t values_ahead, values_far;
   const std::int64_t keys_run;  // of what is scored together, on one page
   const KeysLie keys_lie;
   const bool dense_values;  // rows touch, and are not long
@@ -181,10 +186,12 @@ struct FewRows {
                          (keys_together > kLanes && row_count > kRowsPaired ? kPairBytesAhead
                                                                             : kGroupBytesAhead) /
                              some_bytes(c.k, c.head_dim))),
+        keys_far(keys_ahead + whole(keys_together, kFarBytes / some_bytes(c.k, c.head_dim))),
         values_together(in_one_piece() ? kKeyBlock : piece_of(c)),
         values_ahead(whole(values_together,
                            (values_together == kKeyBlock ? kBlockBytesAhead : kPieceBytesAhead) /
                                some_bytes(c.v, c.value_dim))),
+        values_far(values_ahead + whole(values_together, kFarBytes / some_bytes(c.v, c.value_dim))),
         keys_run(std::min<std::int64_t>(keys_together,
                                         sequence.pages ? c.pages.page_tokens() : keys_together)),
         keys_lie(keys_run < kLanes                                          ? KeysLie::parted
@@ -333,11 +340,11 @@ struct FewRows {
 
   // --- where keys lie ---
 
-  /// Rows from `at` on of `count` that lie one after the other, the first at `rows`; the scales of
-  /// the one at `at`, null where there are none a token.
+  /// Rows from `at` on of `count` that lie one after the other, the first at `rows`; bytes from
+  /// them to those that go to L2; the scales of the one at `at`, null where there are none a token.
   struct Share {
     const std::byte* rows;
-    std::int64_t count, at;
+    std::int64_t far, count, at;
     const float* scales;
   };
 
@@ -374,18 +381,11 @@ struct FewRows {
   POLYHEAD_INLINE Share share_ahead(const KeyRows& rows, std::int64_t first) const {
     const std::int64_t at = first & (keys_run - 1);
     const Operand& x = call.k;
-    const KeyRows ahead =
-        rows_ahead(x, sequence.k, {rows.data - at * x.token, nullptr}, first - at, keys_ahead);
-    return {ahead.data, keys_run, at, ahead.scales ? ahead.scales + at * x.scales.token : nullptr};
-  }
-
-  /// All that a dense group fetches, before it is read: the hardware's own streams, which make do
-  /// with a line now and then, end with each page.
-  POLYHEAD_INLINE void fetch_at_once(const KeyGroup& group) const {
-    const std::int64_t token = call.k.token;
-    const std::byte* from = group.low_ahead.rows + group.low_ahead.at * token;
-    for (std::int64_t line = 0; line < kLanes * token; line += kLine)
-      __builtin_prefetch(from + line, 0, 3);
+    const KeyRows here{rows.data - at * x.token, nullptr};
+    const KeyRows ahead = rows_ahead(x, sequence.k, here, first - at, keys_ahead);
+    const KeyRows far = rows_ahead(x, sequence.k, here, first - at, keys_far);
+    return {ahead.data, far.data - ahead.data, keys_run, at,
+            ahead.scales ? ahead.scales + at * x.scales.token : nullptr};
   }
 
   /// What the rows of a column of a group of keys fetch; the column begins `column` bytes into
@@ -395,6 +395,8 @@ struct FewRows {
    public:
     POLYHEAD_INLINE KeysAhead(const KeyGroup& group, std::int64_t token, std::int64_t column)
         : token_(token),
+          low_far_(group.low_ahead.far),
+          high_far_(kLie == KeysLie::parted ? group.high_ahead.far : 0),
           low_(begin(group.low_ahead, column)),
           high_(kLie == KeysLie::parted ? begin(group.high_ahead, column) : nullptr) {}
 
@@ -402,7 +404,8 @@ struct FewRows {
       const bool high = kLie == KeysLie::parted && i >= kLanes / 2;
       const int row = high ? i - kLanes / 2 : i;
       if (row % Column::kRowsALine == 0)
-        Column::fetch((high ? high_ : low_) + row * Column::stride(kDense, token_));
+        Column::fetch((high ? high_ : low_) + row * Column::stride(kDense, token_),
+                      high ? high_far_ : low_far_);
     }
 
    private:
@@ -412,7 +415,7 @@ struct FewRows {
       return Column::begin(share.rows, share.count, token_, kDense, column, share.at);
     }
 
-    const std::int64_t token_;
+    const std::int64_t token_, low_far_, high_far_;
     const std::byte *low_, *high_;
   };
 

@@ -110,7 +110,6 @@ struct DecodeScores {
 #pragma GCC unroll 2
     for (int g = 0; g < kN; ++g) {
       rows[g] = few.group_at(first + g * kLanes, kLanes);
-      if (kLie == KeysLie::dense && few.sequence.pages) few.fetch_at_once(rows[g]);
 #pragma GCC unroll 8
       for (int r = 0; r < kR; ++r) sum[g][r] = Simd::zero();
     }

@@ -35,7 +35,8 @@ struct DecodeSums {
   struct Run {
     KeyRows rows;
     int at, keys;
-    const std::byte* ahead;  // rows to fetch while these are read
+    const std::byte* ahead;  // rows to fetch while these are read,
+    std::int64_t far;        // and bytes from them to those for L2
   };
 
   /// A piece of block b of a phase.
@@ -51,14 +52,15 @@ struct DecodeSums {
    public:
     ValuesAhead(const Run& run, std::int64_t token, bool dense, std::int64_t column, bool any)
         : at_(any ? Column::begin(run.ahead, run.keys, token, dense, column, 0) : run.rows.data),
-          stride_(any ? Column::stride(dense, token) : 0) {}
+          stride_(any ? Column::stride(dense, token) : 0),
+          far_(any ? run.far : 0) {}
 
     /// What belongs to the next kRows rows, a multiple of those that share a line.
     template <int kRows>
     POLYHEAD_INLINE void fetch_next() {
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; i += Column::kRowsALine) {
-        Column::fetch(at_);
+        Column::fetch(at_, far_);
         at_ = forget(at_ + Column::kRowsALine * stride_);
       }
     }
@@ -66,7 +68,7 @@ struct DecodeSums {
    private:
     using Column = ColumnAhead<kBytes>;
     const std::byte* at_;
-    const std::int64_t stride_;
+    const std::int64_t stride_, far_;
   };
 
   Runs runs_of(std::int64_t first, int b, int at, int end) const {
@@ -83,10 +85,11 @@ struct DecodeSums {
 
   Run run_at(std::int64_t first, int at, int keys) const {
     const KeyRows rows = key_rows(call, sequence, call.v, sequence.v, few.item.kv_head, first);
-    const KeyRows ahead =
-        few.rows_ahead(call.v, sequence.v, {rows.data, nullptr}, first, few.values_ahead);
+    const KeyRows here{rows.data, nullptr};
+    const KeyRows ahead = few.rows_ahead(call.v, sequence.v, here, first, few.values_ahead);
+    const KeyRows far = few.rows_ahead(call.v, sequence.v, here, first, few.values_far);
     few.fetch_scales(ahead.scales, call.v.scales, call.value_dim, keys);
-    return {rows, at, keys, ahead.data};
+    return {rows, at, keys, ahead.data, far.data - ahead.data};
   }
 
  private:
