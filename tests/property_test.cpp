@@ -113,6 +113,25 @@ TEST(Property, OfEqualWeightsTheFirstKeyIsNamed) {
   });
 }
 
+// 64 weights of 1, and one of 63.6 in the next block: no bfloat16, unless what others refer to.
+TEST(Property, AWeightThatIsALargePartOfItsRowIsNotRounded) {
+  for (Isa isa : isas()) {
+    for (std::int64_t q_len : {1, 40}) {
+      Case c = small_case({bf16, bf16, bf16, f32}, q_len, 65);
+      Problem p(c);
+      const double size = 0.84765625;  // a bfloat16
+      p.q.fill([](const Index&) { return 1.0; });
+      p.k.fill([&](const Index& at) { return at[1] == 64 ? size : 0.0; });
+      p.v.fill([](const Index& at) { return at[1] == 64 ? 1.0 : 0.0; });
+      p.run(isa);
+      const double weight = std::exp(size * std::sqrt(static_cast<double>(c.head_dim)));
+      for_each_index(p.out.extents(), [&](const Index& at) {
+        ASSERT_NEAR(p.out.get(at), weight / (64 + weight), 1e-5) << isa_name(isa) << describe(c);
+      });
+    }
+  }
+}
+
 TEST(Property, LinearInTheValues) {
   for_each_isa_and_type([](Isa isa, const Types& types) {
     Case c = small_case(types);

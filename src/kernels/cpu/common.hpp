@@ -50,8 +50,8 @@ inline constexpr auto kBits = [] {
   return bits;
 }();
 
-// A row's reference maximum moves only when a block exceeds it by this much (log2): P stays below
-// 2^8, and the accumulators are almost never rescaled.
+// A row's reference maximum moves when a block exceeds it by this much (log2): P stays below 2^8,
+// and the accumulators are almost never rescaled. slack() has when rounded weights ask for less.
 inline constexpr float kRescaleLog2 = 8.0f;
 
 }  // namespace polyhead::inline v0::kernels::cpu

@@ -79,7 +79,8 @@ struct DecodeWeights {
         }
         block_max = across<Largest>(most);
       });
-      const Rescale step = rescale(Simd::load(state.max + first), block_max, few.rules);
+      const Rescale step = rescale(Simd::load(state.max + first), block_max,
+                                   Simd::load(state.total + first), few.rules);
       Simd::store(few.factor[b] + first, step.factor);
       if (!step.needed) continue;
       few.rescaled[b] = true;

@@ -13,14 +13,16 @@ struct Rules {
   float q_factor;      // multiplies q when it is packed
   float score_factor;  // multiplies a score before its modifiers
   float unit;          // score units to log2
-  float rescale;       // kRescaleLog2 in score units
+  float log2;          // what doubles a weight, in score units
   double natural;      // score units to natural logarithm
   bool modified;
   bool only_bias;  // no modifier but a bias
+  bool rounds;     // weights, to bfloat16
 
   Rules(const AttendCall& call, bool bfloat16_dot) {
     const float scale = call.score.scale;
     modified = call.score.modifies_scores() || (bfloat16_dot && !(scale > 0.0f));
+    rounds = bfloat16_dot;
     only_bias = call.score.bias.data != nullptr && call.score.soft_cap == 0.0f &&
                 !call.score.alibi && call.score.custom_count == 0;
     q_factor = score_factor = unit = 1.0f;
@@ -38,7 +40,7 @@ struct Rules {
     } else {
       q_factor = static_cast<float>(static_cast<double>(scale) * static_cast<double>(kLog2E));
     }
-    rescale = kRescaleLog2 / unit;
+    log2 = 1.0f / unit;
   }
 };
 
@@ -63,14 +65,27 @@ POLYHEAD_INLINE Simd::V exponent_base(Simd::V max, Simd::V unit) {
     return finite;
 }
 
+/// By how much, in score units, a block's maximum may exceed the reference of a row that has summed
+/// `total`. Where weights are rounded, one that would be more than a quarter of that becomes the
+/// reference: relative to itself it is 1, which rounding leaves alone.
+POLYHEAD_INLINE Simd::V slack(Simd::V total, const Rules& rules) {
+  const Simd::V most = Simd::broadcast(kRescaleLog2 * rules.log2);
+  if (!rules.rounds) return most;
+  // log2(total / 4), at most 0.09 too low: the bits of a float32, less those of 4, are 2^23 times
+  // it.
+  const Simd::I above = Simd::add_int(Simd::bits(total), Simd::broadcast_int(-0x40800000));
+  const Simd::V log2 = Simd::max(Simd::to_float(above), Simd::zero());
+  return Simd::min(Simd::mul(log2, Simd::broadcast(0x1p-23f * rules.log2)), most);
+}
+
 /// What a new block maximum does to a row: the new reference and the factor for what has been
 /// summed so far.
 struct Rescale {
   Simd::V max, factor;
   bool needed;
 };
-POLYHEAD_INLINE Rescale rescale(Simd::V max, Simd::V block_max, const Rules& rules) {
-  const Simd::M grows = Simd::greater(block_max, Simd::add(max, Simd::broadcast(rules.rescale)));
+POLYHEAD_INLINE Rescale rescale(Simd::V max, Simd::V block_max, Simd::V total, const Rules& rules) {
+  const Simd::M grows = Simd::greater(block_max, Simd::add(max, slack(total, rules)));
   if (!Simd::any(grows)) return {max, Simd::broadcast(1.0f), false};
   const Simd::V next = Simd::select(grows, block_max, max);
   const Simd::V factor =

@@ -60,7 +60,8 @@ struct TileSoftmax {
     for (int v = 0; v < vectors; ++v) {
       const int at = v * kLanes;
       const Simd::V old = Simd::load(state.max + at);
-      const Rescale step = rescale(old, Simd::load(block_max + at), rules);
+      const Rescale step =
+          rescale(old, Simd::load(block_max + at), Simd::load(state.total + at), rules);
       if (!step.needed) continue;
       Simd::store(state.max + at, step.max);
       if (first) continue;
