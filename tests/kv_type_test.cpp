@@ -275,9 +275,12 @@ TEST(KvType, TheProgramTakesIt) {
 // Calibrated on its own longest prompt a batch would give others other bits than they have alone.
 TEST(KvType, WithATextOfItsOwnABatchAnswersAsEachPromptAlone) {
   if (test::fetched_model("smollm2").empty()) GTEST_SKIP() << "scripts/get-model smollm2";
-  const auto run = [](std::vector<std::string> arguments) {
+  const test::ScratchDirectory directory;
+  const std::string text = directory.file("text.txt");
+  directory.write("text.txt", text_of(POLYHEAD_TEST_DATA "/prose.txt").substr(0, 500));
+  const auto run = [&](std::vector<std::string> arguments) {
     for (const char* more : {"--max-tokens", "5", "--kv-type", "int4", "--kv-keys", "channel",
-                             "--kv-text", POLYHEAD_TEST_DATA "/prose.txt", "--json"}) {
+                             "--kv-text", text.c_str(), "--json"}) {
       arguments.emplace_back(more);
     }
     arguments.insert(arguments.begin(), {"generate", "smollm2"});
@@ -285,7 +288,6 @@ TEST(KvType, WithATextOfItsOwnABatchAnswersAsEachPromptAlone) {
     EXPECT_EQ(cli::run_program(arguments, {out, err, false, false}), cli::kSuccess) << err.str();
     return nlohmann::json::parse(out.str());
   };
-  const test::ScratchDirectory directory;
   directory.write("prompts.txt", "The sea\nWater boils at a hundred degrees, and it\n");
   const nlohmann::json many = run({"--prompts", directory.file("prompts.txt")});
   EXPECT_EQ(many["answers"][0]["ids"], run({"--prompt", "The sea"})["ids"]);
