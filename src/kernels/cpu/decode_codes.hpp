@@ -119,7 +119,7 @@ struct DecodeCodes {
       }
 #pragma GCC unroll 8
       for (int r = 0; r < kR; ++r) {
-        const Simd::V x = Simd::broadcast(q[(d - tile.begin) * kTogether + r]);
+        const Simd::V x = Simd::broadcast_at(q + (d - tile.begin) * kTogether + r);
 #pragma GCC unroll 2
         for (int g = 0; g < kPair; ++g) sum[r][g] = Simd::fma(value[g], x, sum[r][g]);
       }
@@ -174,7 +174,7 @@ struct DecodeCodes {
               Path::template every_other<Elements, high, odd>(Simd::load_int(from + g * kLanes));
 #pragma GCC unroll 8
         for (int r = 0; r < kR; ++r) {
-          const Simd::V x = Simd::broadcast(q[r]);
+          const Simd::V x = Simd::broadcast_at(q + r);
 #pragma GCC unroll 2
           for (int g = 0; g < kPair; ++g) sum[r][g] = Path::Dot::dot(pairs[g], x, sum[r][g]);
         }

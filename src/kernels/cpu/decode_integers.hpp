@@ -136,7 +136,7 @@ struct DecodeIntegerSums : DecodeSums<Path> {
         Path::template value_pairs<Elements>(value, row + 2 * s * x.token, odd);
 #pragma GCC unroll 8
         for (int r = 0; r < kR; ++r) {
-          const Simd::V weight = Simd::broadcast(p[r * kPairs + s]);
+          const Simd::V weight = Simd::broadcast_at(p + r * kPairs + s);
           acc[r][0] = Path::Dot::dot(value[0], weight, acc[r][0]);
           acc[r][1] = Path::Dot::dot(value[1], weight, acc[r][1]);
         }

@@ -144,7 +144,7 @@ struct DecodeScores {
       const float* q = few.q_of(r, s);
       Simd::V sum = Simd::load(scores + r * kPhase);
       for (int i = 0; i < n; ++i)
-        sum = Path::Dot::dot(lane[i], Simd::broadcast(q[i * kTogether]), sum);
+        sum = Path::Dot::dot(lane[i], Simd::broadcast_at(q + i * kTogether), sum);
       Simd::store(scores + r * kPhase, sum);
     }
   }
@@ -177,7 +177,8 @@ struct DecodeScores {
 #pragma GCC unroll 16
       for (int r = 0; r < kR; ++r)
         sum[r] = Path::Dot::dot(
-            lane[i], Simd::broadcast(q[(r / kTogether * q_rows + i) * kTogether + r % kTogether]),
+            lane[i],
+            Simd::broadcast_at(q + (r / kTogether * q_rows + i) * kTogether + r % kTogether),
             sum[r]);
     }
   }

@@ -175,7 +175,7 @@ struct DecodeSums {
         }
 #pragma GCC unroll 8
         for (int r = 0; r < kR; ++r) {
-          const Simd::V x = Simd::broadcast(p[r * kPhase]);
+          const Simd::V x = Simd::broadcast_at(p + r * kPhase);
 #pragma GCC unroll 8
           for (int c = 0; c < kC; ++c) acc[r][c] = Path::Dot::dot(value[c], x, acc[r][c]);
         }

@@ -279,7 +279,7 @@ struct Bfloat16Path {
     for (int step = 0; step < static_cast<int>(steps(keys)); ++step) {
 #pragma GCC unroll 8
       for (int r = 0; r < kR; ++r)
-        sum[r] = DotBf16::dot(ones, Simd::broadcast(p[r * stride + step]), sum[r]);
+        sum[r] = DotBf16::dot(ones, Simd::broadcast_at(p + r * stride + step), sum[r]);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) total[r] = _mm512_cvtss_f32(sum[r]);

@@ -17,11 +17,12 @@ struct Simd {
   POLYHEAD_INLINE static void stream(float* p, V v) { _mm512_stream_ps(p, v); }
   POLYHEAD_INLINE static void fence() { _mm_sfence(); }
   POLYHEAD_INLINE static V broadcast(float x) { return _mm512_set1_ps(x); }
-  /// Four bytes at any address in every lane.
+  /// Four bytes at any address in every lane. As integers: on Zen 4 vbroadcastss of 512 bits takes
+  /// arithmetic's time as well as a load, vpbroadcastd a load alone (docs/performance.md).
   POLYHEAD_INLINE static V broadcast_at(const void* p) {
-    float x;
+    int x;
     __builtin_memcpy(&x, p, 4);
-    return _mm512_set1_ps(x);
+    return _mm512_castsi512_ps(_mm512_set1_epi32(x));
   }
   /// Keeps the compiler from moving v's load past this place, to other loads.
   POLYHEAD_INLINE static void settle(V& v) { __asm__ volatile("" : "+v"(v)); }
