@@ -273,6 +273,7 @@ TEST(KvType, TheProgramTakesIt) {
 }
 
 // Calibrated on its own longest prompt a batch would give others other bits than they have alone.
+// The text is short, since each of the three runs prefills it.
 TEST(KvType, WithATextOfItsOwnABatchAnswersAsEachPromptAlone) {
   if (test::fetched_model("smollm2").empty()) GTEST_SKIP() << "scripts/get-model smollm2";
   const test::ScratchDirectory directory;

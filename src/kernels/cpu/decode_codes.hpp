@@ -113,7 +113,7 @@ struct DecodeCodes {
       for (int g = 0; g < kPair; ++g) {
         value[g] = Elements::template lane<shift, kSpecial>(Simd::load_int(word + g * kLanes));
         if constexpr (kByChannel)
-          value[g] = Simd::mul(value[g], Simd::broadcast(channel[d * call.k.scales.block]));
+          value[g] = Simd::mul(value[g], Simd::broadcast_at(channel + d * call.k.scales.block));
         else if constexpr (Elements::kScaled)
           value[g] = Simd::mul(value[g], scale[g]);
       }

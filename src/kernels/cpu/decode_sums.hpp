@@ -224,7 +224,8 @@ struct DecodeSums {
             values.template read<true>(value);
           else
             values.template read<false>(value);
-          sum = Path::Dot::dot(Path::visible_part(value[0], word, s), Simd::broadcast(p[s]), sum);
+          sum =
+              Path::Dot::dot(Path::visible_part(value[0], word, s), Simd::broadcast_at(p + s), sum);
         }
       }
       Simd::store(o + d, sum);

@@ -280,12 +280,13 @@ struct IntegerPath : Float32Path {
       Simd::I most = Simd::broadcast_int(0);
       for (int key = 0; key < keys; ++key)
         most = larger(most, size_of<kPlain>(scaled<kPlain>(Simd::load(p + key * kTile),
-                                                           Simd::broadcast(scales[key]))));
+                                                           Simd::broadcast_at(scales + key))));
       const Fit fit = fit_of(most);
       back[v] = fit.back;
       const auto whole = [&](int key) POLYHEAD_LAMBDA {
         return whole_numbers(
-            scaled<kPlain>(Simd::load(p + key * kTile), Simd::broadcast(scales[key])), fit.to_int);
+            scaled<kPlain>(Simd::load(p + key * kTile), Simd::broadcast_at(scales + key)),
+            fit.to_int);
       };
       float* pairs = to + v * kLanes;
       for (int key = 0; key < keys; key += 2, pairs += kTile)
