@@ -14,18 +14,17 @@ struct DecodeLanes {
   void group(std::int64_t first, int keys, float* scores) const {
     const KeyGroup rows = few.group_at(first, keys);
     Simd::V sum[kLanes];
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) sum[i] = Simd::zero();
     if (keys == kLanes)
       add_keys(rows, first, sum);
     else
-      for (int i = 0; i < keys; ++i) add_key(rows.row(i, call.k.token), sum[i]);
+      add_some_keys(rows, keys, sum);
     Simd::transpose(sum);
 #pragma GCC unroll 16
     for (int r = 0; r < kLanes; ++r) Simd::store(scores + r * kPhase, sum[r]);
   }
 
  private:
+  /// Of a whole group.
   POLYHEAD_INLINE void add_keys(const KeyGroup& rows, std::int64_t first,
                                 Simd::V (&sum)[kLanes]) const {
     const std::int64_t token = call.k.token, steps = Path::steps(call.head_dim);
@@ -34,6 +33,8 @@ struct DecodeLanes {
     const std::byte* base[4] = {rows.low.data, rows.low.data + 4 * token,
                                 rows.high.data + 8 * token, rows.high.data + 12 * token};
     const float* q = few.memory.q;
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) sum[i] = Simd::zero();
     for (std::int64_t s = 0; s < steps; s += kLanes) {
       if (next != nullptr) {
 #pragma GCC unroll 16
@@ -57,10 +58,20 @@ struct DecodeLanes {
     }
   }
 
-  void add_key(const std::byte* row, Simd::V& sum) const {
+  /// By way of memory: clang keeps no array in registers that is indexed by what it does not know.
+  void add_some_keys(const KeyGroup& rows, int keys, Simd::V (&sum)[kLanes]) const {
+    alignas(64) float each[kLanes][kLanes] = {};
+    for (int i = 0; i < keys; ++i) Simd::store(each[i], sum_of(rows.row(i, call.k.token)));
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) sum[i] = Simd::load(each[i]);
+  }
+
+  Simd::V sum_of(const std::byte* row) const {
     const std::int64_t steps = Path::steps(call.head_dim);
+    Simd::V sum = Simd::zero();
     for (std::int64_t s = 0; s < steps; ++s)
       sum = Path::Dot::dot(Simd::broadcast_at(row + 4 * s), Simd::load(few.memory.q + s * kLanes),
                            sum);
+    return sum;
   }
 };
