@@ -1,4 +1,5 @@
 /* The C door from C: every kind of mask and modifier against the definition in double. */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "c_case.h"
@@ -108,7 +109,7 @@ static void test_masks_of_arrays(void) {
 static float bias_data[kQHeads * kKvLen];
 static const float kSlopes[kQHeads] = {0.5f, 0.25f, 1.0f, 0.0f};
 static const float kSinks[kQHeads] = {0.0f, 2.0f, -3.0f, 1.0f};
-static int callback_calls = 0;
+static atomic_int callback_calls = 0; /* callbacks come from any thread */
 
 static double scaled(double score, Pair at) {
   (void)at;
@@ -130,7 +131,7 @@ static double by_callback(double score, Pair at) {
 /* The same as by_callback, for the library: a tile at a time. */
 static int32_t change_tile(void* context, const polyhead_score_tile* tile) {
   int key, lane;
-  ++*(int*)context;
+  ++*(atomic_int*)context;
   if (tile->struct_bytes < sizeof *tile) return 3;
   for (key = 0; key < tile->key_count; ++key) {
     for (lane = 0; lane < tile->lane_count; ++lane) {
