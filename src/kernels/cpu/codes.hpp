@@ -3,7 +3,7 @@
 
 /// How one kind of code becomes float32. `value` takes lanes that hold a code each, sign-extended.
 template <ElementType kType>
-struct Codes {
+struct Codes : TilesOfWords {
   static constexpr bool kCodes = true;
   static constexpr bool kSteps = false;
   static constexpr bool kScaled = kType == ElementType::int8 || kType == ElementType::int4;

@@ -6,6 +6,8 @@
 
 /// In decode_integers.hpp, where there is an integer path.
 template <class Path>
+struct DecodeIntegerScores;
+template <class Path>
 struct DecodeIntegerSums;
 
 template <class Path>
@@ -30,13 +32,15 @@ struct Decode {
            kRowsMost * Few::pad(call.value_dim) * 4;
   }
 
+  using CodeScores =
+      std::conditional_t<Path::kInteger, DecodeIntegerScores<Path>, DecodeCodes<Path>>;
   using Sums = std::conditional_t<Path::kInteger, DecodeIntegerSums<Path>, DecodeSums<Path>>;
 
   Few few;
   const AttendCall& call = few.call;
   DecodeScores<Path> scores{few};
   DecodeLanes<Path> lanes{few};
-  DecodeCodes<Path> codes{few};
+  CodeScores codes{few};
   DecodeWeights<Path> weights{few};
   Sums sums{few};
 
@@ -99,14 +103,10 @@ struct Decode {
         return;
       }
     }
-    const int together = Elements::kCodes ? few.keys_together : scores.keys_at_once();
-    for (int at = 0; at < keys; at += together) {
-      const int count = std::min(together, keys - at);
-      if constexpr (Elements::kCodes)
-        codes.template groups<Elements>(block + at, count, to + at);
-      else
-        scores.template groups<Elements>(block + at, count, to + at);
-    }
+    if constexpr (Elements::kCodes)
+      codes.template groups<Elements>(block, keys, to);
+    else
+      scores.template groups<Elements>(block, keys, to);
   }
 
   template <class Elements>

@@ -1,6 +1,6 @@
 // Scores of few rows against codes: a row's kLanes words of four bytes are transposed at once, so
 // that a lane holds four dims of its key (eight of int4), which become float32 times scale one dim
-// at a time. Included inside an ISA namespace after codes.hpp and decode_rows.hpp.
+// at a time. Included inside an ISA namespace after codes.hpp and decode_tiles.hpp.
 
 template <class Path>
 struct DecodeCodes {
@@ -14,6 +14,22 @@ struct DecodeCodes {
   /// As DecodeScores::groups.
   template <class Elements>
   void groups(std::int64_t first, int keys, float* scores) const {
+    for (int at = 0; at < keys; at += kPair * kLanes)
+      pair<Elements>(first + at, std::min(kPair * kLanes, keys - at), scores + at);
+  }
+
+ private:
+  /// Some dims of kPair groups of keys: [word][group][lane].
+  struct CodeTile {
+    KeyGroup rows[kPair];
+    int keys[kPair];
+    std::int64_t begin, end;  // dims
+    bool special[kPair];      // whether there are codes that are no finite number
+    alignas(64) float words[kLanes * kPair * kLanes];
+  };
+
+  template <class Elements>
+  void pair(std::int64_t first, int keys, float* scores) const {
     constexpr int kDimsAByte = Elements::kNibbles ? 2 : 1;
     const std::int64_t dims = call.head_dim;
     const std::int64_t bytes = Elements::byte_of((dims + 31) / 32 * 32);
@@ -27,10 +43,10 @@ struct DecodeCodes {
     for (std::int64_t at = 0; at < bytes; at += 4 * kLanes) {
       const int count = static_cast<int>(std::min<std::int64_t>(kLanes, (bytes - at) / 4));
       for (int g = 0; g < kPair; ++g) {
-        if (few.keys_lie == KeysLie::dense)
-          stage_codes<Elements, KeysLie::dense>(tile, g, at, count);
+        if (tile.keys[g] == kLanes && count == kLanes)
+          stage_whole<Elements>(tile, g, at);
         else
-          stage_codes<Elements, KeysLie::parted>(tile, g, at, count);
+          stage_part<Elements>(tile, g, at, count);
       }
       tile.begin = at * kDimsAByte;
       tile.end = std::min(dims, (at + 4 * count) * kDimsAByte);
@@ -41,57 +57,46 @@ struct DecodeCodes {
     }
   }
 
- private:
-  /// Some dims of kPair groups of keys: [word][group][lane].
-  struct CodeTile {
-    KeyGroup rows[kPair];
-    int keys[kPair];
-    std::int64_t begin, end;  // dims
-    bool special[kPair];      // whether there are codes that are no finite number
-    alignas(64) float words[kLanes * kPair * kLanes];
-  };
+  template <class Elements>
+  POLYHEAD_INLINE void stage_whole(CodeTile& tile, int g, std::int64_t at) const {
+    const TiledGroup<Few, Elements> group(few, tile.rows[g], true);
+    tile.special[g] = false;
+#pragma GCC unroll 2
+    for (int w = 0; w < kLanes; w += kTileSteps) {
+      auto half = group.tile(at + 4 * w);
+      half.advance_to_end();
+      tile.special[g] = tile.special[g] || Elements::special(half.steps);
+#pragma GCC unroll 8
+      for (int i = 0; i < kTileSteps; ++i)
+        Simd::store(tile.words + ((w + i) * kPair + g) * kLanes, half.steps[i]);
+    }
+  }
 
-  template <class Elements, KeysLie kLie>
-  POLYHEAD_INLINE void stage_codes(CodeTile& tile, int g, std::int64_t at, int count) const {
-    const KeyGroup& rows = tile.rows[g];
-    const int keys = tile.keys[g];
+  /// Of a group that is not whole, or of the last words of its rows.
+  template <class Elements>
+  void stage_part(CodeTile& tile, int g, std::int64_t at, int count) const {
     Simd::V lane[kLanes];
-    if (keys == kLanes && count == kLanes) {
-      few.template read_column<4 * kLanes, kLie>(
-          lane, rows, at, [](Simd::V& to, const std::byte* from) POLYHEAD_LAMBDA {
-            to = Simd::load(reinterpret_cast<const float*>(from));
-          });
-    } else {
-#pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        lane[i] = Simd::zero();
-        if (i < keys)
-          lane[i] = Simd::load_first(reinterpret_cast<const float*>(rows.row(i, call.k.token) + at),
-                                     count);
-      }
+    for (int i = 0; i < kLanes; ++i) {
+      lane[i] = Simd::zero();
+      if (i < tile.keys[g])
+        lane[i] = Simd::load_first(
+            reinterpret_cast<const float*>(tile.rows[g].row(i, call.k.token) + at), count);
     }
     tile.special[g] = Elements::special(lane);
     Simd::transpose(lane);
-#pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) Simd::store(tile.words + (i * kPair + g) * kLanes, lane[i]);
   }
 
   template <class Elements, bool kByChannel>
   void score_code_rows(const CodeTile& tile, float* scores) const {
-    if constexpr (Path::kInteger) {
-      by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
-        score_blocks<Elements, kByChannel, n>(tile, r, scores + r * kPhase);
-      });
-    } else {
-      bool special = false;
-      for (int g = 0; g < kPair; ++g) special = special || tile.special[g];
-      by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
-        if (special)
-          score_dims<Elements, kByChannel, true, n>(tile, r, scores + r * kPhase);
-        else
-          score_dims<Elements, kByChannel, false, n>(tile, r, scores + r * kPhase);
-      });
-    }
+    bool special = false;
+    for (int g = 0; g < kPair; ++g) special = special || tile.special[g];
+    by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
+      if (special)
+        score_dims<Elements, kByChannel, true, n>(tile, r, scores + r * kPhase);
+      else
+        score_dims<Elements, kByChannel, false, n>(tile, r, scores + r * kPhase);
+    });
   }
 
   /// Adds the tile's dims to the scores of kR rows from first_row on; dim 0 begins them.
@@ -137,7 +142,8 @@ struct DecodeCodes {
     for (std::int64_t d = tile.begin; d < tile.end; d += 32, word += kWords * kPair * kLanes) {
       if constexpr (Elements::kScaled && !kByChannel) {
 #pragma GCC unroll 2
-        for (int g = 0; g < kPair; ++g) scale[g] = group_scales(tile.rows[g], tile.keys[g], d / 32);
+        for (int g = 0; g < kPair; ++g)
+          scale[g] = few.scales_of(tile.rows[g], tile.keys[g], d / 32);
       }
       for (int w = 0; w < kWords; ++w)
         add_word(d + 4 * w, std::integral_constant<int, 0>{}, word + w * kPair * kLanes);
@@ -151,78 +157,5 @@ struct DecodeCodes {
 #pragma GCC unroll 2
       for (int g = 0; g < kPair; ++g) Simd::store(scores + r * kPhase + g * kLanes, sum[r][g]);
     }
-  }
-
-  /// On the integer path: adds the tile's blocks of dims, each an exact sum times its keys' scales.
-  template <class Elements, bool kByChannel, int kR>
-  POLYHEAD_INLINE void score_blocks(const CodeTile& tile, int first_row, float* scores) const {
-    constexpr int kWords = Elements::kNibbles ? 4 : 8;  // of a block of 32 dims
-    const float *word = tile.words, *q = few.q_of(first_row, tile.begin / 2);
-    for (std::int64_t d = tile.begin; d < tile.end; d += 32, word += kWords * kPair * kLanes) {
-      Simd::V sum[kR][kPair];
-#pragma GCC unroll 8
-      for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 2
-        for (int g = 0; g < kPair; ++g) sum[r][g] = Simd::zero();
-      }
-      // Two of a word's dims a step.
-      const auto add = [&](auto high, auto odd, const float* from) POLYHEAD_LAMBDA {
-        Simd::V pairs[kPair];
-#pragma GCC unroll 2
-        for (int g = 0; g < kPair; ++g)
-          pairs[g] =
-              Path::template every_other<Elements, high, odd>(Simd::load_int(from + g * kLanes));
-#pragma GCC unroll 8
-        for (int r = 0; r < kR; ++r) {
-          const Simd::V x = Simd::broadcast_at(q + r);
-#pragma GCC unroll 2
-          for (int g = 0; g < kPair; ++g) sum[r][g] = Path::Dot::dot(pairs[g], x, sum[r][g]);
-        }
-        q += kTogether;
-      };
-      const auto add_words = [&](auto high) POLYHEAD_LAMBDA {
-        for (int w = 0; w < kWords; ++w) {
-          add(high, std::false_type{}, word + w * kPair * kLanes);
-          add(high, std::true_type{}, word + w * kPair * kLanes);
-        }
-      };
-      add_words(std::false_type{});
-      if constexpr (Elements::kNibbles) add_words(std::true_type{});
-      end_block<kByChannel, kR>(tile, sum, d, first_row, scores);
-    }
-  }
-
-  template <bool kByChannel, int kR>
-  POLYHEAD_INLINE void end_block(const CodeTile& tile, const Simd::V (&sum)[kR][kPair],
-                                 std::int64_t d, int first_row, float* scores) const {
-    Simd::V scale[kPair];
-#pragma GCC unroll 2
-    for (int g = 0; g < kPair; ++g)
-      scale[g] =
-          kByChannel ? Simd::broadcast(1.0f) : group_scales(tile.rows[g], tile.keys[g], d / 32);
-    const bool last = d + 32 >= call.head_dim;
-    const float* back = few.q_of(first_row, Path::steps(call.head_dim));
-#pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 2
-      for (int g = 0; g < kPair; ++g) {
-        float* to = scores + r * kPhase + g * kLanes;
-        const Simd::V before = d == 0 ? Simd::zero() : Simd::load(to);
-        const Simd::V score = Simd::fma(Simd::to_float(Simd::bits(sum[r][g])), scale[g], before);
-        Simd::store(to, last ? Simd::mul(score, Simd::broadcast(back[r])) : score);
-      }
-    }
-  }
-
-  /// The scales of a group's keys for one block of dims, a lane each.
-  POLYHEAD_INLINE Simd::V group_scales(const KeyGroup& rows, int keys, std::int64_t block) const {
-    const Scales& step = call.k.scales;
-    const std::int64_t at = block * step.block;
-    if (step.token == 1 && keys == kLanes && rows.low.scales == rows.high.scales)
-      return Simd::load(rows.low.scales + at);
-    alignas(64) float scale[kLanes] = {};
-    for (int i = 0; i < keys; ++i)
-      scale[i] = (i < kLanes / 2 ? rows.low : rows.high).scales[at + i * step.token];
-    return Simd::load(scale);
   }
 };

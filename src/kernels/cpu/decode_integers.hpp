@@ -1,5 +1,154 @@
 // Decoding on the integer path: scores and sums of few rows against codes, in integers. Included
-// inside an ISA namespace after decode_codes.hpp, decode_sums.hpp and path_integer.hpp.
+// inside an ISA namespace after decode_tiles.hpp, decode_sums.hpp and path_integer.hpp.
+
+/// Scores. A lane holds words of four dims of its key (eight of int4), of which two at a time
+/// become pairs of int16. A block of 32 dims is an integer sum, which joins the score times the
+/// key's scale.
+template <class Path>
+struct DecodeIntegerScores {
+  using Few = FewRows<Path>;
+  const Few& few;
+  const AttendCall& call = few.call;
+  static constexpr int kTogether = Few::kTogether;
+  static constexpr std::int64_t kPhase = Few::kPhase;
+  using KeyGroup = typename Few::KeyGroup;
+  using GroupRows = typename Few::GroupRows;
+
+  /// As DecodeScores::groups.
+  template <class Elements>
+  void groups(std::int64_t first, int keys, float* scores) const {
+    const std::int64_t words = Elements::byte_of(Path::padded(call.head_dim)) / 4;
+    const std::int64_t tiled = words / kTileSteps * kTileSteps;
+    const int whole = tiled > 0 ? keys / kLanes : 0;
+    by_rows<kRowsShare>(few.rows_computed, [&](auto n, int r) {
+      if (whole > 0) score_groups<Elements, n>(first, whole, tiled, r, scores);
+      for (int at = tiled == words ? whole * kLanes : 0; at < keys; at += kLanes)
+        score_rest<Elements, n>(first + at, std::min(kLanes, keys - at),
+                                at < whole * kLanes ? tiled : 0, words, r, scores + at);
+    });
+  }
+
+ private:
+  /// The first `words` words of whole groups, whose tiles are made as DecodeScores' are.
+  template <class Elements, int kR>
+  void score_groups(std::int64_t first, int groups, std::int64_t words, int first_row,
+                    float* scores) const {
+    using Group = TiledGroup<Few, Elements>;
+    const bool fetches = first_row == 0;
+    KeyGroup rows = few.group_at(first, kLanes);
+    Group group(few, rows, fetches);
+    auto tile = group.tile(0);
+    tile.advance_to_end();
+    for (int g = 1; g <= groups; ++g, scores += kLanes) {
+      const GroupRows here = rows;
+      if (fetches) few.fetch_scales(rows.low_ahead.scales, call.k.scales, call.head_dim, kLanes);
+      for (std::int64_t w = kTileSteps; w <= words; w += kTileSteps) {
+        const bool last = w == words;  // of the block's last group: once more, for nothing
+        if (last && g < groups) {
+          rows = few.group_at(first + g * kLanes, kLanes);
+          group = {few, rows, fetches};
+        }
+        auto next = group.tile(last ? 0 : 4 * w);
+        score_tile<Elements, kR>(here, kLanes, tile.steps, w - kTileSteps, first_row, scores, next);
+        tile = next;
+      }
+    }
+  }
+
+  /// Words from `done` on of up to a group's keys.
+  template <class Elements, int kR>
+  void score_rest(std::int64_t first, int keys, std::int64_t done, std::int64_t words,
+                  int first_row, float* scores) const {
+    const KeyGroup rows = few.group_at(first, keys);
+    for (std::int64_t w = done; w < words; w += kTileSteps) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kTileSteps, words - w));
+      Simd::V lane[kLanes];
+      for (int i = 0; i < kLanes; ++i) {
+        lane[i] = Simd::zero();
+        if (i < keys)
+          lane[i] = Simd::load_first(
+              reinterpret_cast<const float*>(rows.row(i, call.k.token) + 4 * w), n);
+      }
+      Simd::transpose(lane);
+      Simd::V step[kTileSteps];
+      for (int i = 0; i < kTileSteps; ++i) step[i] = lane[i];
+      NoTile none;
+      score_tile<Elements, kR>(rows, keys, step, w, first_row, scores, none);
+    }
+  }
+
+  struct NoTile {
+    void advance(int) {}
+  };
+
+  /// Adds the blocks of dims of a tile, whose first word is `word`, to the scores of kR rows; the
+  /// next tile is made meanwhile.
+  template <class Elements, int kR, class Tile>
+  POLYHEAD_INLINE void score_tile(const GroupRows& rows, int keys,
+                                  const Simd::V (&step)[kTileSteps], std::int64_t word,
+                                  int first_row, float* scores, Tile& next) const {
+    constexpr int kWords = Elements::kNibbles ? 4 : 8;  // of a block
+    constexpr int kBlocks = kTileSteps / kWords;
+    constexpr int kAdds = Path::kBlockSteps, kParts = kTileSteps / kBlocks;
+    std::int64_t d = word * 32 / kWords;
+#pragma GCC unroll 2
+    for (int b = 0; b < kBlocks; ++b, d += Path::kBlock) {
+      if (b > 0 && d >= call.head_dim) break;
+      const float* q = few.q_of(first_row, Path::steps(d));
+      // Exact sums, of which there may be two where rows are few.
+      constexpr int kChains = kR > 4 ? 1 : 2;
+      Simd::V sum[kR][kChains];
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 2
+        for (int c = 0; c < kChains; ++c) sum[r][c] = Simd::zero();
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < kAdds; ++i) {
+        if (i % (kAdds / kParts) == 0) next.advance(b * kParts + i / (kAdds / kParts));
+        const Simd::V pairs = pairs_of<Elements>(Simd::bits(step[b * kWords + i / 2 % kWords]),
+                                                 i >= 2 * kWords, i % 2 != 0);
+#pragma GCC unroll 8
+        for (int r = 0; r < kR; ++r)
+          sum[r][i % kChains] =
+              Path::Dot::dot(pairs, Simd::broadcast_at(q + i * kTogether + r), sum[r][i % kChains]);
+        Simd::settle(sum[0][0]);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) {
+        if constexpr (kChains == 2)
+          sum[r][0] = Simd::from_bits(Simd::add_int(Simd::bits(sum[r][0]), Simd::bits(sum[r][1])));
+      }
+      end_block<kR>(rows, keys, sum, d, first_row, scores);
+    }
+  }
+
+  template <class Elements>
+  POLYHEAD_INLINE static Simd::V pairs_of(Simd::I word, bool high, bool odd) {
+    if (high)
+      return odd ? Path::template every_other<Elements, true, true>(word)
+                 : Path::template every_other<Elements, true, false>(word);
+    return odd ? Path::template every_other<Elements, false, true>(word)
+               : Path::template every_other<Elements, false, false>(word);
+  }
+
+  template <int kR, int kChains>
+  POLYHEAD_INLINE void end_block(const GroupRows& rows, int keys, const Simd::V (&sum)[kR][kChains],
+                                 std::int64_t d, int first_row, float* scores) const {
+    const bool by_channel = call.k.scales.shift == 0;  // a part of the query
+    const Simd::V scale =
+        by_channel ? Simd::broadcast(1.0f) : few.scales_of(rows, keys, d / Path::kBlock);
+    const bool last = d + Path::kBlock >= call.head_dim;
+    const float* back = few.q_of(first_row, Path::steps(call.head_dim));
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+      float* to = scores + (first_row + r) * kPhase;
+      const Simd::V before = d == 0 ? Simd::zero() : Simd::load(to);
+      const Simd::V score = Simd::fma(Simd::to_float(Simd::bits(sum[r][0])), scale, before);
+      Simd::store(to, last ? Simd::mul(score, Simd::broadcast(back[r])) : score);
+    }
+  }
+};
 
 /// The weighted sum of a block's values. Lanes are dims; a block of 32 of them is an integer sum
 /// over all keys of the block, whatever pages they lie on.

@@ -32,6 +32,7 @@ struct DecodeLanes {
         few.values_in_keys ? few.lines_with_scores(static_cast<int>(first % kKeyBlock)) : nullptr;
     const std::byte* base[4] = {rows.low.data, rows.low.data + 4 * token,
                                 rows.high.data + 8 * token, rows.high.data + 12 * token};
+    const typename Few::template KeysAhead<Few::kLine> ahead(few, rows, true);
     const float* q = few.memory.q;
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) sum[i] = Simd::zero();
@@ -41,10 +42,9 @@ struct DecodeLanes {
         for (int i = 0; i < Few::kFetched; ++i) __builtin_prefetch(next + i * Few::kLine, 0, 3);
         next += Few::kFetched * Few::kLine;
       } else {
-        const typename Few::template KeysAhead<Few::kLine, KeysLie::parted> ahead(rows, token,
-                                                                                  4 * s);
+        auto lines = ahead.column(4 * s);
 #pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) ahead.fetch(i);
+        for (int i = 0; i < kLanes; ++i) lines.fetch(i);
       }
       const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
       for (int j = 0; j < n; ++j, q += kLanes) {

@@ -68,10 +68,6 @@ struct ColumnAhead {
   }
 };
 
-/// How the keys of a group of lanes lie: rows touch, or they do not, or the group's halves are on
-/// pages of their own.
-enum class KeysLie { dense, apart, parted };
-
 /// The most rows that share what is loaded: as many accumulators stay in registers.
 inline constexpr int kRowsShare = kLanes == 16 ? 8 : 4;
 
@@ -87,9 +83,7 @@ struct FewRows {
   static constexpr std::int64_t kPhase =
       kLongPhase + 16;  // floats of a row of scores: a line more, or all rows share sets of L1
   static constexpr int kBlocks = kPhase / kKeyBlock;
-  static constexpr int kPair = 2;  // groups of keys scored beside each other: their chains overlap
-  // Up to so many rows' chains of dots are too few to keep the bf16 dot busy, which takes 6 cycles.
-  static constexpr int kRowsPaired = Path::kBfloat16 ? 2 : 0;
+  static constexpr int kPair = 2;  // groups of codes scored beside each other: their chains overlap
   static constexpr int kVectorsAlone = kLanes == 16 ? 8 : 4;  // of dims, summed at once for one row
   // Where values are read in several passes, so many bytes of them at a time.
   static constexpr std::int64_t kPieceBytes = 4096;
@@ -97,7 +91,7 @@ struct FewRows {
   // How far ahead lines are fetched, in whole groups of keys and pieces of values
   // (docs/performance.md).
   static constexpr std::int64_t kGroupBytesAhead = 8192;
-  static constexpr std::int64_t kPairBytesAhead = Path::kInteger ? 8192 : 4096;
+  static constexpr std::int64_t kPairBytesAhead = 4096;
   static constexpr std::int64_t kPieceBytesAhead = 8192, kBlockBytesAhead = 16384;
   static constexpr std::int64_t kFarBytes = 16384;  // from what goes to L1 to what goes to L2
 
@@ -150,13 +144,13 @@ struct FewRows {
   const bool rows_are_lanes;
   const bool values_in_keys;  // both are fetched together, a block ahead
   const std::int64_t phase_keys;
-  const int keys_together;                  // scored beside each other
+  const int keys_together;                  // of groups scored beside each other
   const std::int64_t keys_ahead, keys_far;  // tokens from a row to those to fetch
   const int values_together;                // a piece of a block
   const std::int64_t values_ahead, values_far;
-  const std::int64_t keys_run;  // of what is scored together, on one page
-  const KeysLie keys_lie;
-  const bool dense_values;  // rows touch, and are not long
+  const std::int64_t keys_run;          // of what is scored together, on one page
+  const bool parted_keys;               // whether a group's halves are on pages of their own
+  const bool dense_keys, dense_values;  // rows touch, and are not long
   std::int64_t query[kRowsMost], head[kRowsMost], position[kRowsMost];
   std::int64_t begin[kRowsMost], end[kRowsMost];
   float slope[kRowsMost];
@@ -182,10 +176,8 @@ struct FewRows {
                    : row_count <= kTogether ? kLongPhase
                                             : kShortPhase),
         keys_together(in_pairs() ? kPair * kLanes : kLanes),
-        keys_ahead(whole(keys_together,
-                         (keys_together > kLanes && row_count > kRowsPaired ? kPairBytesAhead
-                                                                            : kGroupBytesAhead) /
-                             some_bytes(c.k, c.head_dim))),
+        keys_ahead(whole(keys_together, (in_pairs() ? kPairBytesAhead : kGroupBytesAhead) /
+                                            some_bytes(c.k, c.head_dim))),
         keys_far(keys_ahead + whole(keys_together, kFarBytes / some_bytes(c.k, c.head_dim))),
         values_together(in_one_piece() ? kKeyBlock : piece_of(c)),
         values_ahead(whole(values_together,
@@ -194,9 +186,8 @@ struct FewRows {
         values_far(values_ahead + whole(values_together, kFarBytes / some_bytes(c.v, c.value_dim))),
         keys_run(std::min<std::int64_t>(keys_together,
                                         sequence.pages ? c.pages.page_tokens() : keys_together)),
-        keys_lie(keys_run < kLanes                                          ? KeysLie::parted
-                 : !rows_are_lanes && touch(c.k, c.head_dim, keys_together) ? KeysLie::dense
-                                                                            : KeysLie::apart),
+        parted_keys(keys_run < kLanes),
+        dense_keys(!parted_keys && !rows_are_lanes && touch(c.k, c.head_dim, keys_together)),
         dense_values(touch(c.v, c.value_dim, values_together)) {
     lay_out(call, base, &memory);
     const std::int64_t group = call.group();
@@ -222,11 +213,7 @@ struct FewRows {
   /// and a type that is converted.
   bool bound_by_arithmetic() const { return row_count > kRowsShare / (converted() ? 4 : 2); }
 
-  /// Whether two groups of keys are scored beside each other: where the registers do not hold the
-  /// sums of one for all rows, keys are codes, or rows are few.
-  bool in_pairs() const {
-    return row_count > kRowsShare || element_bytes(call.k.type) < 2 || row_count <= kRowsPaired;
-  }
+  bool in_pairs() const { return !Path::kInteger && element_bytes(call.k.type) < 2; }
 
   /// Whether a block of values is one piece: read in one pass, fetched as keys, or not waited for.
   bool in_one_piece() const {
@@ -348,15 +335,16 @@ struct FewRows {
     const float* scales;
   };
 
-  /// The keys of a group of lanes: row i lies at i * token past the one of its half. Only where
-  /// keys are parted are the halves not one.
-  struct KeyGroup {
+  /// The keys of a group of lanes: row i lies at i * token past the one of its half.
+  struct GroupRows {
     KeyRows low, high;
-    Share low_ahead, high_ahead;  // what to fetch while these are read
-    template <KeysLie kLie = KeysLie::parted>
     POLYHEAD_INLINE const std::byte* row(int i, std::int64_t token) const {
-      return (kLie == KeysLie::parted && i >= kLanes / 2 ? high : low).data + i * token;
+      return (i < kLanes / 2 ? low : high).data + i * token;
     }
+  };
+
+  struct KeyGroup : GroupRows {
+    Share low_ahead, high_ahead;  // what to fetch while these are read
   };
 
   POLYHEAD_INLINE KeyGroup group_at(std::int64_t first, int keys) const {
@@ -365,7 +353,7 @@ struct FewRows {
     group.low = group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first);
     group.low_ahead = group.high_ahead = share_ahead(group.low, first);
     const int half = kLanes / 2;
-    if (keys_lie != KeysLie::parted) {
+    if (!parted_keys) {
       group.high_ahead.at += half;
     } else if (keys > half) {
       group.high = key_rows(call, sequence, x, sequence.k, item.kv_head, first + half);
@@ -374,6 +362,18 @@ struct FewRows {
       if (group.high.scales) group.high.scales -= half * x.scales.token;
     }
     return group;
+  }
+
+  /// The scales of a group's keys for one block of dims, a lane each.
+  POLYHEAD_INLINE Simd::V scales_of(const GroupRows& rows, int keys, std::int64_t block) const {
+    const Scales& step = call.k.scales;
+    const std::int64_t at = block * step.block;
+    if (step.token == 1 && keys == kLanes && rows.low.scales == rows.high.scales)
+      return Simd::load(rows.low.scales + at);
+    alignas(64) float scale[kLanes] = {};
+    for (int i = 0; i < keys; ++i)
+      scale[i] = (i < kLanes / 2 ? rows.low : rows.high).scales[at + i * step.token];
+    return Simd::load(scale);
   }
 
   /// The rows of keys that come keys_ahead after `first`, whose own are `rows`, among those of its
@@ -388,56 +388,56 @@ struct FewRows {
             ahead.scales ? ahead.scales + at * x.scales.token : nullptr};
   }
 
-  /// What the rows of a column of a group of keys fetch; the column begins `column` bytes into
-  /// them.
-  template <std::int64_t kBytes, KeysLie kLie>
+  /// What a group of keys fetches, column by column of kBytes. With nothing to fetch, one line
+  /// again and again, which costs less than to ask each time.
+  template <std::int64_t kBytes>
   class KeysAhead {
    public:
-    POLYHEAD_INLINE KeysAhead(const KeyGroup& group, std::int64_t token, std::int64_t column)
-        : token_(token),
-          low_far_(group.low_ahead.far),
-          high_far_(kLie == KeysLie::parted ? group.high_ahead.far : 0),
-          low_(begin(group.low_ahead, column)),
-          high_(kLie == KeysLie::parted ? begin(group.high_ahead, column) : nullptr) {}
+    POLYHEAD_INLINE KeysAhead(const FewRows& few, const KeyGroup& group, bool any)
+        : stride_(any ? Column::stride(few.dense_keys, few.call.k.token) : 0),
+          columns_apart_(!any             ? 0
+                         : few.dense_keys ? group.low_ahead.count
+                                          : 1),
+          low_(any ? group.low_ahead.rows + group.low_ahead.at * stride_ : group.low.data),
+          high_(any ? group.high_ahead.rows + group.high_ahead.at * stride_ : group.low.data),
+          low_far_(any ? group.low_ahead.far : 0),
+          high_far_(any ? group.high_ahead.far : 0) {}
 
-    POLYHEAD_INLINE void fetch(int i) const {
-      const bool high = kLie == KeysLie::parted && i >= kLanes / 2;
-      const int row = high ? i - kLanes / 2 : i;
-      if (row % Column::kRowsALine == 0)
-        Column::fetch((high ? high_ : low_) + row * Column::stride(kDense, token_),
-                      high ? high_far_ : low_far_);
+    /// The lines that belong to a column, row by row in order.
+    class Lines {
+     public:
+      POLYHEAD_INLINE void fetch(int i) {
+        if (i == kLanes / 2) at_ = high_, far_ = high_far_;
+        if (i % (kLanes / 2) % Column::kRowsALine != 0) return;
+        Column::fetch(at_, far_);
+        at_ = forget(at_ + stride_);
+      }
+
+     private:
+      friend class KeysAhead;
+      const std::byte *at_, *high_;
+      std::int64_t far_, high_far_, stride_;
+    };
+
+    /// Of the column that begins `column` bytes into the rows.
+    POLYHEAD_INLINE Lines column(std::int64_t column) const {
+      const std::int64_t first = static_cast<std::uint64_t>(column) / kBytes % Column::kRowsALine;
+      const std::int64_t from = column * columns_apart_ + first * stride_;
+      Lines lines;
+      lines.at_ = forget(low_ + from);
+      lines.high_ = forget(high_ + from);
+      lines.far_ = low_far_;
+      lines.high_far_ = high_far_;
+      lines.stride_ = Column::kRowsALine * stride_;
+      return lines;
     }
 
    private:
     using Column = ColumnAhead<kBytes>;
-    static constexpr bool kDense = kLie == KeysLie::dense;
-    POLYHEAD_INLINE const std::byte* begin(const Share& share, std::int64_t column) const {
-      return Column::begin(share.rows, share.count, token_, kDense, column, share.at);
-    }
-
-    const std::int64_t token_, low_far_, high_far_;
+    std::int64_t stride_, columns_apart_;
     const std::byte *low_, *high_;
+    std::int64_t low_far_, high_far_;
   };
-
-  /// A vector of each row of a group, `column` bytes into it, by `load`; the share of what comes
-  /// ahead that belongs to the column is fetched meanwhile, row by row.
-  template <std::int64_t kBytes, KeysLie kLie, class Load>
-  POLYHEAD_INLINE void read_column(Simd::V (&lane)[kLanes], const KeyGroup& rows,
-                                   std::int64_t column, const Load& load) const {
-    const std::int64_t token = call.k.token;
-    const KeysAhead<kBytes, kLie> ahead(rows, token, column);
-    constexpr int kRowsAPointer = std::min(4, kLanes / 2);
-#pragma GCC unroll 4
-    for (int first = 0; first < kLanes; first += kRowsAPointer) {
-      const std::byte* from = forget(rows.template row<kLie>(first, token) + column);
-#pragma GCC unroll 4
-      for (int i = 0; i < kRowsAPointer; ++i) {
-        ahead.fetch(first + i);
-        load(lane[first + i], from + i * token);
-        Simd::settle(lane[first + i]);
-      }
-    }
-  }
 
   /// Fetches the scales of `keys` rows from the one whose scales are `from`.
   static void fetch_scales(const float* from, const Scales& step, std::int64_t dims, int keys) {

@@ -177,7 +177,7 @@ struct Bfloat16Path {
 
   // --- decoding ---
 
-  struct Elements {
+  struct Elements : TilesOfWords {
     static constexpr bool kCodes = false;
     static constexpr bool kSteps = true;
     /// Where step `at` of a key begins, and dim `at` of its values.
@@ -196,8 +196,8 @@ struct Bfloat16Path {
     visit(Elements{});
   }
 
-  /// Whether the kLanes pairs from `at` lie within a row: not so for the last one of an odd dim.
-  static bool whole(std::int64_t dim, std::int64_t at) { return 2 * (at + kLanes) <= dim; }
+  /// Whether the pairs before `end` lie within a row: not so for the last one of an odd dim.
+  static bool whole(std::int64_t dim, std::int64_t end) { return 2 * end <= dim; }
 
   template <class>
   POLYHEAD_INLINE static Simd::V load_steps(const std::byte* row, std::int64_t at, int n,

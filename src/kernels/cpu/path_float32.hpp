@@ -3,7 +3,7 @@
 
 /// How K and V elements become 32-bit steps. `load` gives lanes [at, at + n) of a row, zero past n,
 /// touching no more.
-struct Float32Elements {
+struct Float32Elements : TilesOfWords {
   static constexpr bool kCodes = false;
   static constexpr bool kSteps = true;  // four bytes a step
   static constexpr std::int64_t byte_of(std::int64_t at) { return at * 4; }
@@ -29,6 +29,12 @@ struct WidenedElements {
       p = tail;
     }
     return kHalf ? Simd::load_float16(p) : Simd::load_bfloat16(p);
+  }
+  static constexpr std::int64_t kTileBytes = 2 * kTileSteps;
+  POLYHEAD_INLINE static Simd::V load_tile(const std::byte* low, const std::byte* high) {
+    const auto* const a = reinterpret_cast<const std::uint16_t*>(low);
+    const auto* const b = reinterpret_cast<const std::uint16_t*>(high);
+    return kHalf ? Simd::load_tile_float16(a, b) : Simd::load_tile_bfloat16(a, b);
   }
 };
 

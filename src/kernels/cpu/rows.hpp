@@ -5,6 +5,10 @@ inline constexpr int kLanes = Simd::kLanes;
 inline constexpr int kVectors = Simd::kVectors;
 inline constexpr int kTile = kLanes * kVectors;  // query lanes of one tile
 
+/// A tile of decoding: so many steps of kLanes rows, that many vectors. Two rows lie beside each
+/// other in one, where it has the lanes for four steps of each.
+inline constexpr int kTileSteps = kLanes > 4 ? kLanes / 2 : 4;
+
 /// Stride of packed rows of n 32-bit values: whole vectors, and a cache line more so that rows
 /// whose length is a power of two spread over the sets of L1.
 inline std::int64_t packed_row_floats(std::int64_t n) {
@@ -114,6 +118,47 @@ inline void transpose_in(float* to, const float* const (&rows)[kLanes], std::int
     const int n = static_cast<int>(std::min<std::int64_t>(kLanes, steps - s));
     for (int i = 0; i < n; ++i) Simd::store(to + (s + i) * kTile, r[i]);
   }
+}
+
+/// How tiles are read whose steps are 32 bits of a key's row: elements, pairs, or words of codes.
+struct TilesOfWords {
+  static constexpr std::int64_t kTileBytes = 4 * kTileSteps;
+  POLYHEAD_INLINE static Simd::V load_tile(const std::byte* low, const std::byte* high) {
+    return Simd::load_tile(reinterpret_cast<const float*>(low),
+                           reinterpret_cast<const float*>(high));
+  }
+};
+
+/// Stage 0, 1 or 2 of a tile's transposition; later ones do nothing. Vector i holds row
+/// i / 4 * 8 + i % 4 and the row four after it, or row i alone; at the end step i of all rows.
+POLYHEAD_INLINE void transpose_tile(Simd::V (&lane)[kTileSteps], int stage) {
+  Simd::V to[kTileSteps];
+  if (stage == 0) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kTileSteps; i += 2) {
+      to[i] = Simd::template first_half<0>(lane[i], lane[i + 1]);
+      to[i + 1] = Simd::template second_half<0>(lane[i], lane[i + 1]);
+    }
+  } else if (stage == 1) {
+#pragma GCC unroll 2
+    for (int i = 0; i < kTileSteps; i += 4) {
+      to[i] = Simd::template first_half<1>(lane[i], lane[i + 2]);
+      to[i + 1] = Simd::template second_half<1>(lane[i], lane[i + 2]);
+      to[i + 2] = Simd::template first_half<1>(lane[i + 1], lane[i + 3]);
+      to[i + 3] = Simd::template second_half<1>(lane[i + 1], lane[i + 3]);
+    }
+  } else if (stage == 2 && kTileSteps == 8) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kTileSteps / 2; ++i) {
+      const Simd::V a = lane[i], b = lane[i + kTileSteps / 2];
+      to[i] = Simd::template first_half<2>(a, b);
+      to[i + kTileSteps / 2] = Simd::template second_half<2>(a, b);
+    }
+  } else {
+    return;
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kTileSteps; ++i) lane[i] = to[i];
 }
 
 /// A block of the way back, times a factor a lane, plus zero (so that -0 never depends on what was

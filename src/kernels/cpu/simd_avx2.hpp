@@ -192,6 +192,19 @@ struct Simd {
     return _mm256_permute2f128_ps(a, b, 0x31);
   }
 
+  /// A vector of a tile, kLanes / 2 steps of each of two rows: of 32 bits, or of 16 that are
+  /// widened.
+  POLYHEAD_INLINE static V load_tile(const float* low, const float* high) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+  }
+  POLYHEAD_INLINE static V load_tile_float16(const std::uint16_t* low, const std::uint16_t* high) {
+    return _mm256_cvtph_ps(two_of_16_bits(low, high));
+  }
+  POLYHEAD_INLINE static V load_tile_bfloat16(const std::uint16_t* low, const std::uint16_t* high) {
+    const __m256i both = _mm256_cvtepu16_epi32(two_of_16_bits(low, high));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
+  }
+
   /// Transposes an 8 x 8 block of 32-bit values in registers.
   POLYHEAD_INLINE static void transpose(V (&r)[8]) {
     V a[8];
@@ -213,5 +226,12 @@ struct Simd {
       r[i] = _mm256_permute2f128_ps(b[i], b[4 + i], 0x20);
       r[4 + i] = _mm256_permute2f128_ps(b[i], b[4 + i], 0x31);
     }
+  }
+
+ private:
+  POLYHEAD_INLINE static __m128i two_of_16_bits(const std::uint16_t* low,
+                                                const std::uint16_t* high) {
+    return _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(low)),
+                              _mm_loadl_epi64(reinterpret_cast<const __m128i*>(high)));
   }
 };

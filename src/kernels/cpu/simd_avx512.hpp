@@ -177,6 +177,22 @@ struct Simd {
     return _mm512_shuffle_f32x4(a, b, 0xdd);
   }
 
+  /// A vector of a tile, kLanes / 2 steps of each of two rows: of 32 bits, or of 16 that are
+  /// widened.
+  POLYHEAD_INLINE static V load_tile(const float* low, const float* high) {
+    const __m512d both =
+        _mm512_castpd256_pd512(_mm256_loadu_pd(reinterpret_cast<const double*>(low)));
+    return _mm512_castpd_ps(
+        _mm512_insertf64x4(both, _mm256_loadu_pd(reinterpret_cast<const double*>(high)), 1));
+  }
+  POLYHEAD_INLINE static V load_tile_float16(const std::uint16_t* low, const std::uint16_t* high) {
+    return _mm512_cvtph_ps(two_of_16_bits(low, high));
+  }
+  POLYHEAD_INLINE static V load_tile_bfloat16(const std::uint16_t* low, const std::uint16_t* high) {
+    const __m512i both = _mm512_cvtepu16_epi32(two_of_16_bits(low, high));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+  }
+
   /// Transposes a 16 x 16 block of 32-bit values in registers.
   POLYHEAD_INLINE static void transpose(V (&r)[16]) {
     V a[16];
@@ -206,5 +222,13 @@ struct Simd {
       r[8 + i] = _mm512_shuffle_f32x4(a[i], a[8 + i], 0xdd);
       r[12 + i] = _mm512_shuffle_f32x4(a[4 + i], a[12 + i], 0xdd);
     }
+  }
+
+ private:
+  POLYHEAD_INLINE static __m256i two_of_16_bits(const std::uint16_t* low,
+                                                const std::uint16_t* high) {
+    return _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(low))),
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(high)), 1);
   }
 };

@@ -204,6 +204,15 @@ struct Simd {
     return kStep == 0 ? V{a[2], b[2], a[3], b[3]} : V{a[2], a[3], b[2], b[3]};
   }
 
+  /// A vector of a tile, kLanes steps of the first row: it has no room for another.
+  POLYHEAD_INLINE static V load_tile(const float* row, const float*) { return load(row); }
+  POLYHEAD_INLINE static V load_tile_float16(const std::uint16_t* row, const std::uint16_t*) {
+    return load_float16(row);
+  }
+  POLYHEAD_INLINE static V load_tile_bfloat16(const std::uint16_t* row, const std::uint16_t*) {
+    return load_bfloat16(row);
+  }
+
   /// Transposes a 4 x 4 block of 32-bit values.
   POLYHEAD_INLINE static void transpose(V (&r)[4]) {
     const V a{r[0][0], r[1][0], r[2][0], r[3][0]};

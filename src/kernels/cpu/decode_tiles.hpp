@@ -1,0 +1,72 @@
+// Tiles of keys on their way into registers. Included inside an ISA namespace after
+// decode_rows.hpp.
+
+/// A whole group of keys, tile by tile.
+template <class Few, class Elements>
+class TiledGroup {
+ public:
+  /// Without `fetches`, others have fetched what comes ahead.
+  POLYHEAD_INLINE TiledGroup(const Few& few, const typename Few::KeyGroup& group, bool fetches)
+      : ahead_(few, group, fetches), token_(few.call.k.token) {
+#pragma GCC unroll 2
+    for (int i = 0; i < kParts; ++i) rows_[i] = group.row(i * kRowsAPart, token_);
+  }
+
+  /// kTileSteps steps of all keys, a vector each. They are read, transposed, and the lines that
+  /// come ahead fetched, in kTileSteps parts, between which the arithmetic of another tile stands:
+  /// processors do not look far enough ahead to do both at once by themselves
+  /// (docs/performance.md).
+  class Tile {
+   public:
+    POLYHEAD_INLINE void advance(int part) {
+#pragma GCC unroll 2
+      for (int i = 0; i < kLanes / kTileSteps; ++i) lines_.fetch(part * (kLanes / kTileSteps) + i);
+      if (part < kTileSteps / 2) {
+        read(2 * part);
+        read(2 * part + 1);
+      } else {
+        transpose_tile(steps, part - kTileSteps / 2);
+      }
+    }
+
+    POLYHEAD_INLINE void advance_to_end() {
+#pragma GCC unroll 8
+      for (int part = 0; part < kTileSteps; ++part) advance(part);
+    }
+
+    Simd::V steps[kTileSteps];  // in the end
+
+   private:
+    friend class TiledGroup;
+    POLYHEAD_INLINE explicit Tile(
+        typename Few::template KeysAhead<Elements::kTileBytes>::Lines lines)
+        : lines_(lines) {}
+
+    POLYHEAD_INLINE void read(int i) {
+      const std::byte* const low = forget(rows_[i / 4] + i % 4 / 2 * 2 * token_) + i % 2 * token_;
+      steps[i] = Elements::load_tile(low, low + 4 * token_);
+      Simd::settle(steps[i]);
+    }
+
+    typename Few::template KeysAhead<Elements::kTileBytes>::Lines lines_;
+    const std::byte* rows_[kLanes / (kLanes / kTileSteps * 4)];
+    std::int64_t token_;
+  };
+
+  /// The tile that begins `column` bytes into the rows.
+  POLYHEAD_INLINE Tile tile(std::int64_t column) const {
+    Tile tile(ahead_.column(column));
+#pragma GCC unroll 2
+    for (int i = 0; i < kParts; ++i) tile.rows_[i] = rows_[i] + column;
+    tile.token_ = token_;
+    return tile;
+  }
+
+ private:
+  static constexpr int kRowsAPart = kLanes / kTileSteps * 4;  // four vectors of one or two rows
+  static constexpr int kParts = kLanes / kRowsAPart;
+
+  typename Few::template KeysAhead<Elements::kTileBytes> ahead_;
+  const std::byte* rows_[kParts];
+  std::int64_t token_;
+};
