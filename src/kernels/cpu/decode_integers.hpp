@@ -17,24 +17,29 @@ struct DecodeIntegerScores {
   /// As DecodeScores::groups.
   template <class Elements>
   void groups(std::int64_t first, int keys, float* scores) const {
-    const std::int64_t words = Elements::byte_of(Path::padded(call.head_dim)) / 4;
-    const std::int64_t tiled = words / kTileSteps * kTileSteps;
+    const std::int64_t words = words_of<Elements>(), tiled = words / kTileSteps * kTileSteps;
     const int whole = tiled > 0 ? keys / kLanes : 0;
     by_rows<kRowsShare>(few.rows_computed, [&](auto n, int r) {
-      if (whole > 0) score_groups<Elements, n>(first, whole, tiled, r, scores);
+      float* const to = scores + r * kPhase;
+      if (whole > 0) score_groups<Elements, n>(first, whole, tiled, r, to);
       for (int at = tiled == words ? whole * kLanes : 0; at < keys; at += kLanes)
         score_rest<Elements, n>(first + at, std::min(kLanes, keys - at),
-                                at < whole * kLanes ? tiled : 0, words, r, scores + at);
+                                at < whole * kLanes ? tiled : 0, r, to + at);
     });
   }
 
  private:
+  template <class Elements>
+  std::int64_t words_of() const {
+    return Elements::byte_of(Path::padded(call.head_dim)) / 4;
+  }
+
   /// The first `words` words of whole groups, whose tiles are made as DecodeScores' are.
   template <class Elements, int kR>
   void score_groups(std::int64_t first, int groups, std::int64_t words, int first_row,
                     float* scores) const {
     using Group = TiledGroup<Few, Elements>;
-    const bool fetches = first_row == 0;
+    const bool fetches = first_row == 0, ends = words == words_of<Elements>();
     KeyGroup rows = few.group_at(first, kLanes);
     Group group(few, rows, fetches);
     auto tile = group.tile(0);
@@ -42,6 +47,9 @@ struct DecodeIntegerScores {
     for (int g = 1; g <= groups; ++g, scores += kLanes) {
       const GroupRows here = rows;
       if (fetches) few.fetch_scales(rows.low_ahead.scales, call.k.scales, call.head_dim, kLanes);
+      Simd::V score[kR];
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r) score[r] = Simd::zero();
       for (std::int64_t w = kTileSteps; w <= words; w += kTileSteps) {
         const bool last = w == words;  // of the block's last group: once more, for nothing
         if (last && g < groups) {
@@ -49,17 +57,22 @@ struct DecodeIntegerScores {
           group = {few, rows, fetches};
         }
         auto next = group.tile(last ? 0 : 4 * w);
-        score_tile<Elements, kR>(here, kLanes, tile.steps, w - kTileSteps, first_row, scores, next);
+        score_tile<Elements>(here, kLanes, tile.steps, w - kTileSteps, first_row, score, next);
         tile = next;
       }
+      store(score, ends, first_row, scores);
     }
   }
 
   /// Words from `done` on of up to a group's keys.
   template <class Elements, int kR>
-  void score_rest(std::int64_t first, int keys, std::int64_t done, std::int64_t words,
-                  int first_row, float* scores) const {
+  void score_rest(std::int64_t first, int keys, std::int64_t done, int first_row,
+                  float* scores) const {
     const KeyGroup rows = few.group_at(first, keys);
+    const std::int64_t words = words_of<Elements>();
+    Simd::V score[kR];
+    for (int r = 0; r < kR; ++r)
+      score[r] = done == 0 ? Simd::zero() : Simd::load(scores + r * kPhase);
     for (std::int64_t w = done; w < words; w += kTileSteps) {
       const int n = static_cast<int>(std::min<std::int64_t>(kTileSteps, words - w));
       Simd::V lane[kLanes];
@@ -73,8 +86,9 @@ struct DecodeIntegerScores {
       Simd::V step[kTileSteps];
       for (int i = 0; i < kTileSteps; ++i) step[i] = lane[i];
       NoTile none;
-      score_tile<Elements, kR>(rows, keys, step, w, first_row, scores, none);
+      score_tile<Elements>(rows, keys, step, w, first_row, score, none);
     }
+    store(score, true, first_row, scores);
   }
 
   struct NoTile {
@@ -83,20 +97,19 @@ struct DecodeIntegerScores {
 
   /// Adds the blocks of dims of a tile, whose first word is `word`, to the scores of kR rows; the
   /// next tile is made meanwhile.
-  template <class Elements, int kR, class Tile>
+  template <class Elements, class Tile, int kR>
   POLYHEAD_INLINE void score_tile(const GroupRows& rows, int keys,
                                   const Simd::V (&step)[kTileSteps], std::int64_t word,
-                                  int first_row, float* scores, Tile& next) const {
+                                  int first_row, Simd::V (&score)[kR], Tile& next) const {
     constexpr int kWords = Elements::kNibbles ? 4 : 8;  // of a block
-    constexpr int kBlocks = kTileSteps / kWords;
-    constexpr int kAdds = Path::kBlockSteps, kParts = kTileSteps / kBlocks;
-    std::int64_t d = word * 32 / kWords;
+    constexpr int kBlocks = kTileSteps / kWords, kParts = kTileSteps / kBlocks;
+    constexpr int kAdds = Path::kBlockSteps;
+    constexpr int kChains = kR > 4 ? 1 : 2;  // exact sums: there may be two where rows are few
+    std::int64_t d = word * Path::kBlock / kWords;
 #pragma GCC unroll 2
     for (int b = 0; b < kBlocks; ++b, d += Path::kBlock) {
       if (b > 0 && d >= call.head_dim) break;
-      const float* q = few.q_of(first_row, Path::steps(d));
-      // Exact sums, of which there may be two where rows are few.
-      constexpr int kChains = kR > 4 ? 1 : 2;
+      const float* const q = few.q_of(first_row, Path::steps(d));
       Simd::V sum[kR][kChains];
 #pragma GCC unroll 8
       for (int r = 0; r < kR; ++r) {
@@ -114,12 +127,13 @@ struct DecodeIntegerScores {
               Path::Dot::dot(pairs, Simd::broadcast_at(q + i * kTogether + r), sum[r][i % kChains]);
         Simd::settle(sum[0][0]);
       }
+      const Simd::V scale = scale_of(rows, keys, d / Path::kBlock);
 #pragma GCC unroll 8
       for (int r = 0; r < kR; ++r) {
-        if constexpr (kChains == 2)
-          sum[r][0] = Simd::from_bits(Simd::add_int(Simd::bits(sum[r][0]), Simd::bits(sum[r][1])));
+        Simd::I whole = Simd::bits(sum[r][0]);
+        if constexpr (kChains == 2) whole = Simd::add_int(whole, Simd::bits(sum[r][1]));
+        score[r] = Simd::fma(Simd::to_float(whole), scale, score[r]);
       }
-      end_block<kR>(rows, keys, sum, d, first_row, scores);
     }
   }
 
@@ -132,21 +146,20 @@ struct DecodeIntegerScores {
                : Path::template every_other<Elements, false, false>(word);
   }
 
-  template <int kR, int kChains>
-  POLYHEAD_INLINE void end_block(const GroupRows& rows, int keys, const Simd::V (&sum)[kR][kChains],
-                                 std::int64_t d, int first_row, float* scores) const {
-    const bool by_channel = call.k.scales.shift == 0;  // a part of the query
-    const Simd::V scale =
-        by_channel ? Simd::broadcast(1.0f) : few.scales_of(rows, keys, d / Path::kBlock);
-    const bool last = d + Path::kBlock >= call.head_dim;
-    const float* back = few.q_of(first_row, Path::steps(call.head_dim));
+  /// Scales by channel are a part of the query.
+  POLYHEAD_INLINE Simd::V scale_of(const GroupRows& rows, int keys, std::int64_t block) const {
+    if (call.k.scales.shift == 0) return Simd::broadcast(1.0f);
+    return few.scales_of(rows, keys, block);
+  }
+
+  /// Where a score ends, times what the integers of its row of q mean.
+  template <int kR>
+  POLYHEAD_INLINE void store(const Simd::V (&score)[kR], bool ends, int first_row,
+                             float* to) const {
+    const float* const back = few.q_of(first_row, Path::steps(call.head_dim));
 #pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) {
-      float* to = scores + (first_row + r) * kPhase;
-      const Simd::V before = d == 0 ? Simd::zero() : Simd::load(to);
-      const Simd::V score = Simd::fma(Simd::to_float(Simd::bits(sum[r][0])), scale, before);
-      Simd::store(to, last ? Simd::mul(score, Simd::broadcast(back[r])) : score);
-    }
+    for (int r = 0; r < kR; ++r)
+      Simd::store(to + r * kPhase, ends ? Simd::mul(score[r], Simd::broadcast(back[r])) : score[r]);
   }
 };
 
