@@ -86,7 +86,7 @@ struct FewRows {
   static constexpr int kPair = 2;  // groups of codes scored beside each other: their chains overlap
   static constexpr int kVectorsAlone = kLanes == 16 ? 8 : 4;  // of dims, summed at once for one row
   // Where values are read in several passes, so many bytes of them at a time.
-  static constexpr std::int64_t kPieceBytes = 4096;
+  static constexpr std::int64_t kPieceBytes = Path::kBfloat16 ? 8192 : 4096;
   static constexpr int kShortestPiece = 8;
   // How far ahead lines are fetched, in whole groups of keys and pieces of values
   // (docs/performance.md).
