@@ -90,10 +90,10 @@ struct FewRows {
   static constexpr int kShortestPiece = 8;
   // How far ahead lines are fetched, in whole groups of keys and pieces of values
   // (docs/performance.md).
-  static constexpr std::int64_t kGroupBytesAhead = 8192;
+  static constexpr std::int64_t kGroupBytesAhead = 4096;
   static constexpr std::int64_t kPairBytesAhead = 4096;
-  static constexpr std::int64_t kPieceBytesAhead = 8192, kBlockBytesAhead = 16384;
-  static constexpr std::int64_t kFarBytes = 16384;  // from what goes to L1 to what goes to L2
+  static constexpr std::int64_t kPieceBytesAhead = 4096, kBlockBytesAhead = 16384;
+  static constexpr std::int64_t kFarBytes = 8192;  // from what goes to L1 to what goes to L2
 
   static constexpr int kGroups = kKeyBlock / kLanes;
   static constexpr std::int64_t kLine = 64;
