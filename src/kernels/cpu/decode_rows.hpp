@@ -90,9 +90,7 @@ struct FewRows {
   static constexpr int kShortestPiece = 8;
   // How far ahead lines are fetched, in whole groups of keys and pieces of values
   // (docs/performance.md).
-  static constexpr std::int64_t kGroupBytesAhead = 4096;
-  static constexpr std::int64_t kPairBytesAhead = 4096;
-  static constexpr std::int64_t kPieceBytesAhead = 4096, kBlockBytesAhead = 16384;
+  static constexpr std::int64_t kBytesAhead = 4096, kBlockBytesAhead = 16384;
   static constexpr std::int64_t kFarBytes = 8192;  // from what goes to L1 to what goes to L2
 
   static constexpr int kGroups = kKeyBlock / kLanes;
@@ -176,13 +174,12 @@ struct FewRows {
                    : row_count <= kTogether ? kLongPhase
                                             : kShortPhase),
         keys_together(in_pairs() ? kPair * kLanes : kLanes),
-        keys_ahead(whole(keys_together, (in_pairs() ? kPairBytesAhead : kGroupBytesAhead) /
-                                            some_bytes(c.k, c.head_dim))),
+        keys_ahead(whole(keys_together, kBytesAhead / some_bytes(c.k, c.head_dim))),
         keys_far(keys_ahead + whole(keys_together, kFarBytes / some_bytes(c.k, c.head_dim))),
         values_together(in_one_piece() ? kKeyBlock : piece_of(c)),
-        values_ahead(whole(values_together,
-                           (values_together == kKeyBlock ? kBlockBytesAhead : kPieceBytesAhead) /
-                               some_bytes(c.v, c.value_dim))),
+        values_ahead(
+            whole(values_together, (values_together == kKeyBlock ? kBlockBytesAhead : kBytesAhead) /
+                                       some_bytes(c.v, c.value_dim))),
         values_far(values_ahead + whole(values_together, kFarBytes / some_bytes(c.v, c.value_dim))),
         keys_run(std::min<std::int64_t>(keys_together,
                                         sequence.pages ? c.pages.page_tokens() : keys_together)),
@@ -395,9 +392,7 @@ struct FewRows {
    public:
     POLYHEAD_INLINE KeysAhead(const FewRows& few, const KeyGroup& group, bool any)
         : stride_(any ? Column::stride(few.dense_keys, few.call.k.token) : 0),
-          columns_apart_(!any             ? 0
-                         : few.dense_keys ? group.low_ahead.count
-                                          : 1),
+          column_stride_(any ? (few.dense_keys ? group.low_ahead.count : 1) : 0),
           low_(any ? group.low_ahead.rows + group.low_ahead.at * stride_ : group.low.data),
           high_(any ? group.high_ahead.rows + group.high_ahead.at * stride_ : group.low.data),
           low_far_(any ? group.low_ahead.far : 0),
@@ -422,7 +417,7 @@ struct FewRows {
     /// Of the column that begins `column` bytes into the rows.
     POLYHEAD_INLINE Lines column(std::int64_t column) const {
       const std::int64_t first = static_cast<std::uint64_t>(column) / kBytes % Column::kRowsALine;
-      const std::int64_t from = column * columns_apart_ + first * stride_;
+      const std::int64_t from = column * column_stride_ + first * stride_;
       Lines lines;
       lines.at_ = forget(low_ + from);
       lines.high_ = forget(high_ + from);
@@ -434,7 +429,7 @@ struct FewRows {
 
    private:
     using Column = ColumnAhead<kBytes>;
-    std::int64_t stride_, columns_apart_;
+    std::int64_t stride_, column_stride_;
     const std::byte *low_, *high_;
     std::int64_t low_far_, high_far_;
   };

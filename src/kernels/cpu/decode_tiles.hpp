@@ -4,12 +4,16 @@
 /// A whole group of keys, tile by tile.
 template <class Few, class Elements>
 class TiledGroup {
+  static constexpr int kRowsApart = kLanes / kTileSteps * 4;  // four vectors of one or two rows
+  static constexpr int kPointers = kLanes / kRowsApart;
+  using Ahead = typename Few::template KeysAhead<Elements::kTileBytes>;
+
  public:
   /// Without `fetches`, others have fetched what comes ahead.
   POLYHEAD_INLINE TiledGroup(const Few& few, const typename Few::KeyGroup& group, bool fetches)
       : ahead_(few, group, fetches), token_(few.call.k.token) {
 #pragma GCC unroll 2
-    for (int i = 0; i < kParts; ++i) rows_[i] = group.row(i * kRowsAPart, token_);
+    for (int i = 0; i < kPointers; ++i) rows_[i] = group.row(i * kRowsApart, token_);
   }
 
   /// kTileSteps steps of all keys, a vector each. They are read, transposed, and the lines that
@@ -19,8 +23,9 @@ class TiledGroup {
   class Tile {
    public:
     POLYHEAD_INLINE void advance(int part) {
+      constexpr int kRows = kLanes / kTileSteps;  // whose lines are fetched
 #pragma GCC unroll 2
-      for (int i = 0; i < kLanes / kTileSteps; ++i) lines_.fetch(part * (kLanes / kTileSteps) + i);
+      for (int i = 0; i < kRows; ++i) lines_.fetch(part * kRows + i);
       if (part < kTileSteps / 2) {
         read(2 * part);
         read(2 * part + 1);
@@ -34,13 +39,11 @@ class TiledGroup {
       for (int part = 0; part < kTileSteps; ++part) advance(part);
     }
 
-    Simd::V steps[kTileSteps];  // in the end
+    Simd::V steps[kTileSteps];  // after the last part
 
    private:
     friend class TiledGroup;
-    POLYHEAD_INLINE explicit Tile(
-        typename Few::template KeysAhead<Elements::kTileBytes>::Lines lines)
-        : lines_(lines) {}
+    POLYHEAD_INLINE explicit Tile(const typename Ahead::Lines& lines) : lines_(lines) {}
 
     POLYHEAD_INLINE void read(int i) {
       const std::byte* const low = forget(rows_[i / 4] + i % 4 / 2 * 2 * token_) + i % 2 * token_;
@@ -48,8 +51,8 @@ class TiledGroup {
       Simd::settle(steps[i]);
     }
 
-    typename Few::template KeysAhead<Elements::kTileBytes>::Lines lines_;
-    const std::byte* rows_[kLanes / (kLanes / kTileSteps * 4)];
+    typename Ahead::Lines lines_;
+    const std::byte* rows_[kPointers];
     std::int64_t token_;
   };
 
@@ -57,16 +60,13 @@ class TiledGroup {
   POLYHEAD_INLINE Tile tile(std::int64_t column) const {
     Tile tile(ahead_.column(column));
 #pragma GCC unroll 2
-    for (int i = 0; i < kParts; ++i) tile.rows_[i] = rows_[i] + column;
+    for (int i = 0; i < kPointers; ++i) tile.rows_[i] = rows_[i] + column;
     tile.token_ = token_;
     return tile;
   }
 
  private:
-  static constexpr int kRowsAPart = kLanes / kTileSteps * 4;  // four vectors of one or two rows
-  static constexpr int kParts = kLanes / kRowsAPart;
-
-  typename Few::template KeysAhead<Elements::kTileBytes> ahead_;
-  const std::byte* rows_[kParts];
+  Ahead ahead_;
+  const std::byte* rows_[kPointers];
   std::int64_t token_;
 };
