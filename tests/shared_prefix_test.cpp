@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
@@ -68,6 +69,14 @@ class Forest {
     arguments.q_offsets = ConstView(offsets_.data(), {std::ssize(offsets_)});
   }
 
+  void want_statistics() {
+    const Index rows = {offsets_.back(), shape_.q_heads};
+    entropy_ = Tensor(f32, rows);
+    max_weight_ = Tensor(f32, rows);
+    max_key_ = Tensor(ElementType::int64, rows);
+    arguments.statistics = {entropy_.view(), max_weight_.view(), max_key_.view()};
+  }
+
   /// The call of one sequence alone: nothing to share.
   AttentionArguments alone(std::size_t b) {
     AttentionArguments a = arguments;
@@ -81,26 +90,39 @@ class Forest {
     };
     a.q = part(a.q);
     a.out = part(a.out);
-    if (a.lse.given()) a.lse = part(a.lse);
+    const auto part_where_given = [&](auto& view) {
+      if (view.given()) view = part(view);
+    };
+    part_where_given(a.lse);
+    part_where_given(a.statistics.entropy);
+    part_where_given(a.statistics.max_weight);
+    part_where_given(a.statistics.max_key);
+    part_where_given(a.mask.q_documents);
     a.q_offsets = ConstView(one_, {2});
     const auto at = static_cast<std::int64_t>(b);
     a.kv.page_table = ConstView(batch_.table.data() + at * batch_.pages_a_sequence,
                                 {std::int64_t{1}, batch_.pages_a_sequence});
     a.kv.lengths = ConstView(batch_.lengths.data() + at, {1});
-    if (ConstView& shown = a.mask.visible; shown.given()) {
-      shown.data = static_cast<const std::byte*>(shown.data) + at * shown.layout.strides[0] / 8;
-      shown.layout.extents[0] = 1;
-    }
+    const auto of_sequence = [&](ConstView& view, int bits) {
+      if (!view.given() || view.layout.extents[0] == 1) return;
+      view.data = static_cast<const std::byte*>(view.data) + at * view.layout.strides[0] * bits / 8;
+      view.layout.extents[0] = 1;
+    };
+    of_sequence(a.mask.visible, 1);
+    of_sequence(a.mask.kv_documents, 64);
+    of_sequence(a.modifiers.bias, 8 * static_cast<int>(element_bytes(a.modifiers.bias.type)));
     return a;
   }
 
   template <class Call>
     requires std::invocable<Call>
   std::vector<std::vector<std::byte>> run(const Call& call) {
-    out_.poison();
-    lse_.poison();
+    Tensor* const outputs[] = {&out_, &lse_, &entropy_, &max_weight_, &max_key_};
+    for (Tensor* output : outputs) output->poison();
     call();
-    return {out_.bytes(), lse_.bytes()};
+    std::vector<std::vector<std::byte>> bytes;
+    for (const Tensor* output : outputs) bytes.push_back(output->bytes());
+    return bytes;
   }
   std::vector<std::vector<std::byte>> run(const Options& options) {
     return run([&] { attention(arguments, options); });
@@ -148,7 +170,7 @@ class Forest {
   PagedCache cache_;
   std::vector<std::int64_t> sequences_, offsets_;
   PagedBatch batch_;
-  Tensor q_, out_, lse_;
+  Tensor q_, out_, lse_, entropy_, max_weight_, max_key_;
   std::int64_t one_[2] = {};
 };
 
@@ -158,6 +180,40 @@ std::vector<Branch> mixed() {
   return {{-1, 0, 2 * kSplit + 70, 1}, {0, 2 * kSplit, 5, 1},     {0, 2 * kSplit + 64, 1100, 3},
           {2, 3 * kSplit, 200, 1},     {-1, 0, 1500, 2},          {0, 2 * kSplit + 10, 1, 1},
           {0, 2 * kSplit, 40, 30},     {0, 2 * kSplit - 3, 3, 1}, {0, 2 * kSplit, 0, 1}};
+}
+
+/// That it shares keys, and gives the bits that each sequence has alone.
+void expect_same_bits(Forest& forest, const std::string& what) {
+  ThreadPool pool(3);
+  for (Isa isa : isas()) {
+    const auto expected = forest.run_alone(isa);
+    EXPECT_LT(forest.keys(isa).together, forest.keys(isa).apart) << what;
+    EXPECT_TRUE(forest.run({.isa = isa, .executor = &Executor::serial()}) == expected)
+        << isa_name(isa) << " " << what;
+    EXPECT_TRUE(forest.run({.isa = isa, .executor = &pool}) == expected)
+        << isa_name(isa) << " threads " << what;
+  }
+}
+
+/// Shapes of few rows and of more than a decode kernel takes, on each path of elements.
+std::vector<Shape> some_shapes() {
+  std::vector<Shape> shapes;
+  for (const auto& [q_heads, kv_heads] : {std::pair{6, 2}, {3, 3}, {40, 2}}) {
+    for (const ElementType kv : {f32, bf16, ElementType::int8}) {
+      Shape shape;
+      shape.q_heads = q_heads;
+      shape.kv_heads = kv_heads;
+      shape.kv = kv;
+      shape.q = kv == f32 ? f32 : bf16;
+      shapes.push_back(shape);
+    }
+  }
+  return shapes;
+}
+
+std::string name_of(const Shape& shape) {
+  return std::string(element_name(shape.kv)) + " " + std::to_string(shape.q_heads) + "/" +
+         std::to_string(shape.kv_heads);
 }
 
 TEST(SharedPrefix, GivesEachSequenceTheBitsItHasAlone) {
@@ -296,39 +352,82 @@ TEST(SharedPrefix, IsLeftWhereSequencesDiffer) {
   forest.arguments.mask.align = Align::end;
   EXPECT_FALSE(shares());
   forest.arguments.mask = causal(Align::end);
-  const float bias[] = {0.5f};
-  forest.arguments.modifiers.bias =
-      ConstView(bias, {std::int64_t{1}, std::int64_t{1}, std::int64_t{1}, std::int64_t{1}});
+  forest.arguments.modifiers.dropout = {.probability = 0.25f, .seed = 3, .sequence_ids = {}};
+  const KeysRead dropped = forest.keys(Isa::portable);
+  EXPECT_EQ(dropped.together, dropped.apart);
+  forest.arguments.modifiers.dropout = {};
+  struct Nothing : TileModifier {
+    void apply(const ScoreTile&) const override {}
+  } nothing;
+  forest.arguments.modifiers.custom[0] = &nothing;
   EXPECT_FALSE(shares());
+}
+
+// Each row's bias is its own: one a sequence, one a query, and rows that hide whole splits.
+TEST(SharedPrefix, UnderABias) {
+  constexpr std::int64_t kLongest = 3 * kSplit + 200;
+  const auto branches = mixed();
+  Random random(5);
+  int turn = 0;
+  for (const Shape& shape : some_shapes()) {
+    Forest forest(shape, branches);
+    const bool a_sequence = turn % 2 == 0;
+    Tensor bias(turn % 3 == 2 ? bf16 : f32,
+                {a_sequence ? std::ssize(branches) : 1, turn % 4 == 3 ? 1 : shape.q_heads,
+                 a_sequence ? 1 : 30, kLongest});
+    ++turn;
+    for_each_index(bias.extents(), [&](const Index& at) {
+      const bool hidden = (at[0] + at[1] + at[2]) % 3 == 1 && at[3] < kSplit + 40;
+      bias.set(at, hidden ? -INFINITY : random.uniform() - 0.5);
+    });
+    forest.arguments.modifiers.bias = bias.const_view();
+    if (turn % 2 == 0) forest.arguments.modifiers.alibi.use_default_slopes = true;
+    expect_same_bits(forest, name_of(shape));
+  }
+}
+
+TEST(SharedPrefix, WithRowStatistics) {
+  for (const Shape& shape : some_shapes()) {
+    Forest forest(shape, mixed());
+    forest.want_statistics();
+    expect_same_bits(forest, name_of(shape));
+  }
+}
+
+// Keys of a query's own document are shared as far as they reach without a gap.
+TEST(SharedPrefix, WithinDocuments) {
+  const std::vector<Branch> branches = {
+      {-1, 0, 2 * kSplit + 70, 1}, {0, 2 * kSplit, 5, 2}, {0, 2 * kSplit, 9, 1}};
+  Tensor of_queries(ElementType::int64, {4}), of_keys(ElementType::int64, {3, 2 * kSplit + 70});
+  const auto spared = [&](std::int64_t gap_of_third, std::int64_t second_query) {
+    for (std::int64_t i = 0; i < 4; ++i) of_queries.set({i}, i == 2 ? second_query : 7);
+    for_each_index(of_keys.extents(), [&](const Index& at) {
+      of_keys.set(at, at[0] == 2 && at[1] == gap_of_third ? 8 : 7);
+    });
+    Forest forest({}, branches);
+    forest.arguments.mask =
+        causal(Align::end) & documents(of_queries.const_view(), of_keys.const_view());
+    expect_same_bits(forest, std::to_string(gap_of_third));
+    const KeysRead keys = forest.keys(Isa::portable);
+    return keys.apart - keys.together;
+  };
+  EXPECT_EQ(spared(2 * kSplit, 7), 4 * kSplit);
+  EXPECT_EQ(spared(2 * kSplit - 1, 7), 3 * kSplit);
+  EXPECT_EQ(spared(3, 7), 2 * kSplit);
+  EXPECT_EQ(spared(2 * kSplit, 8), 2 * kSplit);
 }
 
 // A query's distance to a shared key is its own, and so is each head's slope.
 TEST(SharedPrefix, UnderAlibi) {
-  ThreadPool pool(3);
   const std::vector<float> slopes = {0.5f, -0.01f, 0.125f, 0.03f, 0.25f, 0.02f};
   int turn = 0;
-  for (const auto& [q_heads, kv_heads] : {std::pair{6, 2}, {3, 3}, {40, 2}}) {
-    for (const ElementType kv : {f32, bf16, ElementType::int8}) {
-      Shape shape;
-      shape.q_heads = q_heads;
-      shape.kv_heads = kv_heads;
-      shape.kv = kv;
-      shape.q = kv == bf16 ? bf16 : f32;
-      Forest forest(shape, mixed());
-      if (turn++ % 2 == 0 && q_heads <= 6)
-        forest.arguments.modifiers.alibi.slopes = ConstView(slopes.data(), {q_heads});
-      else
-        forest.arguments.modifiers.alibi.use_default_slopes = true;
-      for (Isa isa : isas()) {
-        const auto expected = forest.run_alone(isa);
-        ASSERT_LT(forest.keys(isa).together, forest.keys(isa).apart);
-        EXPECT_TRUE(forest.run({.isa = isa, .executor = &Executor::serial()}) == expected)
-            << isa_name(isa) << " " << element_name(kv) << " " << q_heads << "/" << kv_heads;
-        EXPECT_TRUE(forest.run({.isa = isa, .executor = &pool}) == expected)
-            << isa_name(isa) << " threads " << element_name(kv) << " " << q_heads << "/"
-            << kv_heads;
-      }
-    }
+  for (const Shape& shape : some_shapes()) {
+    Forest forest(shape, mixed());
+    if (turn++ % 2 == 0 && shape.q_heads <= 6)
+      forest.arguments.modifiers.alibi.slopes = ConstView(slopes.data(), {shape.q_heads});
+    else
+      forest.arguments.modifiers.alibi.use_default_slopes = true;
+    expect_same_bits(forest, name_of(shape));
   }
 }
 
@@ -353,8 +452,8 @@ TEST(SharedPrefix, UnderTrees) {
   }
 }
 
-// Rows of q and their places under ALiBi may need more room than any partial.
-TEST(SharedPrefix, APlanKeepsRoomForAlibi) {
+// Rows of q and their places under ALiBi and in a bias may need more room than any partial.
+TEST(SharedPrefix, APlanKeepsRoomForPlaces) {
   Shape shape;
   shape.q_heads = 8;
   shape.kv_heads = 1;
@@ -364,6 +463,9 @@ TEST(SharedPrefix, APlanKeepsRoomForAlibi) {
   while (branches.size() < 48) branches.push_back({0, kSplit, 8, 1});
   Forest forest(shape, branches);
   forest.arguments.modifiers.alibi.use_default_slopes = true;
+  const float bias[] = {0.5f};
+  forest.arguments.modifiers.bias =
+      ConstView(bias, {std::int64_t{1}, std::int64_t{1}, std::int64_t{1}, std::int64_t{1}});
   ThreadPool pool(2);
   const Plan plan({.batch = 48,
                    .q_len = 1,

@@ -44,8 +44,9 @@ std::int64_t q_bytes(const AttendCall& call, std::int64_t rows) {
 }  // namespace
 
 std::int64_t SharedRows::bytes(const AttendCall& call, std::int64_t rows) {
-  constexpr std::int64_t kPlace = sizeof(std::int64_t) + sizeof(float);
-  return q_bytes(call, rows) + (call.score.alibi ? rows * kPlace : 0);
+  constexpr std::int64_t kPlace = sizeof(std::int64_t), kSlope = sizeof(float);
+  return q_bytes(call, rows) + (call.score.bias.data ? rows * kPlace : 0) +
+         (call.score.alibi ? rows * (kPlace + kSlope) : 0);
 }
 
 std::int64_t Members::rows(const AttendCall& call) const {
@@ -75,8 +76,23 @@ SharedRows::SharedRows(const AttendCall& call, const Members& members, std::int6
   call_.pages.data += members.sequence(members.first) * call.pages.stride;
   // Nothing is written: kernels only fetch what lies there, and ask whether there is an LSE.
   call_.out.batch = call_.out.token = call_.out.head = 0;
-  if (call.score.alibi)
-    place_alibi(call, members, kv_head, memory + q_bytes(call, call_.q_len * group));
+  std::byte* after = memory + q_bytes(call, call_.q_len * group);
+  if (call.score.bias.data) after = place_bias(call, members, kv_head, after);
+  if (call.score.alibi) place_alibi(call, members, kv_head, after);
+}
+
+std::byte* SharedRows::place_bias(const AttendCall& call, const Members& members,
+                                  std::int64_t kv_head, std::byte* memory) {
+  auto* const rows = reinterpret_cast<std::int64_t*>(memory);
+  std::int64_t* at = rows;
+  const std::int64_t group = call.group();
+  for (std::int64_t i = members.first; i < members.end; ++i) {
+    const Sequence s = kernels::sequence_of(call, members.sequence(i));
+    for (std::int64_t row = 0; row < s.q_len * group; ++row)
+      *at++ = kernels::bias_row(call, s.batch, kv_head * group + row % group, row / group);
+  }
+  call_.bias_rows = rows;
+  return reinterpret_cast<std::byte*>(at);
 }
 
 void SharedRows::place_alibi(const AttendCall& call, const Members& members, std::int64_t kv_head,
@@ -116,6 +132,11 @@ void copy_rows(const AttendCall& call, const PartialRows& from, const PartialRow
     *target.max = *source.max;
     *target.total = *source.total;
     *target.exact_total = *source.exact_total;
+    if (source.spread != nullptr && target.spread != nullptr) {
+      *target.spread = *source.spread;
+      *target.best = *source.best;
+      *target.best_key = *source.best_key;
+    }
     for (std::int64_t d = 0; d < call.value_dim; ++d)
       target.sums[d * target.step] = source.sums[d * source.step];
   }

@@ -31,7 +31,7 @@ struct Members {
 
 /// The rows of some members of a turn for one KV head and the splits that they share, as a call of
 /// a single sequence that sees all of its keys. Valid while `memory`, which takes the rows of q and
-/// what ALiBi asks of them, is.
+/// what a bias and ALiBi ask of them, is.
 class SharedRows {
  public:
   SharedRows(const kernels::AttendCall& call, const Members& members, std::int64_t splits,
@@ -49,6 +49,9 @@ class SharedRows {
   static std::int64_t bytes(const kernels::AttendCall& call, std::int64_t rows);
 
  private:
+  /// What follows in memory.
+  std::byte* place_bias(const kernels::AttendCall& call, const Members& members,
+                        std::int64_t kv_head, std::byte* memory);
   void place_alibi(const kernels::AttendCall& call, const Members& members, std::int64_t kv_head,
                    std::byte* memory);
 

@@ -16,13 +16,10 @@ using kernels::cpu::kSplitKeys;
 
 namespace {
 
-/// Whether rows of several sequences may be computed as those of one: of all that changes the
-/// scores of keys that all of them see, only ALiBi may depend on more than the head.
+/// Whether rows of several sequences may be computed as those of one. User code and dropout ask for
+/// the sequence of each pair.
 bool rows_are_alike(const AttendCall& call) {
-  const kernels::ScoreSpec& score = call.score;
-  return !score.bias.data && score.custom_count == 0 && score.dropout == 0.0f &&
-         !call.mask.q_documents.data && !call.entropy.data && !call.max_weight.data &&
-         !call.max_key.data;
+  return call.score.custom_count == 0 && call.score.dropout == 0.0f;
 }
 
 /// Of the first `most` keys, a multiple of 8, those that a row of a boolean mask shows without a
@@ -36,6 +33,19 @@ std::int64_t shown(const kernels::PairTable& table, std::int64_t row, std::int64
                            return bits ? b != std::byte{0xff} : b == std::byte{0};
                          });
   return bits ? (gap - from) * 8 : gap - from;
+}
+
+/// Of the first `most` keys of a sequence those before any of another document than a query's.
+std::int64_t of_all_documents(const AttendCall& call, const Sequence& s, std::int64_t most) {
+  if (!call.mask.q_documents.data) return most;
+  const auto id = [&](std::int64_t query) {
+    return call.mask.q_documents.at(s.batch, s.token0 + query);
+  };
+  for (std::int64_t query = 1; query < s.q_len; ++query)
+    if (id(query) != id(0)) return 0;
+  std::int64_t key = 0;
+  while (key < most && call.mask.kv_documents.at(s.batch, s.kv_token0 + key) == id(0)) ++key;
+  return key;
 }
 
 /// Of the first `most` keys of a sequence those before any that a boolean mask hides from a query.
@@ -57,7 +67,8 @@ std::int64_t splits_in_full(const AttendCall& call, const Sequence& s) {
   const KeyRange last = structural_range(call.mask, s, s.q_pos0 + s.q_len - 1);
   if (first.begin > 0 || last.begin > 0) return 0;
   const std::int64_t splits = std::min(first.end, last.end) / kSplitKeys;
-  return shown_to_all(call, s, splits * kSplitKeys) / kSplitKeys;
+  const std::int64_t keys = of_all_documents(call, s, splits * kSplitKeys) / 8 * 8;
+  return shown_to_all(call, s, keys) / kSplitKeys;
 }
 
 std::int64_t work_of(const Sequence& s) { return s.q_len * (s.kv_len + kernels::cpu::kKeyBlock); }

@@ -132,6 +132,9 @@ struct AttendCall {
   /// Of each query, where they do not follow each other: rows of several sequences. Only ALiBi
   /// counts from them.
   const std::int64_t* q_positions = nullptr;
+  /// Of each query and head of such rows, where in the bias its row begins, in bytes; else by the
+  /// bias's strides.
+  const std::int64_t* bias_rows = nullptr;
   MaskSpec mask;
   ScoreSpec score;
   Operand lse;                           ///< float32 [batch, token, head]; dim unused
@@ -218,6 +221,14 @@ struct HeadSweep {
   int least = 0;
   std::int64_t capacity = 0;  ///< of entries at or above the threshold a row
 };
+
+/// Where a row's bias begins, in bytes.
+inline std::int64_t bias_row(const AttendCall& call, std::int64_t batch, std::int64_t head,
+                             std::int64_t query) {
+  if (call.bias_rows) return call.bias_rows[query * call.q_heads + head];
+  const PairTable& bias = call.score.bias;
+  return batch * bias.batch + head * bias.head + query * bias.query;
+}
 
 /// One sequence of a call, resolved: where it lies and how long it is.
 struct Sequence {

@@ -33,10 +33,12 @@ struct WorkItem {
 };
 
 /// Where a partial holds one row: its reference, its sums of weights and, `step` floats apart, its
-/// sums of weighted values.
+/// sums of weighted values; of kernels that have row statistics what they need.
 struct PartialRow {
   float *max, *total, *exact_total, *sums;
   std::int64_t step;
+  float *spread = nullptr, *best = nullptr;
+  std::int32_t* best_key = nullptr;
 };
 
 /// Kernels of one element path. `partial`, where given, receives the unnormalised state of the

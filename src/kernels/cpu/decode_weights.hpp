@@ -104,10 +104,9 @@ struct DecodeWeights {
     const SoftCap cap{spec.soft_cap, spec.soft_cap != 0.0f ? 1.0f / spec.soft_cap : 0.0f};
     alignas(64) float bias[kKeyBlock + kLanes] = {};
     if (spec.bias.data) {
-      widen_row(bias,
-                spec.bias.data + sequence.batch * spec.bias.batch + few.head[r] * spec.bias.head +
-                    few.query[r] * spec.bias.query + block * spec.bias.key,
-                spec.bias.type, spec.bias.key, keys);
+      const std::int64_t row = bias_row(call, sequence.batch, few.head[r], few.query[r]);
+      widen_row(bias, spec.bias.data + row + block * spec.bias.key, spec.bias.type, spec.bias.key,
+                keys);
     }
     const Simd::V from = Simd::broadcast(static_cast<float>(few.position[r] - block));
     for (int key = 0; key < keys; key += kLanes) {

@@ -177,7 +177,7 @@ struct Prefill {
   /// one's of the next block.
   void fetch_tables(int t, std::int64_t block) {
     const PairTable &bias = call.score.bias, &visible = call.mask.visible;
-    if (!bias.data && !visible.data) return;
+    if ((!bias.data || call.bias_rows) && !visible.data) return;
     const Lanes& next = memory.lanes[t + 1 < tile_count ? t + 1 : 0];
     if (t + 1 == tile_count) block += kKeyBlock;
     if (block >= sequence.kv_len) return;
@@ -470,7 +470,9 @@ struct Prefill {
   static PartialRow row(const AttendCall& call, std::byte* partial, std::int64_t row) {
     State& state = partial_state(call, partial, static_cast<int>(row / kTile));
     const std::int64_t lane = row % kTile;
-    return {state.max + lane, state.total + lane, state.exact_total + lane, state.o + lane, kTile};
+    return {
+        state.max + lane,    state.total + lane, state.exact_total + lane, state.o + lane, kTile,
+        state.spread + lane, state.best + lane,  state.best_key + lane};
   }
 
   static void merge(const AttendCall& call, const WorkItem& item, std::byte* running,

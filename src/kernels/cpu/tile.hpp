@@ -71,13 +71,11 @@ struct Lanes {
     window_begin = min_begin;
     if (call.mask.kept > 0) min_begin = 0;
     if (call.score.alibi) place_slopes(call, group);
-    if (call.score.bias.data) place_rows(bias_row, call.score.bias, s.batch);
-    if (call.mask.visible.data) place_rows(visible_row, call.mask.visible, s.batch);
-  }
-
-  void place_rows(std::int64_t* row, const PairTable& table, std::int64_t batch) const {
-    for (int i = 0; i < kTile; ++i)
-      row[i] = batch * table.batch + head[i] * table.head + query[i] * table.query;
+    const PairTable& visible = call.mask.visible;
+    for (int i = 0; i < kTile && call.score.bias.data; ++i)
+      bias_row[i] = kernels::bias_row(call, s.batch, head[i], query[i]);
+    for (int i = 0; i < kTile && visible.data; ++i)
+      visible_row[i] = s.batch * visible.batch + head[i] * visible.head + query[i] * visible.query;
   }
 
   /// Heads repeat every `group` lanes, and the closed form is a pow.
