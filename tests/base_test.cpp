@@ -16,6 +16,8 @@
 
 #include "base/element.hpp"
 #include "base/memory.hpp"
+#include "base/share_out.hpp"
+#include "base/subnormals.hpp"
 #include "polyhead/error.h"
 #include "polyhead/executor.h"
 #include "polyhead/isa.h"
@@ -158,6 +160,29 @@ void run(Executor& executor, int count, F& function) {
   executor.run(count,
                {[](void* context, int index) { (*static_cast<F*>(context))(index); }, &function});
 }
+
+#if defined(__x86_64__)
+float product(float a, float b) {
+  const volatile float x = a, y = b;  // multiplied here and now
+  return x * y;
+}
+
+TEST(Subnormals, AreZeroWhileItemsAreSharedOutAndNotAfter) {
+  ASSERT_GT(product(0x1p-100f, 0x1p-40f), 0.0f);
+  for (int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    std::atomic<int> zeros{0};
+    base::share_out(pool, threads, 100, [&](std::int64_t, int) {
+      if (product(0x1p-100f, 0x1p-40f) == 0.0f && product(0x1p-100f, 0x1p-26f) > 0.0f) ++zeros;
+    });
+    EXPECT_EQ(zeros, 100);
+    EXPECT_GT(product(0x1p-100f, 0x1p-40f), 0.0f);
+  }
+  const base::FlushSubnormals outer;
+  { const base::FlushSubnormals inner; }
+  EXPECT_EQ(product(0x1p-100f, 0x1p-40f), 0.0f);
+}
+#endif
 
 TEST(Threads, EachTaskRunsOnce) {
   for (int threads : {1, 2, 3, 5}) {

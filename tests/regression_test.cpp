@@ -242,5 +242,26 @@ TEST(Regression, LargeNormsOverflowNo16BitSum) {
   }
 }
 
+// Intel's processors take some hundred cycles for an instruction with a subnormal weight.
+TEST(Regression, WeightsBelowNormalNumbersAreZero) {
+  for (Isa isa : isas()) {
+    for (std::int64_t q_len : {1, 60}) {
+      Case c;
+      c.q_len = q_len;
+      c.kv_len = 2;
+      Problem p(c);
+      // Scores of 0 and -131 ln 2: the second weight is 2^-131.
+      p.q.fill([](const Index& at) { return at[3] == 0 ? 1.0 : 0.0; });
+      p.k.fill(
+          [](const Index& at) { return at[1] == 1 && at[3] == 0 ? -131.0 * std::log(2.0) : 0.0; });
+      p.v.fill([](const Index& at) { return at[1] == 1 ? 0x1p120 : 0.0; });
+      p.modifiers.scale = 1.0f;
+      p.run(isa);
+      for (std::int64_t query = 0; query < q_len; ++query)
+        ASSERT_EQ(p.out.get({0, query, 0, 0}), 0.0) << isa_name(isa) << " " << q_len;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace polyhead::test

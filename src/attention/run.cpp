@@ -13,6 +13,7 @@
 #include "attention/items.hpp"
 #include "attention/schedule.hpp"
 #include "attention/shared_rows.hpp"
+#include "base/subnormals.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
@@ -38,6 +39,7 @@ class Run {
   }
 
   void work(int worker) noexcept {
+    const base::FlushSubnormals flush;
     try {
       if (schedule_.split_major)
         work_by_split(worker);
