@@ -57,9 +57,9 @@ class Bench : public Command {
 void Bench::add_options(CLI::App& app) {
   app.add_option("--filter", filter_, "Only the cases whose name matches this regular expression")
       ->type_name("REGEX");
-  app.add_option(
-         "--isa", isa_,
-         "portable, avx2, avx512 or avx512_bf16 (default: POLYHEAD_ISA, else\nthe best here)")
+  app.add_option("--isa", isa_,
+                 "portable, avx2, avx512, avx512_bf16 or amx_bf16 (default:\nPOLYHEAD_ISA, else "
+                 "the best here)")
       ->type_name("NAME");
   app.add_option("--threads", threads_,
                  "Threads of the ceilings, and of the cases that take all of them (default:\n"

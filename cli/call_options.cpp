@@ -174,9 +174,9 @@ void CallOptions::apply(AttentionArguments& call) {
 }
 
 void RunOptions::add_options(CLI::App& app) {
-  app.add_option(
-         "--isa", isa_,
-         "portable, avx2, avx512 or avx512_bf16 (default: POLYHEAD_ISA, else\nthe best here)")
+  app.add_option("--isa", isa_,
+                 "portable, avx2, avx512, avx512_bf16 or amx_bf16 (default:\nPOLYHEAD_ISA, else "
+                 "the best here)")
       ->type_name("NAME");
   app.add_option("--threads", threads_, "Threads (default: POLYHEAD_THREADS, else all processors)")
       ->type_name("N")

@@ -75,7 +75,7 @@ Ceilings Measurer::ceilings() {
   c.l2 = cached(caches.l2 / 2);
   c.l3 = cached(std::min(caches.l3 / 4, kDramBytes / 8));  // others use it too
   for (const Isa isa : available_isas()) {
-    if (isa != Isa::avx512_bf16)
+    if (isa < Isa::avx512_bf16)
       c.float32_by_isa.emplace_back(isa, arithmetic(Arithmetic::float32, isa, 1));
   }
   return c;

@@ -97,7 +97,8 @@ TEST(Element, NamesAndSizes) {
 }
 
 TEST(IsaNames, RoundTripAndRefusal) {
-  for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::automatic}) {
+  for (Isa isa :
+       {Isa::portable, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx_bf16, Isa::automatic}) {
     EXPECT_EQ(isa_from_name(isa_name(isa)), isa);
   }
   try {
@@ -105,7 +106,7 @@ TEST(IsaNames, RoundTripAndRefusal) {
     FAIL() << "accepted";
   } catch (const InvalidArgument& error) {
     EXPECT_NE(std::string(error.what()).find("\"avx1024\""), std::string::npos);
-    EXPECT_NE(std::string(error.what()).find("portable, avx2, avx512, avx512_bf16"),
+    EXPECT_NE(std::string(error.what()).find("portable, avx2, avx512, avx512_bf16, amx_bf16"),
               std::string::npos);
   }
 }
@@ -137,7 +138,7 @@ TEST_F(IsaEnvironment, ChoosesWhereTheCallDoesNot) {
   }
   setenv("POLYHEAD_ISA", "mmx", 1);
   EXPECT_THROW(resolve_isa(Isa::automatic), InvalidArgument);
-  for (Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16}) {
+  for (Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx_bf16}) {
     if (std::find(here.begin(), here.end(), isa) == here.end()) {
       EXPECT_THROW(resolve_isa(isa), InvalidArgument);
     }

@@ -107,10 +107,10 @@ __attribute__((target("avx512f,avx512vnni"))) double int8_avx512() {
 
 Round round_of(Arithmetic arithmetic, [[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::avx512 || isa == Isa::avx512_bf16) {
+  if (isa >= Isa::avx512) {
     if (arithmetic == Arithmetic::float32) return float32_avx512;
     if (arithmetic == Arithmetic::bfloat16)
-      return isa == Isa::avx512_bf16 ? bfloat16_avx512 : nullptr;
+      return isa >= Isa::avx512_bf16 ? bfloat16_avx512 : nullptr;
     return __builtin_cpu_supports("avx512vnni") ? int8_avx512 : nullptr;
   }
   if (isa == Isa::avx2) return arithmetic == Arithmetic::float32 ? float32_avx2 : nullptr;

@@ -51,7 +51,8 @@ enum {
   POLYHEAD_ISA_PORTABLE = 1,
   POLYHEAD_ISA_AVX2 = 2,
   POLYHEAD_ISA_AVX512 = 3,
-  POLYHEAD_ISA_AVX512_BF16 = 4
+  POLYHEAD_ISA_AVX512_BF16 = 4,
+  POLYHEAD_ISA_AMX_BF16 = 5
 };
 
 /* "automatic", "portable", "avx2", ...; NULL for a value this library does not know. */

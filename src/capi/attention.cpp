@@ -8,7 +8,7 @@
 using namespace polyhead::capi;
 
 const char* polyhead_isa_name(int32_t isa) {
-  if (isa < POLYHEAD_ISA_AUTOMATIC || isa > POLYHEAD_ISA_AVX512_BF16) return nullptr;
+  if (isa < POLYHEAD_ISA_AUTOMATIC || isa > POLYHEAD_ISA_AMX_BF16) return nullptr;
   return polyhead::isa_name(static_cast<polyhead::Isa>(isa));
 }
 

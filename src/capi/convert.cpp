@@ -70,10 +70,12 @@ Isa to_isa(const char* call, std::int32_t isa) {
       return Isa::avx512;
     case POLYHEAD_ISA_AVX512_BF16:
       return Isa::avx512_bf16;
+    case POLYHEAD_ISA_AMX_BF16:
+      return Isa::amx_bf16;
   }
   refuse(
       "%s: isa (%d) is no instruction set, expected POLYHEAD_ISA_AUTOMATIC (0) .. "
-      "POLYHEAD_ISA_AVX512_BF16 (4)",
+      "POLYHEAD_ISA_AMX_BF16 (5)",
       call, isa);
 }
 

@@ -128,7 +128,7 @@ TwoPass two_pass(const AttendCall& call, WeightRounding rounding) {
 }
 
 WeightRounding rounding_of(const AttendCall& call, Isa isa) {
-  if (isa != Isa::avx512_bf16 || call.q.type != ElementType::bfloat16) return WeightRounding::none;
+  if (isa < Isa::avx512_bf16 || call.q.type != ElementType::bfloat16) return WeightRounding::none;
   const auto both = [&](ElementType type) { return call.k.type == type && call.v.type == type; };
   if (both(ElementType::bfloat16)) return WeightRounding::bfloat16;
   if (both(ElementType::int8) || both(ElementType::int4)) return WeightRounding::integer;

@@ -16,6 +16,9 @@ ElementPath float32_path();
 namespace avx512_bf16 {
 ElementPath bfloat16_path();
 }  // namespace avx512_bf16
+namespace amx_bf16 {
+ElementPath bfloat16_path();
+}  // namespace amx_bf16
 namespace avx512_vnni {
 ElementPath integer_path();
 }  // namespace avx512_vnni
@@ -28,6 +31,8 @@ const Backend& backend(Isa isa) {
   static const Backend avx512{Isa::avx512, avx512::float32_path(), {}, {}};
   static const Backend avx512_bf16{Isa::avx512_bf16, avx512::float32_path(),
                                    avx512_bf16::bfloat16_path(), avx512_vnni::integer_path()};
+  static const Backend amx_bf16{Isa::amx_bf16, avx512::float32_path(), amx_bf16::bfloat16_path(),
+                                avx512_vnni::integer_path()};
   switch (isa) {
     case Isa::avx2:
       return avx2;
@@ -35,6 +40,8 @@ const Backend& backend(Isa isa) {
       return avx512;
     case Isa::avx512_bf16:
       return avx512_bf16;
+    case Isa::amx_bf16:
+      return amx_bf16;
     default:
       break;
   }

@@ -13,12 +13,21 @@ std::int64_t inspect_bytes(const InspectCall& call) {
 }
 
 template <class Path>
-ElementPath element_path(const char* prefill, const char* decode) {
+ElementPath element_path(const char* prefill, const AttendKernel& decode) {
   using Weights = ExactWeights<Path>;
   using Sums = WeightSums<Path>;
   using Heads = HeadSweeper<Path>;
   return {attend_kernel<Prefill<Path>>(prefill, kTile),
-          attend_kernel<Decode<Path>>(decode, 1),
+          decode,
           {kTile, Weights::rows, inspect_bytes<Path>, Weights::store_weights, Sums::sum_head},
           {kTile, Heads::scratch_bytes, Heads::run}};
+}
+
+/// In decode.hpp, where there are kernels for few rows.
+template <class Path>
+struct Decode;
+
+template <class Path>
+ElementPath element_path(const char* prefill, const char* decode) {
+  return element_path<Path>(prefill, attend_kernel<Decode<Path>>(decode, 1));
 }

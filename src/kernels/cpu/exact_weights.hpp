@@ -159,8 +159,8 @@ struct ExactWeights {
   // Lanes are keys. Each product joins its score as where lanes are queries: the same bits.
 
   static bool lanes_may_be_keys(const AttendCall& call) {
-    return !Path::kInteger && call.score.dropout == 0.0f && Engine::tiles(call) > 1 &&
-           !Rules(call, Path::kBfloat16).modified;
+    return !Path::kInteger && !Path::kMatrix && call.score.dropout == 0.0f &&
+           Engine::tiles(call) > 1 && !Rules(call, Path::kBfloat16).modified;
   }
 
   /// [step][key] of a whole block.

@@ -32,6 +32,7 @@ const GemmTable& gemm(Isa isa) {
     case Isa::avx512:
       return avx512::gemm_table();
     case Isa::avx512_bf16:
+    case Isa::amx_bf16:
       return avx512_bf16::gemm_table();
 #endif
     default:
@@ -47,6 +48,7 @@ const RowTable& rowwise(Isa isa) {
     case Isa::avx512:
       return avx512::row_table();
     case Isa::avx512_bf16:
+    case Isa::amx_bf16:
       return avx512_bf16::row_table();
 #endif
     default:

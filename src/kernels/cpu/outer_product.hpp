@@ -18,6 +18,9 @@ struct BroadcastOperand {
   std::int64_t row_bytes, step_bytes;
 };
 
+/// What a path without matrices has in place of the processor's matrix unit.
+struct NoMatrixUnit {};
+
 /// Cache lines that a loop fetches beside its arithmetic, one a step: what a later phase will read.
 struct Stream {
   const std::byte* at;

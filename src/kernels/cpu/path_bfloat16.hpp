@@ -6,6 +6,8 @@ struct Bfloat16Path {
   using Dot = DotBf16;
   static constexpr bool kBfloat16 = true;
   static constexpr bool kInteger = false;
+  using Unit = NoMatrixUnit;
+  static constexpr bool kMatrix = false;
 
   static std::int64_t steps(std::int64_t n) { return (n + 1) / 2; }
   static std::int64_t q_steps(std::int64_t dim) { return steps(dim); }

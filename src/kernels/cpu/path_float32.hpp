@@ -42,6 +42,8 @@ struct Float32Path {
   using Dot = DotFloat32;
   static constexpr bool kBfloat16 = false;
   static constexpr bool kInteger = false;
+  using Unit = NoMatrixUnit;
+  static constexpr bool kMatrix = false;
 
   static std::int64_t steps(std::int64_t n) { return n; }
   /// Of a row of q and of a packed key, all that belongs to them included.

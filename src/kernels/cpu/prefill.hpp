@@ -58,6 +58,7 @@ struct Prefill {
                  (static_cast<std::int64_t>(sizeof(State)) + call.value_dim * kTile * 4));
   }
 
+  [[no_unique_address]] typename Path::Unit matrix_unit;
   const AttendCall& call;
   const WorkItem& item;
   const Rules rules;
@@ -286,6 +287,9 @@ struct Prefill {
     const float* q = memory.q + t * Path::q_steps(call.head_dim) * kTile;
     const TileScores<Path> scores{memory.scores, call.head_dim, rules.score_factor};
     alignas(64) float least[kLanes] = {};
+    if constexpr (Path::kMatrix)
+      Path::Products::scores(sight, rows.k, q, Path::q_steps(call.head_dim), lanes.vectors,
+                             memory.scores);
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
       ScoreEnd end;
@@ -311,6 +315,9 @@ struct Prefill {
     const Modifier modifier{call, sequence, rules.score_factor};
     for (int i = 0; i < sight.segments && !applied; ++i) {
       modifier.apply(memory.scores, memory.bias, lanes, sight.segment[i], block, keys);
+    }
+    if constexpr (Path::kMatrix) {
+      if (call.score.custom_count > 0) matrix_unit.configure();  // user code may have used it
     }
     bool reduced = applied;  // whether the maxima of full segments are known
     if (may_hide(call) && sight.kind == Sight::everything) {

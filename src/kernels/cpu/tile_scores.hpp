@@ -62,13 +62,15 @@ struct TileScores {
     }
     const BroadcastOperand at{k.data + key * k.row_bytes, k.row_bytes, 4};
     float* to = scores + key * kTile + part.first * kLanes;
-    if constexpr (Path::kInteger)
+    if constexpr (Path::kMatrix)
+      load_rows<kR, kV>(acc, to);
+    else if constexpr (Path::kInteger)
       add_blocks<kR, kV>(acc, at, q + part.first * kLanes, to);
     else
       outer_product<typename Path::Dot, kR, kV>(acc, at, q + part.first * kLanes, kTile,
                                                 Path::steps(head_dim));
     if (end.bias) add_bias<kR, kV>(acc, end, key * kTile + part.first * kLanes);
-    store_rows<kR, kV>(to, acc);
+    if (!Path::kMatrix || end.bias) store_rows<kR, kV>(to, acc);
     if (end.sight) return mask_rows<kR, kV>(acc, *end.sight, key, part.first, end.max);
     if (!end.max) return;
     float* max = end.max + part.first * kLanes;
@@ -121,6 +123,16 @@ struct TileScores {
       for (int v = 0; v < kV; ++v)
         acc[r][v] = Simd::fma(Simd::to_float(Simd::bits(acc[r][v])), scale,
                               Simd::load(so_far + r * kTile + v * kLanes));
+    }
+  }
+
+  /// Of a path with a matrix unit, which has left the products in their places.
+  template <int kR, int kV>
+  POLYHEAD_INLINE static void load_rows(Simd::V (&acc)[kR][kV], const float* from) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v) acc[r][v] = Simd::load(from + r * kTile + v * kLanes);
     }
   }
 

@@ -9,7 +9,10 @@ struct TileValues {
 
   /// Adds a block; `first`: to nothing, whatever lies there.
   void add(const Sight& sight, State& state, KeyBlock& rows, int keys, int vectors, bool first) {
-    if constexpr (Path::kInteger)
+    if constexpr (Path::kMatrix)
+      Path::Products::add(sight, state, rows, memory.scores, call.value_dim, keys, vectors, first,
+                          fetcher);
+    else if constexpr (Path::kInteger)
       add_integers(state, rows, keys, vectors, first);
     else
       add_segments(sight, state, rows, keys, vectors, first);
