@@ -5,6 +5,8 @@
 /// changes no result.
 class Fetcher {
  public:
+  static constexpr std::int64_t kLine = 64;
+
   /// Lines of `count` tokens from `base` of `heads` heads.
   void add(const std::byte* base, std::int64_t token, std::int64_t count, std::int64_t head,
            std::int64_t heads, std::int64_t bytes) {
@@ -28,6 +30,12 @@ class Fetcher {
     const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(rows.at) % kLine);
     for (std::int64_t at = -past; at < bytes && table_count_ < kMostTables; at += kLine)
       tables_[table_count_++] = {{rows.at + at, rows.stride}, count};
+  }
+  /// Fetches so many of the lines that come next, if there are any.
+  POLYHEAD_INLINE void fetch(int lines) {
+    const Stream stream = take(nullptr, lines);
+    if (stream.at == nullptr) return;
+    for (int i = 0; i < lines; ++i) __builtin_prefetch(stream.at + i * stream.stride, 0, 2);
   }
   /// The next `steps` lines, or a stream that stays at `idle`.
   Stream take(const std::byte* idle, std::int64_t steps) {
@@ -55,7 +63,6 @@ class Fetcher {
   }
 
   static constexpr int kMost = 64, kMostTables = 8;
-  static constexpr std::int64_t kLine = 64;
   int block_count_ = 0, block_taken_ = 0, count_ = 0, taken_ = 0;
   int table_count_ = 0, table_taken_ = 0;
   Run block_[kMost], runs_[kMost], tables_[kMostTables];

@@ -3,6 +3,10 @@
 // an ISA namespace after path_matrix.hpp, tile.hpp and fetcher.hpp.
 
 struct MatrixProducts {
+  const AttendCall& call;
+  const Scratch& memory;
+  const int vectors;  // of lanes
+
   static constexpr int kRows = MatrixPath::kRows, kDepth = MatrixPath::kDepth;
   static constexpr int kPairs = kDepth / 2;
   static constexpr std::int64_t kTileBytes = kTile * 4;
@@ -20,27 +24,25 @@ struct MatrixProducts {
 
   // --- scores ---
 
-  /// scores[key][lane] of what the segments cover, and of more.
-  static void scores(const Sight& sight, const BroadcastOperand& k, const float* q,
-                     std::int64_t steps, int vectors, float* to) {
+  /// [key][lane] of what the segments cover, and of more; q is the tile's, [step][kTile].
+  void scores(const Sight& sight, const BroadcastOperand& k, const float* q) const {
     for (int half = 0; half * kDepth < kKeyBlock; ++half) {
       const BroadcastOperand at{k.data + half * kDepth * k.row_bytes, k.row_bytes, 4};
-      float* const rows = to + half * kDepth * kTile;
+      float* const to = memory.scores + half * kDepth * kTile;
       // Two vectors share each load of keys.
       int v = 0;
       for (; v + 2 <= vectors; v += 2) {
         if (covers(sight, v, half) || covers(sight, v + 1, half))
-          score_keys<2>(at, q + v * kLanes, steps, rows + v * kLanes);
+          score_keys<2>(at, q + v * kLanes, to + v * kLanes);
       }
-      if (v < vectors && covers(sight, v, half))
-        score_keys<1>(at, q + v * kLanes, steps, rows + v * kLanes);
+      if (v < vectors && covers(sight, v, half)) score_keys<1>(at, q + v * kLanes, to + v * kLanes);
     }
   }
 
   /// Of 32 keys and one or two vectors of lanes.
   template <int kV>
-  POLYHEAD_INLINE static void score_keys(const BroadcastOperand& k, const float* q,
-                                         std::int64_t steps, float* to) {
+  POLYHEAD_INLINE void score_keys(const BroadcastOperand& k, const float* q, float* to) const {
+    const std::int64_t steps = MatrixPath::q_steps(call.head_dim);
     MatrixUnit::zero<0>();
     MatrixUnit::zero<1>();
     if constexpr (kV == 2) {
@@ -49,6 +51,7 @@ struct MatrixProducts {
     }
     for (std::int64_t s = 0; s < steps; s += kPairs) {
       const std::byte* const keys = k.data + s * 4;
+      memory.fetcher->fetch(MatrixPath::kFetched);
       MatrixUnit::load<4>(keys, k.row_bytes);
       MatrixUnit::load<6>(q + s * kTile, kTileBytes);
       MatrixUnit::multiply<0, 4, 6>();
@@ -70,32 +73,37 @@ struct MatrixProducts {
 
   // --- weighted sums ---
 
+  /// [pair][lane] of a vector of lanes.
+  float* weights(int v) const { return memory.scores + v * kLanes; }
+
   /// Adds a block; `first`: to nothing, whatever lies there. Weights are pairs of keys,
   /// [pair][lane].
-  static void add(const Sight& sight, State& state, const KeyBlock& rows, float* weights,
-                  std::int64_t value_dim, int keys, int vectors, bool first, Fetcher& fetcher) {
-    clear_unseen(sight, weights, keys, vectors);
-    float* const values = reinterpret_cast<float*>(const_cast<std::byte*>(rows.v.data));
+  void add(const Sight& sight, State& state, const KeyBlock& rows, int keys, bool first) const {
+    clear_unseen(sight, keys);
     if (rows.finite == KeyBlock::no && sight.kind == Sight::some)
-      return add_by_lanes(sight, state, values, weights, value_dim, vectors, first);
+      return add_by_lanes(sight, state, first);
     for (int v = 0; v < vectors; ++v) {
-      const bool low = covers(sight, v, 0), high = covers(sight, v, 1);
-      if (!first && !low && !high) continue;
+      const Part part{v, covers(sight, v, 0), covers(sight, v, 1), first};
+      if (!first && !part.low && !part.high) continue;
       std::int64_t g = 0;
-      for (; (g + 2) * kRows <= value_dim; g += 2) {
-        fetch(fetcher, values);
-        sum_dims<2>(state.o + g * kRows * kTile + v * kLanes, kTileBytes, values, g,
-                    weights + v * kLanes, low, high, first);
-      }
-      for (; g * kRows < value_dim; ++g)
-        sum_some(state.o + v * kLanes, value_dim, values, g, weights + v * kLanes, low, high,
-                 first);
+      for (; (g + 2) * kRows <= call.value_dim; g += 2)
+        sum_dims<2>(part, g, sums_of(state, part, g), kTileBytes);
+      for (; g * kRows < call.value_dim; ++g) sum_some(part, g, sums_of(state, part, g));
     }
+  }
+
+  /// A vector of lanes, what of a block it sees, and whether there are sums before it.
+  struct Part {
+    int v;
+    bool low, high, first;
+  };
+  static float* sums_of(State& state, const Part& part, std::int64_t g) {
+    return state.o + g * kRows * kTile + part.v * kLanes;
   }
 
   /// Pairs that no segment covers, within halves that any does. Segments begin at multiples of 8
   /// keys.
-  static void clear_unseen(const Sight& sight, float* weights, int keys, int vectors) {
+  void clear_unseen(const Sight& sight, int keys) const {
     if (sight.kind == Sight::everything && keys == kKeyBlock) return;
     std::uint32_t seen[kVectors] = {};
     for (int i = 0; i < sight.segments; ++i) {
@@ -106,67 +114,55 @@ struct MatrixProducts {
     }
     for (int pair = 0; pair < kKeyBlock / 2; ++pair) {
       for (int v = 0; v < vectors; ++v) {
-        if ((seen[v] >> pair & 1) == 0)
-          Simd::store(weights + pair * kTile + v * kLanes, Simd::zero());
+        if ((seen[v] >> pair & 1) == 0) Simd::store(weights(v) + pair * kTile, Simd::zero());
       }
     }
   }
 
-  /// A few lines of what comes later.
-  POLYHEAD_INLINE static void fetch(Fetcher& fetcher, const float* idle) {
-    constexpr int kLines = 16;
-    const Stream lines = fetcher.take(reinterpret_cast<const std::byte*>(idle), kLines);
-    if (lines.stride == 0) return;
-    for (int i = 0; i < kLines; ++i) __builtin_prefetch(lines.at + i * lines.stride, 0, 2);
-  }
-
-  /// Of 16 or 32 dims and one vector of lanes; rows of o are `stride` bytes apart.
+  /// Of 16 or 32 dims from 16 g on; rows of their sums are `stride` bytes apart.
   template <int kG>
-  POLYHEAD_INLINE static void sum_dims(float* o, std::int64_t stride, float* values, std::int64_t g,
-                                       const float* weights, bool low, bool high, bool first) {
+  POLYHEAD_INLINE void sum_dims(const Part& part, std::int64_t g, float* o,
+                                std::int64_t stride) const {
     float* const second = o + kRows * (stride / 4);
-    if (first) {
+    if (part.first) {
       MatrixUnit::zero<0>();
       if constexpr (kG == 2) MatrixUnit::zero<1>();
     } else {
       MatrixUnit::load<0>(o, stride);
       if constexpr (kG == 2) MatrixUnit::load<1>(second, stride);
     }
-    if (low) sum_half<kG>(values, g, 0, weights);
-    if (high) sum_half<kG>(values, g, 1, weights);
+    if (part.low) sum_half<kG>(part.v, g, 0);
+    if (part.high) sum_half<kG>(part.v, g, 1);
     MatrixUnit::store<0>(o, stride);
     if constexpr (kG == 2) MatrixUnit::store<1>(second, stride);
   }
   template <int kG>
-  POLYHEAD_INLINE static void sum_half(float* values, std::int64_t g, int half,
-                                       const float* weights) {
-    MatrixUnit::load<6>(weights + half * kPairs * kTile, kTileBytes);
-    MatrixUnit::load<4>(MatrixPath::values_of(values, g, half), MatrixPath::kRowBytes);
+  POLYHEAD_INLINE void sum_half(int v, std::int64_t g, int half) const {
+    memory.fetcher->fetch(MatrixPath::kFetched);
+    MatrixUnit::load<6>(weights(v) + half * kPairs * kTile, kTileBytes);
+    MatrixUnit::load<4>(MatrixPath::values_of(memory.v, g, half), MatrixPath::kRowBytes);
     MatrixUnit::multiply<0, 4, 6>();
     if constexpr (kG == 2) {
-      MatrixUnit::load<5>(MatrixPath::values_of(values, g + 1, half), MatrixPath::kRowBytes);
+      MatrixUnit::load<5>(MatrixPath::values_of(memory.v, g + 1, half), MatrixPath::kRowBytes);
       MatrixUnit::multiply<1, 5, 6>();
     }
   }
 
   /// Of the last dims: as many as there are, by way of a matrix of their own.
-  static void sum_some(float* o, std::int64_t value_dim, float* values, std::int64_t g,
-                       const float* weights, bool low, bool high, bool first) {
-    float* const at = o + g * kRows * kTile;
-    const auto dims = static_cast<int>(std::min<std::int64_t>(kRows, value_dim - g * kRows));
-    if (dims == kRows) return sum_dims<1>(at, kTileBytes, values, g, weights, low, high, first);
+  void sum_some(const Part& part, std::int64_t g, float* o) const {
+    const auto dims = static_cast<int>(std::min<std::int64_t>(kRows, call.value_dim - g * kRows));
+    if (dims == kRows) return sum_dims<1>(part, g, o, kTileBytes);
     alignas(64) float some[kRows * kLanes] = {};
-    for (int d = 0; d < dims; ++d) Simd::store(some + d * kLanes, Simd::load(at + d * kTile));
-    sum_dims<1>(some, kLanes * 4, values, g, weights, low, high, first);
-    for (int d = 0; d < dims; ++d) Simd::store(at + d * kTile, Simd::load(some + d * kLanes));
+    for (int d = 0; d < dims; ++d) Simd::store(some + d * kLanes, Simd::load(o + d * kTile));
+    sum_dims<1>(part, g, some, kLanes * 4);
+    for (int d = 0; d < dims; ++d) Simd::store(o + d * kTile, Simd::load(some + d * kLanes));
   }
 
   // --- values that are not finite ---
 
   /// The same by lanes, in the order of the matrix unit: a NaN that a lane does not see would leak
   /// through 0 times NaN.
-  static void add_by_lanes(const Sight& sight, State& state, float* values, const float* weights,
-                           std::int64_t value_dim, int vectors, bool first) {
+  void add_by_lanes(const Sight& sight, State& state, bool first) const {
     Simd::StoredMask seen[kKeyBlock * kVectors] = {};
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
@@ -177,12 +173,12 @@ struct MatrixProducts {
       }
     }
     for (int v = 0; v < vectors; ++v) {
-      for (std::int64_t d = 0; d < value_dim; ++d) {
+      for (std::int64_t d = 0; d < call.value_dim; ++d) {
         float* const o = state.o + d * kTile + v * kLanes;
         Simd::V sum = first ? Simd::zero() : Simd::load(o);
         for (int half = 0; half < 2; ++half) {
           if (covers(sight, v, half))
-            sum = Simd::add(sum, half_of_dim(values, d, half, weights + v * kLanes, seen + v));
+            sum = Simd::add(sum, half_of_dim(d, half, weights(v), seen + v));
         }
         Simd::store(o, sum);
       }
@@ -191,9 +187,9 @@ struct MatrixProducts {
 
   static Simd::M everywhere() { return Simd::equal(Simd::zero(), Simd::zero()); }
 
-  static Simd::V half_of_dim(float* values, std::int64_t d, int half, const float* weights,
-                             const Simd::StoredMask* seen) {
-    const float* row = MatrixPath::values_of(values, d / kRows, half) + d % kRows * kRows;
+  Simd::V half_of_dim(std::int64_t d, int half, const float* weights,
+                      const Simd::StoredMask* seen) const {
+    const float* row = MatrixPath::values_of(memory.v, d / kRows, half) + d % kRows * kRows;
     Simd::V even = Simd::zero(), odd = Simd::zero();
     for (int i = 0; i < kPairs; ++i) {
       const int pair = half * kPairs + i;

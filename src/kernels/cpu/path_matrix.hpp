@@ -10,6 +10,8 @@ struct MatrixPath : Bfloat16Path {
   static constexpr std::int64_t kRowBytes = 64;           // of a matrix
   static constexpr std::int64_t kFloats = kRows * kRows;  // of a matrix
 
+  static constexpr int kFetched = 16;  // lines beside each small step of a block
+
   static std::int64_t whole_rows(std::int64_t n) { return (n + kRows - 1) / kRows * kRows; }
   static std::int64_t whole_depth(std::int64_t n) { return (n + kDepth - 1) / kDepth * kDepth; }
 
@@ -70,7 +72,7 @@ struct MatrixPath : Bfloat16Path {
       place_values(row, call, s, kv_head, block + half * kDepth,
                    std::min(keys - half * kDepth, kDepth), memory);
       for (std::int64_t d = 0; d < call.value_dim; d += kDepth)
-        turn_values(memory.v, row, d, call.value_dim, half, largest);
+        turn_values(memory, row, d, call.value_dim, half, largest);
     }
     const __m512i exponent = _mm512_set1_epi16(0x7f80);
     to.finite = _mm512_cmpge_epu16_mask(largest, exponent) == 0 ? Block::yes : Block::no;
@@ -98,7 +100,8 @@ struct MatrixPath : Bfloat16Path {
   }
 
   /// Dims [d, d + 32) of 32 keys' rows into two matrices; `largest` takes in their magnitudes.
-  static void turn_values(float* v, const std::uint16_t* const* row, std::int64_t d,
+  template <class Scratch>
+  static void turn_values(Scratch& memory, const std::uint16_t* const* row, std::int64_t d,
                           std::int64_t dim, int half, __m512i& largest) {
     const std::int64_t left = dim - d;
     const __mmask32 lanes =
@@ -110,6 +113,7 @@ struct MatrixPath : Bfloat16Path {
     for (int part = 0; part < 2 && part * kRows < left; ++part) {
       const __m512i order = part == 0 ? low_pairs() : high_pairs();
       Simd::V pair[kRows];
+      memory.fetcher->fetch(kFetched);
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) {
         const __m512i even = load(2 * i), odd = load(2 * i + 1);
@@ -117,7 +121,7 @@ struct MatrixPath : Bfloat16Path {
         largest = _mm512_max_epu16(largest, _mm512_and_si512(Simd::bits(pair[i]), magnitude));
       }
       Simd::transpose(pair);
-      float* to = values_of(v, d / kRows + part, half);
+      float* to = values_of(memory.v, d / kRows + part, half);
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) Simd::store(to + i * kRows, pair[i]);
     }

@@ -78,6 +78,7 @@ struct Prefill {
         sequence(sequence_of(c, i.batch)),
         tile_count(static_cast<int>((i.rows + kTile - 1) / kTile)) {
     lay_out(call, base, &memory);
+    memory.fetcher = &fetcher;
   }
 
   static Detail detail_of(const AttendCall& call) {
@@ -169,7 +170,12 @@ struct Prefill {
     for (std::int64_t key = block; key < end;) {
       const std::int64_t keys = std::min(run_of(call, sequence, key), end - key);
       const std::byte* rows = key_rows(call, sequence, x, first, item.kv_head, key).data;
-      fetcher.add_to_block({rows, x.token}, row_bytes(x, dim), keys);
+      const std::int64_t bytes = row_bytes(x, dim);
+      if (x.token == bytes)  // in the order of memory
+        fetcher.add_to_block({rows, Fetcher::kLine}, Fetcher::kLine,
+                             (keys * bytes + Fetcher::kLine - 1) / Fetcher::kLine);
+      else
+        fetcher.add_to_block({rows, x.token}, bytes, keys);
       key += keys;
     }
   }
@@ -245,10 +251,10 @@ struct Prefill {
       look(sight, call, sequence, memory.lanes[t], block, keys);
       if (sight.kind == Sight::nothing) continue;
       if (!rows.ready) {
+        fetch_block(block + kKeyBlock);
         Path::load_keys(rows, call, sequence, item.kv_head, block, keys, memory);
         Path::load_values(rows, call, sequence, item.kv_head, block, keys, memory);
         rows.ready = true;
-        fetch_block(block + kKeyBlock);
       }
       if (!touched[t]) split_state(t).reset();
       attend_block(t, sight, rows, block, keys, !touched[t]);
@@ -288,8 +294,7 @@ struct Prefill {
     const TileScores<Path> scores{memory.scores, call.head_dim, rules.score_factor};
     alignas(64) float least[kLanes] = {};
     if constexpr (Path::kMatrix)
-      Path::Products::scores(sight, rows.k, q, Path::q_steps(call.head_dim), lanes.vectors,
-                             memory.scores);
+      typename Path::Products{call, memory, lanes.vectors}.scores(sight, rows.k, q);
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
       ScoreEnd end;

@@ -271,5 +271,6 @@ struct Scratch {
   float *v_scales, *rounded;  // integer path: [block of dims][key]; weights in pairs, [pair][kTile]
   Sight* sight;
   Lanes* lanes;
-  State* states;  // per sub-tile: the split's, then the running one
+  class Fetcher* fetcher;  // what comes next
+  State* states;           // per sub-tile: the split's, then the running one
 };

@@ -10,8 +10,7 @@ struct TileValues {
   /// Adds a block; `first`: to nothing, whatever lies there.
   void add(const Sight& sight, State& state, KeyBlock& rows, int keys, int vectors, bool first) {
     if constexpr (Path::kMatrix)
-      Path::Products::add(sight, state, rows, memory.scores, call.value_dim, keys, vectors, first,
-                          fetcher);
+      typename Path::Products{call, memory, vectors}.add(sight, state, rows, keys, first);
     else if constexpr (Path::kInteger)
       add_integers(state, rows, keys, vectors, first);
     else
