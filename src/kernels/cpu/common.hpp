@@ -22,6 +22,15 @@
 
 namespace polyhead::inline v0::kernels::cpu {
 
+/// Whether the processor is one of Intel's.
+inline bool is_made_by_intel() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("intel");
+#else
+  return false;
+#endif
+}
+
 /// `p`, about which the compiler forgets what it knows. Where many rows are read from one pointer,
 /// g++ gives each a pointer of its own, more than there are registers, and memory waits for them
 /// (docs/performance.md).

@@ -75,9 +75,12 @@ struct Float32Path {
       Simd::store(to + i, Simd::mul(Simd::load(to + i), f));
   }
 
-  /// K and V can be read where they lie. Rows a power of two apart share sets of L1, but copying
-  /// them first costs more (docs/performance.md).
-  static bool direct(const Operand& x) { return x.type == ElementType::float32 && x.dim == 4; }
+  /// K and V can be read where they lie. Rows far apart share sets of L1 and lie on many pages;
+  /// only Intel's processors lose more by that than by copying them first (docs/performance.md).
+  static bool direct(const Operand& x, std::int64_t dim) {
+    return x.type == ElementType::float32 && x.dim == 4 &&
+           (x.token <= 8 * dim || !is_made_by_intel());
+  }
 
   /// The rows of a block of k or v: where they lie, or copied where their type, their dims or the
   /// pages they lie on ask for it.
@@ -88,7 +91,7 @@ struct Float32Path {
     for (int key = 0; key < keys;) {
       KeyRows from = key_rows(call, s, x, first, kv_head, block + key);
       const std::int64_t run = run_of(call, s, block + key);
-      if (key == 0 && run >= keys && direct(x)) return {from.data, x.token, 4};
+      if (key == 0 && run >= keys && direct(x, dim)) return {from.data, x.token, 4};
       const int end = static_cast<int>(std::min<std::int64_t>(keys, key + run));
       for (; key < end; ++key, from.data += x.token, from.scales += x.scales.token)
         widen_key_row(packed + key * row_floats, from, x, dim);
