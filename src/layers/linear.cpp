@@ -141,7 +141,12 @@ void Linear::pack(const kernels::cpu::GemmTable& table, const Crew& crew,
 Source source_of(const Engine& engine, const Linear& linear, const Rows& x, Buffer& buffer) {
   const auto& table = *engine.gemm;
   const auto& weights = linear.weights();
-  if (x.even() && x.dense() && table.direct(weights, x.type)) return {x.data, x.step()};
+  const auto begins =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(x.data)) | x.step();
+  if (x.even() && x.dense() && begins % table.direct_alignment == 0 &&
+      table.direct(weights, x.type)) {
+    return {x.data, x.step()};
+  }
   const std::int64_t pitch = row_pitch(table.prepared_bytes(weights));
   std::byte* const to = buffer.need(x.count(), pitch);
   share_out_rows(engine.crew, x.count(), [&](std::int64_t row, int) {

@@ -43,7 +43,7 @@ inline void transpose_steps(float* to, const float* from, std::int64_t row_float
   }
 }
 
-/// Rows of a panel rounded to pairs of bfloat16, an odd last one with zero.
+/// Rows of a panel rounded to pairs of bfloat16, filled up with zeros.
 inline void pack_pairs(std::byte* to, const GemmShape& shape, std::int64_t in, std::int64_t count,
                        const float* rows, std::int64_t row_floats) {
   alignas(64) float narrow[kTile][kPackSteps];
@@ -51,7 +51,7 @@ inline void pack_pairs(std::byte* to, const GemmShape& shape, std::int64_t in, s
     const std::int64_t steps = std::min(kPackSteps, shape.steps - step);
     for (std::int64_t row = 0; row < count; ++row) {
       const std::int64_t inputs = std::min(steps * 2, in - step * 2);
-      narrow[row][steps - 1] = 0.0f;
+      std::fill(narrow[row] + inputs / 2, narrow[row] + steps, 0.0f);
       narrow_row(reinterpret_cast<std::byte*>(narrow[row]), rows + row * row_floats + step * 2,
                  ElementType::bfloat16, 2, inputs);
     }
@@ -93,7 +93,8 @@ inline float gemm_weight(const GemmWeights& w, std::int64_t o, std::int64_t i) {
 
 inline bool gemm_direct(const GemmWeights& w, ElementType type) {
   if (w.type != ElementType::bfloat16) return type == ElementType::float32;
-  return GemmBfloat16::kInputs == 2 && type == ElementType::bfloat16 && w.in % 2 == 0;
+  return GemmBfloat16::kInputs == 2 && type == ElementType::bfloat16 &&
+         w.in % (2 * GemmBfloat16::kWholeSteps) == 0;
 }
 
 inline std::int64_t gemm_prepared_bytes(const GemmWeights& w) {
@@ -118,17 +119,21 @@ inline void gemm_prepare(std::byte* to, const GemmWeights& w, const std::byte* r
       widen_row(reinterpret_cast<float*>(to) + i, narrow, ElementType::bfloat16, 2, n);
     }
   }
-  if (GemmBfloat16::kInputs == 2 && w.in % 2 != 0) std::memset(to + w.in * 2, 0, 2);
+  if (GemmBfloat16::kInputs == 2) {
+    const std::int64_t end = gemm_shape(w).steps * 4;
+    std::memset(to + w.in * 2, 0, static_cast<std::size_t>(end - w.in * 2));
+  }
 }
 
 inline constexpr GemmTable kGemmTable{kTile,
                                       kGemmSumFloats * 4,
-                                      kGemmGroup* kGemmSteps* kTile * 4,
+                                      WeightsOfLanes::kGroup* kGemmSteps* kTile * 4,
                                       gemm_packed_bytes,
                                       gemm_pack_panel,
                                       pack_blocks,
                                       gemm_weight,
                                       gemm_direct,
+                                      GemmBfloat16::kAlignment,
                                       gemm_prepared_bytes,
                                       gemm_prepare,
                                       gemm_multiply,

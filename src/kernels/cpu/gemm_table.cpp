@@ -22,6 +22,9 @@ namespace avx512_bf16 {
 const GemmTable& gemm_table();
 const RowTable& row_table();
 }
+namespace amx_bf16 {
+const GemmTable& gemm_table();
+}
 #endif
 
 const GemmTable& gemm(Isa isa) {
@@ -32,8 +35,9 @@ const GemmTable& gemm(Isa isa) {
     case Isa::avx512:
       return avx512::gemm_table();
     case Isa::avx512_bf16:
-    case Isa::amx_bf16:
       return avx512_bf16::gemm_table();
+    case Isa::amx_bf16:
+      return amx_bf16::gemm_table();
 #endif
     default:
       return portable::gemm_table();

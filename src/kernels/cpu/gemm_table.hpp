@@ -66,6 +66,9 @@ struct GemmTable {
   /// Whether rows of `type`, dense, can be multiplied as they lie.
   bool (*direct)(const GemmWeights& weights, ElementType type);
 
+  /// Where they have to begin, in bytes.
+  std::int64_t direct_alignment;
+
   /// Bytes of a prepared row, a whole number of cache lines.
   std::int64_t (*prepared_bytes)(const GemmWeights& weights);
 

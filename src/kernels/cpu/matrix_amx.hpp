@@ -17,6 +17,12 @@ class MatrixUnit {
     static constexpr Shapes kAllWhole;
     asm volatile("ldtilecfg %0" ::"m"(kAllWhole) : "memory");
   }
+  /// All but the last one, which stays whole, have so many rows; what they held is gone.
+  static void configure(int rows) {
+    Shapes shapes;
+    for (int i = 0; i < 7; ++i) shapes.rows[i] = static_cast<std::uint8_t>(rows);
+    asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory");
+  }
 
   template <int kTo>
   POLYHEAD_INLINE static void zero() {
