@@ -115,6 +115,7 @@ double rounded(double value) {
 ordered_json ceilings_json(const Ceilings& c) {
   ordered_json one = {{"float32_gflops", rounded(c.one_float32)},
                       {"bfloat16_gflops", rounded(c.one_bfloat16)},
+                      {"bfloat16_matrix_gflops", rounded(c.one_matrix)},
                       {"int8_gops", rounded(c.one_int8)},
                       {"dram_gbps", rounded(c.one_dram)},
                       {"l1_gbps", rounded(c.l1)},
@@ -124,6 +125,7 @@ ordered_json ceilings_json(const Ceilings& c) {
     one["float32_gflops_by_isa"][isa_name(isa)] = rounded(rate);
   return {{"float32_gflops", rounded(c.float32)},
           {"bfloat16_gflops", rounded(c.bfloat16)},
+          {"bfloat16_matrix_gflops", rounded(c.matrix)},
           {"int8_gops", rounded(c.int8)},
           {"dram_gbps", rounded(c.dram)},
           {"one_thread", one}};
@@ -180,6 +182,7 @@ void print_ceilings(const Console& console, const Ceilings& c, int threads) {
   for (const auto& [isa, rate] : c.float32_by_isa)
     row(std::string("  ") + isa_name(isa), rate, 0.0, "GFLOP/s");
   row("bfloat16 dot", c.one_bfloat16, c.bfloat16, "GFLOP/s");
+  row("bfloat16 matrices", c.one_matrix, c.matrix, "GFLOP/s");
   row("int8 dot", c.one_int8, c.int8, "GOP/s");
   row("L1 read", c.l1, 0.0, "GB/s");
   row("L2 read", c.l2, 0.0, "GB/s");

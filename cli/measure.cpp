@@ -61,10 +61,12 @@ Ceilings Measurer::ceilings() {
   Ceilings c;
   c.one_float32 = arithmetic(Arithmetic::float32, isa_, 1);
   c.one_bfloat16 = arithmetic(Arithmetic::bfloat16, isa_, 1);
+  c.one_matrix = arithmetic(Arithmetic::matrix, isa_, 1);
   c.one_int8 = arithmetic(Arithmetic::int8, isa_, 1);
   c.one_dram = often([&] { return reader_.dram_gbps(executor(1)); });
   c.float32 = threads_ == 1 ? c.one_float32 : arithmetic(Arithmetic::float32, isa_, 0);
   c.bfloat16 = threads_ == 1 ? c.one_bfloat16 : arithmetic(Arithmetic::bfloat16, isa_, 0);
+  c.matrix = threads_ == 1 ? c.one_matrix : arithmetic(Arithmetic::matrix, isa_, 0);
   c.int8 = threads_ == 1 ? c.one_int8 : arithmetic(Arithmetic::int8, isa_, 0);
   c.dram = threads_ == 1 ? c.one_dram : often([&] { return reader_.dram_gbps(executor(0)); });
   const bench::CacheBytes caches = bench::cache_bytes();

@@ -103,10 +103,31 @@ __attribute__((target("avx512f,avx512vnni"))) double int8_avx512() {
   return 128.0 * kChains * kRound;
 }
 
+/// Four sums of matrices of zeros, which take what others take.
+__attribute__((target("amx-tile,amx-bf16"))) double bfloat16_amx() {
+  struct alignas(64) {
+    std::uint8_t palette = 1, rest[15] = {};
+    std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64};
+    std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16};
+  } shapes;
+  asm volatile(
+      "ldtilecfg %0\n tilezero %%tmm0\n tilezero %%tmm1\n tilezero %%tmm2\n"
+      "tilezero %%tmm3\n tilezero %%tmm4\n tilezero %%tmm5" ::"m"(shapes)
+      : "memory");
+  for (int step = 0; step < kRound; ++step) {
+    asm volatile(
+        "tdpbf16ps %tmm5, %tmm4, %tmm0\n tdpbf16ps %tmm5, %tmm4, %tmm1\n"
+        "tdpbf16ps %tmm5, %tmm4, %tmm2\n tdpbf16ps %tmm5, %tmm4, %tmm3");
+  }
+  asm volatile("tilerelease");
+  return 4.0 * 2.0 * 16 * 16 * 32 * kRound;
+}
+
 #endif
 
 Round round_of(Arithmetic arithmetic, [[maybe_unused]] Isa isa) {
 #if defined(__x86_64__)
+  if (arithmetic == Arithmetic::matrix) return isa == Isa::amx_bf16 ? bfloat16_amx : nullptr;
   if (isa >= Isa::avx512) {
     if (arithmetic == Arithmetic::float32) return float32_avx512;
     if (arithmetic == Arithmetic::bfloat16)

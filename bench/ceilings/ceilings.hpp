@@ -14,6 +14,7 @@ enum class Arithmetic {
   float32,   ///< fused multiply-add, two operations each (multiply and add apart on `portable`)
   bfloat16,  ///< vdpbf16ps: pairs of products added to a float32
   int8,      ///< vpdpbusd: four products added to an int32
+  matrix,    ///< tdpbf16ps: 16 x 16 sums of 32 products of bfloat16 each
 };
 
 /// Giga-operations a second of `isa`'s widest vectors on every thread of the executor, measured for

@@ -78,17 +78,27 @@ struct MatrixProducts {
 
   /// Adds a block; `first`: to nothing, whatever lies there. Weights are pairs of keys,
   /// [pair][lane].
-  void add(const Sight& sight, State& state, const KeyBlock& rows, int keys, bool first) const {
+  void add(const Sight& sight, State& state, KeyBlock& rows, int keys, bool first) const {
     clear_unseen(sight, keys);
-    if (rows.finite == KeyBlock::no && sight.kind == Sight::some)
+    if (sight.kind == Sight::some && !MatrixPath::is_turned(rows))
+      MatrixPath::turn_block(rows, call, keys, memory);
+    if (sight.kind == Sight::some && rows.finite == KeyBlock::no)
       return add_by_lanes(sight, state, first);
+    if (!MatrixPath::is_turned(rows)) return add_while_turning(state, keys, first);
     for (int v = 0; v < vectors; ++v) {
       const Part part{v, covers(sight, v, 0), covers(sight, v, 1), first};
       if (!first && !part.low && !part.high) continue;
-      std::int64_t g = 0;
-      for (; (g + 2) * kRows <= call.value_dim; g += 2)
-        sum_dims<2>(part, g, sums_of(state, part, g), kTileBytes);
-      for (; g * kRows < call.value_dim; ++g) sum_some(part, g, sums_of(state, part, g));
+      for (std::int64_t g = 0; g * kRows < call.value_dim; g += 2) add_dims(part, g, state, g);
+    }
+  }
+
+  /// Of a block that all lanes see.
+  void add_while_turning(State& state, int keys, bool first) const {
+    MatrixPath::Magnitude unused{Simd::bits(Simd::zero())};
+    for (std::int64_t g = 0; g * kRows < call.value_dim; g += 2) {
+      for (int half = 0; half * kDepth < keys; ++half)
+        MatrixPath::turn_values(memory, half, g * kRows, call.value_dim, 0, unused);
+      for (int v = 0; v < vectors; ++v) add_dims({v, true, keys > kDepth, first}, 0, state, g);
     }
   }
 
@@ -97,8 +107,14 @@ struct MatrixProducts {
     int v;
     bool low, high, first;
   };
-  static float* sums_of(State& state, const Part& part, std::int64_t g) {
-    return state.o + g * kRows * kTile + part.v * kLanes;
+
+  /// Up to 32 dims from 16 g on, of which the values lie where those from 16 `at` on would.
+  void add_dims(const Part& part, std::int64_t at, State& state, std::int64_t g) const {
+    float* const o = state.o + g * kRows * kTile + part.v * kLanes;
+    const std::int64_t dims = call.value_dim - g * kRows;
+    if (dims >= 2 * kRows) return sum_dims<2>(part, at, o, kTileBytes);
+    sum_some(part, at, o, dims);
+    if (dims > kRows) sum_some(part, at + 1, o + kRows * kTile, dims - kRows);
   }
 
   /// Pairs that no segment covers, within halves that any does. Segments begin at multiples of 8
@@ -119,7 +135,7 @@ struct MatrixProducts {
     }
   }
 
-  /// Of 16 or 32 dims from 16 g on; rows of their sums are `stride` bytes apart.
+  /// Of 16 or 32 dims whose values begin at matrix g; rows of their sums are `stride` bytes apart.
   template <int kG>
   POLYHEAD_INLINE void sum_dims(const Part& part, std::int64_t g, float* o,
                                 std::int64_t stride) const {
@@ -149,13 +165,14 @@ struct MatrixProducts {
   }
 
   /// Of the last dims: as many as there are, by way of a matrix of their own.
-  void sum_some(const Part& part, std::int64_t g, float* o) const {
-    const auto dims = static_cast<int>(std::min<std::int64_t>(kRows, call.value_dim - g * kRows));
-    if (dims == kRows) return sum_dims<1>(part, g, o, kTileBytes);
+  void sum_some(const Part& part, std::int64_t g, float* o, std::int64_t dims) const {
+    if (dims >= kRows) return sum_dims<1>(part, g, o, kTileBytes);
     alignas(64) float some[kRows * kLanes] = {};
-    for (int d = 0; d < dims; ++d) Simd::store(some + d * kLanes, Simd::load(o + d * kTile));
+    for (std::int64_t d = 0; d < dims; ++d)
+      Simd::store(some + d * kLanes, Simd::load(o + d * kTile));
     sum_dims<1>(part, g, some, kLanes * 4);
-    for (int d = 0; d < dims; ++d) Simd::store(o + d * kTile, Simd::load(some + d * kLanes));
+    for (std::int64_t d = 0; d < dims; ++d)
+      Simd::store(o + d * kTile, Simd::load(some + d * kLanes));
   }
 
   // --- values that are not finite ---

@@ -63,26 +63,57 @@ struct MatrixPath : Bfloat16Path {
     return v + (2 * g + half) * kFloats;
   }
 
+  /// The values of a block for several tiles. One tile alone has them turned 32 dims at a time,
+  /// when it adds them: L1 holds what lies between.
   template <class Scratch, class Block>
   static void load_values(Block& to, const AttendCall& call, const Sequence& s,
                           std::int64_t kv_head, std::int64_t block, int keys, Scratch& memory) {
-    const std::uint16_t* row[kDepth];
-    __m512i largest = _mm512_setzero_si512();
+    const bool later = memory.lone_tile && call.v.dim == 2;
+    to.v = {nullptr, 0, 0};
+    Magnitude largest{Simd::bits(Simd::zero())};
     for (int half = 0; half * kDepth < keys; ++half) {
-      place_values(row, call, s, kv_head, block + half * kDepth,
+      place_values(memory.value_rows + half * kDepth, call, s, kv_head, block + half * kDepth,
                    std::min(keys - half * kDepth, kDepth), memory);
-      for (std::int64_t d = 0; d < call.value_dim; d += kDepth)
-        turn_values(memory, row, d, call.value_dim, half, largest);
+      if (!later) turn_half(memory, call.value_dim, half, largest);
     }
-    const __m512i exponent = _mm512_set1_epi16(0x7f80);
-    to.finite = _mm512_cmpge_epu16_mask(largest, exponent) == 0 ? Block::yes : Block::no;
+    if (!later) have_turned(to, memory, largest);
+  }
+  template <class Block>
+  static bool is_turned(const Block& rows) {
+    return rows.v.data != nullptr;
+  }
+  template <class Scratch, class Block>
+  static void turn_block(Block& to, const AttendCall& call, int keys, const Scratch& memory) {
+    Magnitude largest{Simd::bits(Simd::zero())};
+    for (int half = 0; half * kDepth < keys; ++half)
+      turn_half(memory, call.value_dim, half, largest);
+    have_turned(to, memory, largest);
+  }
+
+  /// The largest magnitude among what was turned.
+  struct Magnitude {
+    __m512i bits;
+    bool finite() const { return _mm512_cmpge_epu16_mask(bits, _mm512_set1_epi16(0x7f80)) == 0; }
+    POLYHEAD_INLINE void take(Simd::V pairs) {
+      bits = _mm512_max_epu16(bits, _mm512_and_si512(Simd::bits(pairs), _mm512_set1_epi16(0x7fff)));
+    }
+  };
+  template <class Scratch, class Block>
+  static void have_turned(Block& to, const Scratch& memory, const Magnitude& largest) {
+    to.finite = largest.finite() ? Block::yes : Block::no;
     to.v = {reinterpret_cast<const std::byte*>(memory.v), 0, 0};
+  }
+  template <class Scratch>
+  static void turn_half(const Scratch& memory, std::int64_t dim, int half, Magnitude& largest) {
+    for (std::int64_t d = 0; d < dim; d += kDepth)
+      turn_values(memory, half, d, dim, d / kRows, largest);
   }
 
   /// Where the rows of 32 keys lie, dense; null past the last one.
   template <class Scratch>
   static void place_values(const std::uint16_t** row, const AttendCall& call, const Sequence& s,
-                           std::int64_t kv_head, std::int64_t first, int keys, Scratch& memory) {
+                           std::int64_t kv_head, std::int64_t first, int keys,
+                           const Scratch& memory) {
     std::uint16_t* gathered = reinterpret_cast<std::uint16_t*>(memory.rows);
     for (int key = 0; key < keys;) {
       const std::byte* v = key_rows(call, s, call.v, s.v, kv_head, first + key).data;
@@ -99,31 +130,49 @@ struct MatrixPath : Bfloat16Path {
     for (int key = keys; key < kDepth; ++key) row[key] = nullptr;
   }
 
-  /// Dims [d, d + 32) of 32 keys' rows into two matrices; `largest` takes in their magnitudes.
+  /// Dims [d, d + 32) of 32 keys' rows into matrices g and g + 1.
   template <class Scratch>
-  static void turn_values(Scratch& memory, const std::uint16_t* const* row, std::int64_t d,
-                          std::int64_t dim, int half, __m512i& largest) {
-    const std::int64_t left = dim - d;
+  static void turn_values(const Scratch& memory, int half, std::int64_t d, std::int64_t dim,
+                          std::int64_t g, Magnitude& largest) {
+    const std::uint16_t* const* const row = memory.value_rows + half * kDepth;
+    if (dim - d >= kDepth && row[kDepth - 1] != nullptr)
+      turn<true>(memory, row, half, d, kDepth, g, largest);
+    else
+      turn<false>(memory, row, half, d, dim - d, g, largest);
+  }
+
+ private:
+  /// kWhole: there are all 32 rows, and 32 dims of each.
+  template <bool kWhole, class Scratch>
+  POLYHEAD_INLINE static void turn(const Scratch& memory, const std::uint16_t* const* row, int half,
+                                   std::int64_t d, std::int64_t left, std::int64_t g,
+                                   Magnitude& largest) {
     const __mmask32 lanes =
         left >= kDepth ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << left) - 1);
     const auto load = [&](int key) POLYHEAD_LAMBDA {
+      if constexpr (kWhole) return _mm512_loadu_si512(row[key] + d);
       return row[key] ? _mm512_maskz_loadu_epi16(lanes, row[key] + d) : _mm512_setzero_si512();
     };
-    const __m512i magnitude = _mm512_set1_epi16(0x7fff);
-    for (int part = 0; part < 2 && part * kRows < left; ++part) {
-      const __m512i order = part == 0 ? low_pairs() : high_pairs();
+    // Pairs are put together within 128 bits, so that of 32 dims every other four come out at once.
+    for (int part = 0; part < 2; ++part) {
       Simd::V pair[kRows];
       memory.fetcher->fetch(kFetched);
+      row = forget(row);  // or 32 pointers are kept
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) {
         const __m512i even = load(2 * i), odd = load(2 * i + 1);
-        pair[i] = Simd::from_bits(_mm512_permutex2var_epi16(even, order, odd));
-        largest = _mm512_max_epu16(largest, _mm512_and_si512(Simd::bits(pair[i]), magnitude));
+        pair[i] = Simd::from_bits(part == 0 ? _mm512_unpacklo_epi16(even, odd)
+                                            : _mm512_unpackhi_epi16(even, odd));
+        largest.take(pair[i]);
       }
       Simd::transpose(pair);
-      float* to = values_of(memory.v, d / kRows + part, half);
+      float* const to = forget(values_of(memory.v, g, half));
 #pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) Simd::store(to + i * kRows, pair[i]);
+      for (int i = 0; i < kRows; ++i) {
+        const int at = i / 4 * 8 + part * 4 + i % 4;
+        if (!kWhole && at / kRows * kRows >= left) continue;  // no such matrix
+        Simd::store(values_of(to, at / kRows, 0) + at % kRows * kRows, pair[i]);
+      }
     }
   }
 };

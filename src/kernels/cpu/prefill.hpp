@@ -42,6 +42,8 @@ struct Prefill {
       take(s.v_scales, Path::blocks(call.value_dim) * kKeyBlock * 4);
       take(s.rounded, Path::steps(kKeyBlock) * kTile * 4);
     }
+    if constexpr (Path::kMatrix)
+      take(s.value_rows, kKeyBlock * static_cast<std::int64_t>(sizeof(void*)));
     take(s.sight, static_cast<std::int64_t>(sizeof(Sight)));
     take(s.lanes, n * static_cast<std::int64_t>(sizeof(Lanes)));
     take(s.states, 2 * n * static_cast<std::int64_t>(sizeof(State)));
@@ -79,6 +81,7 @@ struct Prefill {
         tile_count(static_cast<int>((i.rows + kTile - 1) / kTile)) {
     lay_out(call, base, &memory);
     memory.fetcher = &fetcher;
+    memory.lone_tile = tile_count == 1;
   }
 
   static Detail detail_of(const AttendCall& call) {

@@ -271,6 +271,8 @@ struct Scratch {
   float *v_scales, *rounded;  // integer path: [block of dims][key]; weights in pairs, [pair][kTile]
   Sight* sight;
   Lanes* lanes;
-  class Fetcher* fetcher;  // what comes next
-  State* states;           // per sub-tile: the split's, then the running one
+  class Fetcher* fetcher;            // what comes next
+  const std::uint16_t** value_rows;  // matrices: where the values of a block's keys lie
+  bool lone_tile = false;
+  State* states;  // per sub-tile: the split's, then the running one
 };
