@@ -121,6 +121,33 @@ TEST(MaskedIsUnread, InfinitiesToo) {
   });
 }
 
+// Where a NaN has to stay unread, a kernel may take another way; it must treat subnormal values as
+// the usual one does. The second half of the keys weighs 16, which makes a subnormal value count.
+TEST(MaskedIsUnread, BesideSubnormalValues) {
+  for (Isa isa : isas()) {
+    for (std::int64_t q_len : {1, 60}) {
+      Case c = small_case({bf16, bf16, bf16, ElementType::float32}, q_len, 70);
+      c.mask = MaskKind::none;
+      Problem p(c);
+      Tensor visible(ElementType::boolean, {1, 1, 1, 70});
+      visible.fill([](const Index& at) { return at[3] == 65 ? 0.0 : 1.0; });
+      p.mask = boolean(visible.const_view());
+      p.modifiers.scale = 1.0f;
+      p.q.fill([](const Index& at) { return at[3] == 0 ? 1.0 : 0.0; });
+      p.k.fill([](const Index& at) { return at[1] >= 64 && at[3] == 0 ? 2.7656 : 0.0; });
+      const auto value = [](const Index& at) {
+        return at[1] == 0 ? 0x1p-110 : at[1] >= 64 ? 0x1p-127 : 0.0;
+      };
+      p.v.fill(value);
+      p.run(isa);
+      const Outputs clean(p);
+      p.v.fill([&](const Index& at) { return at[1] == 65 ? kNan : value(at); });
+      p.run(isa);
+      EXPECT_EQ(differing_bits(Outputs(p), clean), 0) << isa_name(isa) << " " << q_len;
+    }
+  }
+}
+
 TEST(MaskedIsUnread, HiddenByABiasOrAFunction) {
   for_each_isa_and_type([](Isa isa, const Types& types) {
     for (ModifierKind kind : {ModifierKind::bias_hides, ModifierKind::custom_hides}) {
