@@ -1,10 +1,6 @@
 // How arithmetic treats results too small for a normal number.
 #pragma once
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
 namespace polyhead::inline v0::base {
 
 /// While one lives, float32 results below 2^-126 are zero on its thread (x86 only; elsewhere
@@ -17,14 +13,13 @@ class FlushSubnormals {
   FlushSubnormals& operator=(const FlushSubnormals&) = delete;
 
 #if defined(__x86_64__)
-  FlushSubnormals() : before_(_mm_getcsr()) { set(before_ | _MM_FLUSH_ZERO_ON); }
-  ~FlushSubnormals() {
-    set((_mm_getcsr() & ~_MM_FLUSH_ZERO_MASK) | (before_ & _MM_FLUSH_ZERO_MASK));
-  }
+  FlushSubnormals() : before_(__builtin_ia32_stmxcsr()) { set(before_ | kFlushToZero); }
+  ~FlushSubnormals() { set((__builtin_ia32_stmxcsr() & ~kFlushToZero) | (before_ & kFlushToZero)); }
 
  private:
+  static constexpr unsigned kFlushToZero = 0x8000;  // of MXCSR
   static void set(unsigned control) {
-    if (control != _mm_getcsr()) _mm_setcsr(control);
+    if (control != __builtin_ia32_stmxcsr()) __builtin_ia32_ldmxcsr(control);
   }
   unsigned before_;
 #else
