@@ -25,24 +25,24 @@ struct MatrixProducts {
   // --- scores ---
 
   /// [key][lane] of what the segments cover, and of more; q is the tile's, [step][kTile].
-  void scores(const Sight& sight, const BroadcastOperand& k, const float* q) const {
+  void scores(const Sight& sight, const float* q) const {
     for (int half = 0; half * kDepth < kKeyBlock; ++half) {
-      const BroadcastOperand at{k.data + half * kDepth * k.row_bytes, k.row_bytes, 4};
-      float* const to = memory.scores + half * kDepth * kTile;
       // Two vectors share each load of keys.
       int v = 0;
       for (; v + 2 <= vectors; v += 2) {
-        if (covers(sight, v, half) || covers(sight, v + 1, half))
-          score_keys<2>(at, q + v * kLanes, to + v * kLanes);
+        if (covers(sight, v, half) || covers(sight, v + 1, half)) score_keys<2>(half, v, q);
       }
-      if (v < vectors && covers(sight, v, half)) score_keys<1>(at, q + v * kLanes, to + v * kLanes);
+      if (v < vectors && covers(sight, v, half)) score_keys<1>(half, v, q);
     }
   }
 
   /// Of 32 keys and one or two vectors of lanes.
   template <int kV>
-  POLYHEAD_INLINE void score_keys(const BroadcastOperand& k, const float* q, float* to) const {
+  POLYHEAD_INLINE void score_keys(int half, int v, const float* q) const {
     const std::int64_t steps = MatrixPath::q_steps(call.head_dim);
+    const StridedRows low = memory.rows_of_keys[2 * half], high = memory.rows_of_keys[2 * half + 1];
+    float* const to = memory.scores + half * kDepth * kTile + v * kLanes;
+    q += v * kLanes;
     MatrixUnit::zero<0>();
     MatrixUnit::zero<1>();
     if constexpr (kV == 2) {
@@ -50,12 +50,11 @@ struct MatrixProducts {
       MatrixUnit::zero<3>();
     }
     for (std::int64_t s = 0; s < steps; s += kPairs) {
-      const std::byte* const keys = k.data + s * 4;
       memory.fetcher->fetch(MatrixPath::kFetched);
-      MatrixUnit::load<4>(keys, k.row_bytes);
+      MatrixUnit::load<4>(low.data + s * 4, low.stride);
       MatrixUnit::load<6>(q + s * kTile, kTileBytes);
       MatrixUnit::multiply<0, 4, 6>();
-      MatrixUnit::load<5>(keys + kRows * k.row_bytes, k.row_bytes);
+      MatrixUnit::load<5>(high.data + s * 4, high.stride);
       MatrixUnit::multiply<1, 5, 6>();
       if constexpr (kV == 2) {
         MatrixUnit::load<7>(q + s * kTile + kLanes, kTileBytes);

@@ -37,25 +37,34 @@ struct MatrixPath : Bfloat16Path {
     return k.dim == 2 && dim % kDepth == 0 && (at | k.token) % kRowBytes == 0;
   }
 
-  /// Rows [0, keys) and zeros up to a multiple of 32 of them.
+  /// Of each 16 keys, the rows where they lie, or copied with zeros up to whole matrices.
   template <class Scratch, class Block>
-  static void load_keys(Block& to, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
+  static void load_keys(Block&, const AttendCall& call, const Sequence& s, std::int64_t kv_head,
                         std::int64_t block, int keys, Scratch& memory) {
-    const std::int64_t row = packed_row_floats(k_steps(call.head_dim));
-    for (int key = 0; key < keys;) {
-      const std::byte* k = key_rows(call, s, call.k, s.k, kv_head, block + key).data;
-      const std::int64_t run = run_of(call, s, block + key);
-      if (key == 0 && run >= keys && keys % kDepth == 0 && direct_k(call.k, k, call.head_dim)) {
-        to.k = {k, call.k.token, 4};
-        return;
+    for (int key = 0; key < whole_depth(keys); key += kRows) {
+      StridedRows& to = memory.rows_of_keys[key / kRows];
+      if (key + kRows <= keys && run_of(call, s, block + key) >= kRows) {
+        to = {key_rows(call, s, call.k, s.k, kv_head, block + key).data, call.k.token};
+        if (direct_k(call.k, to.data, call.head_dim)) continue;
       }
-      const int end = static_cast<int>(std::min<std::int64_t>(keys, key + run));
-      for (; key < end; ++key, k += call.k.token)
-        depth_row(memory.k + key * row, k, call.k.dim, call.head_dim);
+      to = copy_keys(call, s, kv_head, block, key, keys, memory);
     }
-    for (std::int64_t key = keys; key < whole_depth(keys); ++key)
-      std::memset(memory.k + key * row, 0, static_cast<std::size_t>(k_steps(call.head_dim)) * 4);
-    to.k = {reinterpret_cast<const std::byte*>(memory.k), row * 4, 4};
+  }
+
+  /// Keys [first, first + 16) of a block that has `keys`.
+  template <class Scratch>
+  static StridedRows copy_keys(const AttendCall& call, const Sequence& s, std::int64_t kv_head,
+                               std::int64_t block, int first, int keys, Scratch& memory) {
+    const std::int64_t row = packed_row_floats(k_steps(call.head_dim));
+    for (int key = first; key < first + kRows; ++key) {
+      float* const to = memory.k + key * row;
+      if (key < keys)
+        depth_row(to, key_rows(call, s, call.k, s.k, kv_head, block + key).data, call.k.dim,
+                  call.head_dim);
+      else
+        std::memset(to, 0, static_cast<std::size_t>(k_steps(call.head_dim)) * 4);
+    }
+    return {reinterpret_cast<const std::byte*>(memory.k + first * row), row * 4};
   }
 
   /// Where the matrix of dims 16 g .. and keys 32 half .. of a block begins: V^T, a row a dim.

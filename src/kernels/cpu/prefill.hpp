@@ -297,7 +297,7 @@ struct Prefill {
     const TileScores<Path> scores{memory.scores, call.head_dim, rules.score_factor};
     alignas(64) float least[kLanes] = {};
     if constexpr (Path::kMatrix)
-      typename Path::Products{call, memory, lanes.vectors}.scores(sight, rows.k, q);
+      typename Path::Products{call, memory, lanes.vectors}.scores(sight, q);
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
       ScoreEnd end;

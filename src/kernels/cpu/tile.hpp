@@ -265,6 +265,12 @@ struct KeyBlock {
   enum { unknown, yes, no } finite = unknown;  // no NaN or Inf in V: a weight of 0 hides it exactly
 };
 
+/// Rows so many bytes apart.
+struct StridedRows {
+  const std::byte* data;
+  std::int64_t stride;
+};
+
 /// A worker's memory, laid out once for each item.
 struct Scratch {
   float *q, *k, *v, *scores, *bias, *rows, *o;
@@ -273,6 +279,7 @@ struct Scratch {
   Lanes* lanes;
   class Fetcher* fetcher;            // what comes next
   const std::uint16_t** value_rows;  // matrices: where the values of a block's keys lie
+  StridedRows rows_of_keys[4];       // matrices: the same of every 16 keys
   bool lone_tile = false;
   State* states;  // per sub-tile: the split's, then the running one
 };
