@@ -119,7 +119,7 @@ inline void gemm_prepare(std::byte* to, const GemmWeights& w, const std::byte* r
       widen_row(reinterpret_cast<float*>(to) + i, narrow, ElementType::bfloat16, 2, n);
     }
   }
-  if (GemmBfloat16::kInputs == 2) {
+  if (GemmBfloat16::kInputs == 2 && w.in > 0) {
     const std::int64_t end = gemm_shape(w).steps * 4;
     std::memset(to + w.in * 2, 0, static_cast<std::size_t>(end - w.in * 2));
   }
