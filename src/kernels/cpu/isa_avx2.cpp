@@ -1,15 +1,9 @@
 // AVX2 kernels.
 #include "kernels/cpu/common.hpp"
+#include "kernels/cpu/target.hpp"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-#endif
+POLYHEAD_TARGET_BEGIN("avx2,fma,f16c")
 
 namespace polyhead::inline v0::kernels::cpu::avx2 {
 // The kernels are written over the Simd type before them: the order counts.
@@ -19,9 +13,5 @@ namespace polyhead::inline v0::kernels::cpu::avx2 {
 // clang-format on
 }  // namespace polyhead::inline v0::kernels::cpu::avx2
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+POLYHEAD_TARGET_END
 #endif

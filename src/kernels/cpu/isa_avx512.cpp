@@ -1,23 +1,9 @@
 // AVX-512 kernels in float32.
 #include "kernels/cpu/common.hpp"
+#include "kernels/cpu/target.hpp"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
-// g++ 12 takes the "undefined" operands inside its own AVX-512 headers for uninitialised variables.
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-
-#if defined(__clang__)
-#pragma clang attribute push(                                                        \
-        __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"))), \
-            apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
-#endif
+POLYHEAD_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
 
 namespace polyhead::inline v0::kernels::cpu::avx512 {
 // The kernels are written over the Simd type before them: the order counts.
@@ -27,9 +13,5 @@ namespace polyhead::inline v0::kernels::cpu::avx512 {
 // clang-format on
 }  // namespace polyhead::inline v0::kernels::cpu::avx512
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+POLYHEAD_TARGET_END
 #endif

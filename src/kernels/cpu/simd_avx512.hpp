@@ -1,5 +1,11 @@
 // AVX-512 (F, BW, DQ, VL): 16 lanes. Included inside an ISA namespace, within its target region.
 
+// g++ 12 takes the "undefined" operands inside its own AVX-512 headers for uninitialised variables.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
 struct Simd {
   using V = __m512;
   using I = __m512i;
