@@ -25,8 +25,8 @@ struct Measured {
 /// The machine's ceilings, in giga-operations or gigabytes a second; 0 where there is no such
 /// instruction.
 struct Ceilings {
-  double float32 = 0.0, bfloat16 = 0.0, matrix = 0.0, int8 = 0.0,
-         dram = 0.0;  ///< of all threads of the run
+  /// Of all threads of the run.
+  double float32 = 0.0, bfloat16 = 0.0, matrix = 0.0, int8 = 0.0, dram = 0.0;
   double one_float32 = 0.0, one_bfloat16 = 0.0, one_matrix = 0.0, one_int8 = 0.0, one_dram = 0.0;
   double l1 = 0.0, l2 = 0.0, l3 = 0.0;
   std::vector<std::pair<Isa, double>> float32_by_isa;  ///< one thread

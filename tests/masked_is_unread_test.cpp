@@ -122,7 +122,8 @@ TEST(MaskedIsUnread, InfinitiesToo) {
 }
 
 // Where a NaN has to stay unread, a kernel may take another way; it must treat subnormal values as
-// the usual one does. The second half of the keys weighs 16, which makes a subnormal value count.
+// the usual one does. Keys from 64 on weigh 16 times as much as
+// those before them, which makes their subnormal values count.
 TEST(MaskedIsUnread, BesideSubnormalValues) {
   for (Isa isa : isas()) {
     for (std::int64_t q_len : {1, 60}) {

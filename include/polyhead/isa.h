@@ -12,7 +12,8 @@ namespace polyhead::inline v0 {
 /// names ("portable", "avx2", "avx512", "avx512_bf16", "amx_bf16"). A forced set that the processor
 /// lacks is refused. avx512_bf16 needs VNNI too, which every processor with AVX512_BF16 has.
 /// amx_bf16 is avx512_bf16 with the matrix products of AMX for bfloat16; asking whether it is there
-/// also asks Linux for its registers, on behalf of the process.
+/// also asks Linux for its registers, on behalf of the process (whose alternate signal stacks then
+/// have to hold them, see sigaltstack(2)).
 enum class Isa { automatic, portable, avx2, avx512, avx512_bf16, amx_bf16 };
 
 /// "portable", "avx2", ...

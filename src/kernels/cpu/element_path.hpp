@@ -22,12 +22,3 @@ ElementPath element_path(const char* prefill, const AttendKernel& decode) {
           {kTile, Weights::rows, inspect_bytes<Path>, Weights::store_weights, Sums::sum_head},
           {kTile, Heads::scratch_bytes, Heads::run}};
 }
-
-/// In decode.hpp, where there are kernels for few rows.
-template <class Path>
-struct Decode;
-
-template <class Path>
-ElementPath element_path(const char* prefill, const char* decode) {
-  return element_path<Path>(prefill, attend_kernel<Decode<Path>>(decode, 1));
-}

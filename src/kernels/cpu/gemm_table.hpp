@@ -11,9 +11,10 @@
 namespace polyhead::inline v0::kernels::cpu {
 
 /// A packed matrix: panels of GemmTable::panel outputs, each with its inputs one after the other
-/// ([panel][step][lane]; a step is one input, or a pair of them for the bf16 dot). The last panel
-/// and step are filled up with zeros. Or quantised (gemm_quantised.hpp): then x and the results are
-/// those of the dequantised weights packed as float32, to the bit.
+/// ([panel][step][lane]; a step is one input, or a pair of them for the bf16 dot and AMX). The last
+/// panel and step, for AMX the last 16 steps, are filled up with zeros. Or quantised
+/// (gemm_quantised.hpp): then x and the results are those of the dequantised weights packed as
+/// float32, to the bit.
 struct GemmWeights {
   const std::byte* panels = nullptr;
   ElementType type = ElementType::float32;
@@ -39,7 +40,8 @@ struct GemmRange {
 };
 
 /// Each output element is one chain of fused multiply-adds over the inputs in order (pairs of them
-/// for the bf16 dot), however many rows there are; the bias is added last.
+/// for the bf16 dot; with AMX 32 at a time, which two chains of their own sum before), however many
+/// rows there are; the bias is added last.
 struct GemmTable {
   int panel;                   ///< outputs of one panel
   std::int64_t scratch_bytes;  ///< a worker's
@@ -66,7 +68,7 @@ struct GemmTable {
   /// Whether rows of `type`, dense, can be multiplied as they lie.
   bool (*direct)(const GemmWeights& weights, ElementType type);
 
-  /// Where they have to begin, in bytes.
+  /// Those begin at multiples of so many bytes.
   std::int64_t direct_alignment;
 
   /// Bytes of a prepared row, a whole number of cache lines.

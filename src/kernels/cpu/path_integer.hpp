@@ -8,8 +8,6 @@
 struct IntegerPath : Float32Path {
   using Dot = DotInt16;
   static constexpr bool kInteger = true;
-  using Unit = NoMatrixUnit;
-  static constexpr bool kMatrix = false;
   static constexpr std::int64_t kBlock = 32;  // dims that share a scale
   static constexpr std::int64_t kBlockSteps = kBlock / 2;
 

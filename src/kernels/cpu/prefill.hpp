@@ -84,6 +84,9 @@ struct Prefill {
     memory.lone_tile = tile_count == 1;
   }
 
+  Prefill(const Prefill&) = delete;  // memory knows where the fetcher is
+  Prefill& operator=(const Prefill&) = delete;
+
   static Detail detail_of(const AttendCall& call) {
     if (call.entropy.data || call.max_weight.data || call.max_key.data) return Detail::statistics;
     return call.lse.data ? Detail::lse : Detail::output;

@@ -277,9 +277,11 @@ struct Scratch {
   float *v_scales, *rounded;  // integer path: [block of dims][key]; weights in pairs, [pair][kTile]
   Sight* sight;
   Lanes* lanes;
-  class Fetcher* fetcher;            // what comes next
-  const std::uint16_t** value_rows;  // matrices: where the values of a block's keys lie
-  StridedRows rows_of_keys[4];       // matrices: the same of every 16 keys
-  bool lone_tile = false;
   State* states;  // per sub-tile: the split's, then the running one
+  // Where there is a matrix unit: what to fetch beside its products, the rows of 16 keys each and
+  // of the values of every key, and whether the item has one tile alone.
+  class Fetcher* fetcher;
+  StridedRows rows_of_keys[kKeyBlock / 16];
+  const std::uint16_t** value_rows;
+  bool lone_tile;
 };
