@@ -259,7 +259,7 @@ struct ExactWeights {
   /// The keys of the block that comes next.
   void fetch_keys(std::int64_t block) {
     weigher.engine.fetcher.drop_block();
-    weigher.engine.fetch_rows(call.attend.k, weigher.engine.sequence.k, call.attend.head_dim,
-                              block);
+    weigher.engine.fetcher.plan_rows(call.attend.k, weigher.engine.sequence.k, call.attend.head_dim,
+                                     block);
   }
 };

@@ -1,6 +1,6 @@
 // Prefill: lanes are (query, head of the group) pairs. S^T = K Q^T, softmax down the lanes, O^T +=
 // V^T P^T; the scores of one tile and one key block are all that ever exists of the q_len x kv_len
-// matrix. Included inside an ISA namespace after modify.hpp, fetcher.hpp, tile_scores.hpp,
+// matrix. Included inside an ISA namespace after modify.hpp, item_fetcher.hpp, tile_scores.hpp,
 // tile_softmax.hpp and tile_values.hpp.
 
 template <class Path>
@@ -70,7 +70,7 @@ struct Prefill {
   int tile_count;
   State *split_states[kMaxTiles], *running_states[kMaxTiles];
   bool folded[kMaxTiles] = {};  // whether the running state holds anything
-  Fetcher fetcher;
+  ItemFetcher fetcher{call, item, sequence};
 
   Prefill(const AttendCall& c, const WorkItem& i, std::byte* base)
       : call(c),
@@ -102,7 +102,7 @@ struct Prefill {
                      std::byte* partial) {
     Prefill self(call, item, scratch);
     self.place_tiles();
-    self.plan_fetches();
+    self.fetcher.plan();
     self.run_splits();
     if (partial)
       self.save(partial);
@@ -118,7 +118,7 @@ struct Prefill {
       self.running_states[t] = &partial_state(call, running, t);
       self.folded[t] = true;
     }
-    self.plan_fetches();
+    self.fetcher.plan();
     self.run_splits();
   }
 
@@ -138,73 +138,11 @@ struct Prefill {
     }
   }
 
-  void plan_fetches() {
-    const std::int64_t group = call.group();
-    const auto add = [&](const Operand& x, const std::byte* base, std::int64_t kv_head,
-                         std::int64_t first_row, std::int64_t rows, std::int64_t dim) {
-      const std::int64_t token = first_row / group;
-      const std::int64_t tokens = (first_row + rows - 1) / group - token + 1;
-      fetcher.add(base + token * x.token + kv_head * group * x.head, x.token, tokens, x.head, group,
-                  dim * element_bytes(x.type));
-    };
-    add(call.out, sequence.out, item.kv_head, item.first_row, item.rows, call.value_dim);
-    if (item.next_rows == 0) return;
-    const bool same = item.next_batch == item.batch;
-    const Sequence next = same ? sequence : sequence_of(call, item.next_batch);
-    add(call.q, next.q, item.next_kv_head, item.next_first_row, item.next_rows, call.head_dim);
-    if (same && item.next_kv_head == item.kv_head) return;
-    if (next.kv_len == 0) return;
-    const std::int64_t keys = std::min({kKeyBlock, next.kv_len, run_of(call, next, 0)});
-    const auto rows = [&](const Operand& x, const std::byte* first) {
-      return key_rows(call, next, x, first, item.next_kv_head, 0).data;
-    };
-    fetcher.add(rows(call.k, next.k), call.k.token, keys, 0, 1, row_bytes(call.k, call.head_dim));
-    fetcher.add(rows(call.v, next.v), call.v.token, keys, 0, 1, row_bytes(call.v, call.value_dim));
-  }
-
-  /// While the first tile works on a block, the next one comes closer.
-  void fetch_block(std::int64_t block) {
-    if (block >= sequence.kv_len) return;
-    fetcher.drop_block();
-    fetch_rows(call.k, sequence.k, call.head_dim, block);
-    fetch_rows(call.v, sequence.v, call.value_dim, block);
-  }
-
-  /// Rows of a block of k or v, of which `first` is the sequence's first.
-  void fetch_rows(const Operand& x, const std::byte* first, std::int64_t dim, std::int64_t block) {
-    const std::int64_t end = std::min(block + kKeyBlock, sequence.kv_len);
-    for (std::int64_t key = block; key < end;) {
-      const std::int64_t keys = std::min(run_of(call, sequence, key), end - key);
-      const std::byte* rows = key_rows(call, sequence, x, first, item.kv_head, key).data;
-      const std::int64_t bytes = row_bytes(x, dim);
-      if (x.token == bytes)  // in the order of memory
-        fetcher.add_to_block({rows, Fetcher::kLine}, Fetcher::kLine,
-                             (keys * bytes + Fetcher::kLine - 1) / Fetcher::kLine);
-      else
-        fetcher.add_to_block({rows, x.token}, bytes, keys);
-      key += keys;
-    }
-  }
-
-  /// While a tile works, the rows of dense tables that come next: the next tile's, or the first
-  /// one's of the next block.
-  void fetch_tables(int t, std::int64_t block) {
-    const PairTable &bias = call.score.bias, &visible = call.mask.visible;
-    if ((!bias.data || call.bias_rows) && !visible.data) return;
-    const Lanes& next = memory.lanes[t + 1 < tile_count ? t + 1 : 0];
-    if (t + 1 == tile_count) block += kKeyBlock;
-    if (block >= sequence.kv_len) return;
-    fetcher.drop_tables();
-    const auto add = [&](const PairTable& table, int bits) {
-      const std::int64_t unit = table.type == ElementType::bit ? 8 : 1;  // of its strides
-      const std::int64_t tokens = next.query[next.count - 1] - next.query[0] + 1;
-      const std::int64_t at = sequence.batch * table.batch + next.head[0] * table.head +
-                              next.query[0] * table.query + block * table.key;
-      fetcher.add_tables({table.data + at / unit, table.query / unit}, tokens,
-                         (kKeyBlock * bits + 7) / 8);
-    };
-    if (bias.data) add(bias, 8 * element_bytes(bias.type));
-    if (visible.data) add(visible, visible.type == ElementType::bit ? 1 : 8);
+  /// While a tile works, dense tables of what comes next: the next tile's, or the first one's of
+  /// the next block.
+  void plan_tables(int t, std::int64_t block) {
+    const bool last = t + 1 == tile_count;
+    fetcher.plan_tables(memory.lanes[last ? 0 : t + 1], last ? block + kKeyBlock : block);
   }
 
   void pack_q(int t) {
@@ -257,7 +195,7 @@ struct Prefill {
       look(sight, call, sequence, memory.lanes[t], block, keys);
       if (sight.kind == Sight::nothing) continue;
       if (!rows.ready) {
-        fetch_block(block + kKeyBlock);
+        fetcher.plan_block(block + kKeyBlock);
         Path::load_keys(rows, call, sequence, item.kv_head, block, keys, memory);
         Path::load_values(rows, call, sequence, item.kv_head, block, keys, memory);
         rows.ready = true;
@@ -274,7 +212,7 @@ struct Prefill {
     State& state = split_state(t);
     alignas(64) float block_max[kTile];
     for (int i = 0; i < kTile; ++i) block_max[i] = -kInfinity;
-    fetch_tables(t, block);
+    plan_tables(t, block);
     prepare_scores(t, sight, rows, block, keys, block_max);
     softmax().move_reference(state, block_max, lanes.vectors, first);
     if (detail == Detail::statistics)
