@@ -4,35 +4,35 @@
 namespace polyhead::inline v0::kernels::cpu {
 
 namespace portable {
-ElementPath float32_path();
+extern const ElementPath float32_path;
 }  // namespace portable
 #if defined(__x86_64__)
 namespace avx2 {
-ElementPath float32_path();
+extern const ElementPath float32_path;
 }  // namespace avx2
 namespace avx512 {
-ElementPath float32_path();
+extern const ElementPath float32_path;
 }  // namespace avx512
 namespace avx512_bf16 {
-ElementPath bfloat16_path();
+extern const ElementPath bfloat16_path;
 }  // namespace avx512_bf16
 namespace amx_bf16 {
-ElementPath bfloat16_path();
+extern const ElementPath bfloat16_path;
 }  // namespace amx_bf16
 namespace avx512_vnni {
-ElementPath integer_path();
+extern const ElementPath integer_path;
 }  // namespace avx512_vnni
 #endif
 
 const Backend& backend(Isa isa) {
-  static const Backend portable{Isa::portable, portable::float32_path(), {}, {}};
+  static const Backend portable{Isa::portable, portable::float32_path, {}, {}};
 #if defined(__x86_64__)
-  static const Backend avx2{Isa::avx2, avx2::float32_path(), {}, {}};
-  static const Backend avx512{Isa::avx512, avx512::float32_path(), {}, {}};
-  static const Backend avx512_bf16{Isa::avx512_bf16, avx512::float32_path(),
-                                   avx512_bf16::bfloat16_path(), avx512_vnni::integer_path()};
-  static const Backend amx_bf16{Isa::amx_bf16, avx512::float32_path(), amx_bf16::bfloat16_path(),
-                                avx512_vnni::integer_path()};
+  static const Backend avx2{Isa::avx2, avx2::float32_path, {}, {}};
+  static const Backend avx512{Isa::avx512, avx512::float32_path, {}, {}};
+  static const Backend avx512_bf16{Isa::avx512_bf16, avx512::float32_path,
+                                   avx512_bf16::bfloat16_path, avx512_vnni::integer_path};
+  static const Backend amx_bf16{Isa::amx_bf16, avx512::float32_path, amx_bf16::bfloat16_path,
+                                avx512_vnni::integer_path};
   switch (isa) {
     case Isa::avx2:
       return avx2;

@@ -1,7 +1,8 @@
-// The table of one element path. Included last inside an ISA namespace.
+// The table of one element path: a constant, so that nothing of an instruction set runs before one
+// of its kernels is called. Included last inside an ISA namespace.
 
 template <class Kernel>
-AttendKernel attend_kernel(const char* name, std::int64_t least_rows) {
+constexpr AttendKernel attend_kernel(const char* name, std::int64_t least_rows) {
   return {
       name,           least_rows,      Kernel::rows,  Kernel::scratch_bytes, Kernel::partial_bytes,
       Kernel::attend, Kernel::proceed, Kernel::merge, Kernel::finish,        Kernel::row};
@@ -13,7 +14,7 @@ std::int64_t inspect_bytes(const InspectCall& call) {
 }
 
 template <class Path>
-ElementPath element_path(const char* prefill, const AttendKernel& decode) {
+constexpr ElementPath element_path(const char* prefill, const AttendKernel& decode) {
   using Weights = ExactWeights<Path>;
   using Sums = WeightSums<Path>;
   using Heads = HeadSweeper<Path>;
