@@ -75,11 +75,14 @@ struct Float32Path {
       Simd::store(to + i, Simd::mul(Simd::load(to + i), f));
   }
 
-  /// K and V can be read where they lie. Rows far apart share sets of L1 and lie on many pages;
-  /// only Intel's processors lose more by that than by copying them first (docs/performance.md).
+  /// Whether rows far apart, which share sets of L1 and lie on many pages, are copied first: where
+  /// they are read for few lanes at a time, and so often, and on Intel's processors
+  /// (docs/performance.md).
+  static bool gathers() { return kLanes < 16 || is_made_by_intel(); }
+
+  /// K and V can be read where they lie.
   static bool direct(const Operand& x, std::int64_t dim) {
-    return x.type == ElementType::float32 && x.dim == 4 &&
-           (x.token <= 8 * dim || !is_made_by_intel());
+    return x.type == ElementType::float32 && x.dim == 4 && (x.token <= 8 * dim || !gathers());
   }
 
   /// The rows of a block of k or v: where they lie, or copied where their type, their dims or the

@@ -5,7 +5,7 @@
 
 template <class Path>
 struct Prefill {
-  static constexpr int kMaxTiles = 8;
+  static constexpr int kMaxTiles = kLanes == 16 ? 8 : 16;
 
   static std::int64_t align(std::int64_t bytes) { return (bytes + 63) & ~std::int64_t{63}; }
   static std::int64_t pad(std::int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
@@ -14,9 +14,8 @@ struct Prefill {
   /// queries and accumulators leave it room there.
   static int tiles(const AttendCall& call) {
     const std::int64_t widest = std::max(call.head_dim, call.value_dim);
-    if (widest <= 64) return kMaxTiles;
-    if (widest <= 128) return 4;
-    return widest <= 256 ? 2 : 1;
+    const int parts = widest <= 64 ? 1 : widest <= 128 ? 2 : widest <= 256 ? 4 : 8;
+    return kMaxTiles / parts;
   }
 
   static std::int64_t rows(const AttendCall& call) { return std::int64_t{tiles(call)} * kTile; }
