@@ -59,8 +59,8 @@ Count rows_under_way(const Workload& workload, const Devices& devices) {
 
 /// Every step in memory of its own: what products give in float32, what they read in the
 /// activation type, and q, k and v in both where the two differ.
-std::vector<Term> scratch_apart(const ModelDescription& model, const Factor& rows,
-                                const Factor& bytes) {
+std::vector<Term> scratch_apart(const ModelDescription& model, const Workload& workload,
+                                const Factor& rows, const Factor& bytes) {
   const Factor wide{"bytes of float32", 4};
   const Count d = model.layers.front().model_dim;
   Count heads = 0, hidden = 0, activated = 0, projected = 0;
@@ -72,12 +72,19 @@ std::vector<Term> scratch_apart(const ModelDescription& model, const Factor& row
     activated = std::max(activated, ffn_width(layer) / Count(layer.ffn.gated ? 2 : 1));
   }
   if (bytes.value >= wide.value) projected = 0;
-  return {product("residual", kUnit, {constant(2), rows, {"model_dim", d}, wide},
-                  "x and what is being added to it"),
-          product("projected", kUnit, {rows, {"columns", hidden + projected}, wide},
-                  "the feed-forward's hidden rows; q, k and v before they are rounded"),
-          product("read", kUnit, {rows, {"columns", d + heads + activated}, bytes},
-                  "what products and attention read: norms, q, k, v, heads, activations")};
+  std::vector<Term> parts{
+      product("residual", kUnit, {constant(2), rows, {"model_dim", d}, wide},
+              "x and what is being added to it"),
+      product("projected", kUnit, {rows, {"columns", hidden + projected}, wide},
+              "the feed-forward's hidden rows; q, k and v before they are rounded"),
+      product("read", kUnit, {rows, {"columns", d + heads + activated}, bytes},
+              "what products and attention read: norms, q, k, v, heads, activations")};
+  const StorageType weights = weight_type_of(model, workload);
+  if (weights.block_elements == 1 && Count(weights.block_bytes) < bytes.value) {
+    parts.push_back(product("rounded", kUnit, {rows, {"columns", std::max(d, activated)}, bytes},
+                            "what one product reads, rounded to the weights' type"));
+  }
+  return parts;
 }
 
 }  // namespace
@@ -216,7 +223,7 @@ Term scratch_bytes(const ModelDescription& whole, const Workload& workload,
   }
   std::vector<Term> parts;
   if (apart) {
-    parts = scratch_apart(model, rows, bytes);
+    parts = scratch_apart(model, workload, rows, bytes);
   } else {
     parts = {product("residual", kUnit,
                      {constant(2), rows, {"model_dim", model.layers.front().model_dim}, bytes},
