@@ -59,6 +59,13 @@ inline constexpr auto kBits = [] {
   return bits;
 }();
 
+// kNumbers[j]: j, the number of a key in its block, read straight into all lanes.
+inline constexpr auto kNumbers = [] {
+  std::array<std::int32_t, kKeyBlock> numbers{};
+  for (std::size_t j = 0; j < numbers.size(); ++j) numbers[j] = static_cast<std::int32_t>(j);
+  return numbers;
+}();
+
 // A row's reference maximum moves when a block exceeds it by this much (log2): P stays below 2^8,
 // and the accumulators are almost never rescaled. slack() has when rounded weights ask for less.
 inline constexpr float kRescaleLog2 = 8.0f;

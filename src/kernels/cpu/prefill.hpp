@@ -209,14 +209,12 @@ struct Prefill {
   void attend_block(int t, Sight& sight, KeyBlock& rows, std::int64_t block, int keys, bool first) {
     const Lanes& lanes = memory.lanes[t];
     State& state = split_state(t);
-    alignas(64) float block_max[kTile];
-    for (int i = 0; i < kTile; ++i) block_max[i] = -kInfinity;
+    BlockBest best;
     plan_tables(t, block);
-    prepare_scores(t, sight, rows, block, keys, block_max);
-    softmax().move_reference(state, block_max, lanes.vectors, first);
-    if (detail == Detail::statistics)
-      softmax().track_best(sight, state, block_max, lanes.vectors, block);
-    softmax().exponentiate(sight, state);
+    prepare_scores(t, sight, rows, block, keys, best.max);
+    softmax().move_reference(state, best.max, lanes.vectors, first);
+    softmax().exponentiate(sight, state, best);
+    if (detail == Detail::statistics) Softmax::track_best(state, best, lanes.vectors, block);
     if constexpr (Path::kInteger) sum_block(sight, state, keys, lanes.vectors);
     if (call.score.dropout > 0.0f) drop(sight, lanes, block);
     TileValues<Path>{call, memory, fetcher}.add(sight, state, rows, keys, lanes.vectors, first);

@@ -153,6 +153,8 @@ struct Simd {
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
   POLYHEAD_INLINE static I add_int(I a, I b) { return _mm256_add_epi32(a, b); }
+  /// The smaller one where the mask is set, a elsewhere.
+  POLYHEAD_INLINE static I min_where(M m, I a, I b) { return select(m, _mm256_min_epi32(a, b), a); }
   POLYHEAD_INLINE static M not_zero(I a) {
     return _mm256_castsi256_ps(
         _mm256_xor_si256(_mm256_cmpeq_epi32(a, _mm256_setzero_si256()), _mm256_set1_epi32(-1)));

@@ -90,7 +90,7 @@ struct Simd {
   /// Degree 5 on [-1/2, 1/2]; vreduceps gives 0 at -inf, where t - round(t) would give NaN.
   POLYHEAD_INLINE static V exp2(V t) {
     const V n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const V r = _mm512_reduce_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const V r = _mm512_sub_ps(t, n);  // of infinity no number, which scalef forgets
     V p = _mm512_fmadd_ps(broadcast(kExp2C5), r, broadcast(kExp2C4));
     p = _mm512_fmadd_ps(p, r, broadcast(kExp2C3));
     p = _mm512_fmadd_ps(p, r, broadcast(kExp2C2));
@@ -140,6 +140,8 @@ struct Simd {
         _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
   POLYHEAD_INLINE static I add_int(I a, I b) { return _mm512_add_epi32(a, b); }
+  /// The smaller one where the mask is set, a elsewhere.
+  POLYHEAD_INLINE static I min_where(M m, I a, I b) { return _mm512_mask_min_epi32(a, m, a, b); }
   POLYHEAD_INLINE static M not_zero(I a) { return _mm512_test_epi32_mask(a, a); }
   /// Bits [kShift, kShift + 4) of each lane as a number from -8 to 7.
   template <int kShift>

@@ -174,6 +174,8 @@ struct Simd {
   POLYHEAD_INLINE static I add_int(I a, I b) {
     return reinterpret_cast<I>(reinterpret_cast<U>(a) + reinterpret_cast<U>(b));
   }
+  /// The smaller one where the mask is set, a elsewhere.
+  POLYHEAD_INLINE static I min_where(M m, I a, I b) { return select(m & (b < a), b, a); }
   POLYHEAD_INLINE static M not_zero(I a) { return a != 0; }
   /// Bits [kShift, kShift + 4) of each lane as a number from -8 to 7.
   template <int kShift>

@@ -5,6 +5,17 @@
 /// What a caller wants of each row beside its output: each costs a little more.
 enum class Detail { output, lse, statistics };
 
+/// Of each row of a tile the largest visible score in a block, and the first key of the block that
+/// has it, kKeyBlock before any is found.
+struct BlockBest {
+  alignas(64) float max[kTile];
+  alignas(64) std::int32_t key[kTile];
+
+  BlockBest() {
+    for (int i = 0; i < kTile; ++i) max[i] = -kInfinity, key[i] = kKeyBlock;
+  }
+};
+
 template <class Path>
 struct TileSoftmax {
   const Rules& rules;
@@ -83,77 +94,63 @@ struct TileSoftmax {
     }
   }
 
-  /// The largest visible score of each row and the first key that has it, where the block's maxima
-  /// exceed what came before.
-  void track_best(const Sight& sight, State& state, const float* block_max, int vectors,
-                  std::int64_t block) {
+  /// The largest visible score of each row and its key, where the block's exceed what came before.
+  static void track_best(State& state, const BlockBest& block, int vectors, std::int64_t first) {
     for (int v = 0; v < vectors; ++v) {
       const int at = v * kLanes;
-      const Simd::V most = Simd::load(block_max + at), best = Simd::load(state.best + at);
+      const Simd::V most = Simd::load(block.max + at), best = Simd::load(state.best + at);
       const Simd::M better = Simd::greater(most, best);
-      if (!Simd::any(better)) continue;
-      Simd::I key = Simd::load_int(state.best_key + at);
-      for (int i = sight.segments - 1; i >= 0; --i) {
-        const Segment& part = sight.segment[i];
-        if (v >= part.first && v < part.last) key = last_to_first(sight, part, v, most, block, key);
-      }
+      const Simd::I key = Simd::add_int(Simd::load_int(block.key + at),
+                                        Simd::broadcast_int(static_cast<std::int32_t>(first)));
       Simd::store(state.best + at, Simd::select(better, most, best));
       Simd::store_int(state.best_key + at,
                       Simd::select(better, key, Simd::load_int(state.best_key + at)));
     }
   }
 
-  /// The first key of a segment whose score is `most`, else `key`, lane by lane.
-  POLYHEAD_INLINE Simd::I last_to_first(const Sight& sight, const Segment& part, int v,
-                                        Simd::V most, std::int64_t block, Simd::I key) const {
-    for (int j = part.key_end - 1; j >= part.key_begin; --j) {
-      Simd::M same = Simd::equal(Simd::load(scores + j * kTile + v * kLanes), most);
-      if (!part.full) same = Simd::mask_and(same, Simd::load_mask(sight.masks[j * kVectors + v]));
-      key = Simd::select(same, Simd::broadcast_int(static_cast<std::int32_t>(block + j)), key);
-    }
-    return key;
-  }
-
-  void exponentiate(const Sight& sight, State& state) {
+  /// Weights in place of the scores, and their sums; for statistics also the keys of the block's
+  /// largest scores.
+  void exponentiate(const Sight& sight, State& state, BlockBest& best) {
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
       switch (rules.exponent) {
         case Exponent::folded:
-          exponentiate_as<Exponent::folded>(sight, part, state);
+          exponentiate_as<Exponent::folded>(sight, part, state, best);
           break;
         case Exponent::fused:
-          exponentiate_as<Exponent::fused>(sight, part, state);
+          exponentiate_as<Exponent::fused>(sight, part, state, best);
           break;
         case Exponent::natural:
-          exponentiate_as<Exponent::natural>(sight, part, state);
+          exponentiate_as<Exponent::natural>(sight, part, state, best);
           break;
       }
     }
   }
 
   template <Exponent kForm>
-  void exponentiate_as(const Sight& sight, const Segment& part, State& state) {
+  void exponentiate_as(const Sight& sight, const Segment& part, State& state, BlockBest& best) {
     switch (detail) {
       case Detail::output:
-        return exponentiate_segment<kForm, Detail::output>(sight, part, state);
+        return exponentiate_segment<kForm, Detail::output>(sight, part, state, best);
       case Detail::lse:
-        return exponentiate_segment<kForm, Detail::lse>(sight, part, state);
+        return exponentiate_segment<kForm, Detail::lse>(sight, part, state, best);
       case Detail::statistics:
-        return exponentiate_segment<kForm, Detail::statistics>(sight, part, state);
+        return exponentiate_segment<kForm, Detail::statistics>(sight, part, state, best);
     }
   }
   template <Exponent kForm, Detail kDetail>
-  void exponentiate_segment(const Sight& sight, const Segment& part, State& state) {
+  void exponentiate_segment(const Sight& sight, const Segment& part, State& state,
+                            BlockBest& best) {
     if (part.full)
-      exponentiate_part<kForm, false, kDetail>(sight, part, state);
+      exponentiate_part<kForm, false, kDetail>(sight, part, state, best);
     else
-      exponentiate_part<kForm, true, kDetail>(sight, part, state);
+      exponentiate_part<kForm, true, kDetail>(sight, part, state, best);
   }
 
   /// p = 2^(score - max) for a segment, summed in key order; P replaces the scores (pairs of keys
   /// for bfloat16).
   template <Exponent kForm, bool kMasked, Detail kDetail>
-  void exponentiate_part(const Sight& sight, const Segment& part, State& state) {
+  void exponentiate_part(const Sight& sight, const Segment& part, State& state, BlockBest& best) {
     using V = Simd::V;
     constexpr bool kStatistics = kDetail == Detail::statistics;
     const V unit = Simd::broadcast(rules.unit);
@@ -163,18 +160,23 @@ struct TileSoftmax {
       V total = Simd::load(state.total + at), exact = Simd::load(state.exact_total + at);
       V spread = Simd::load(state.spread + at);
       const V reference = exponent_base<Exponent::folded>(Simd::load(state.max + at), unit);
+      const V largest = Simd::load(best.max + at);
+      Simd::I best_key = Simd::load_int(best.key + at);
       const auto weight = [&](int key) __attribute__((always_inline)) {
         const V s = Simd::load(scores + key * kTile + at);
         V p = Simd::exp2(exponent_of<kForm>(s, base, unit));
-        if constexpr (kMasked)
-          p = Simd::select(Simd::load_mask(sight.masks[key * kVectors + v]), p, Simd::zero());
+        [[maybe_unused]] const Simd::M seen =
+            kMasked ? Simd::load_mask(sight.masks[key * kVectors + v]) : Simd::M{};
+        if constexpr (kMasked) p = Simd::select(seen, p, Simd::zero());
         if constexpr (kStatistics) {
           V term = Simd::sub(s, reference);
+          Simd::M same = Simd::equal(s, largest);
           if constexpr (kMasked) {
-            const Simd::M seen = Simd::load_mask(sight.masks[key * kVectors + v]);
             term = Simd::select(seen, term, Simd::zero());
+            same = Simd::mask_and(same, seen);
           }
           spread = Simd::fma(p, term, spread);
+          best_key = Simd::min_where(same, best_key, Simd::broadcast_int(kNumbers.data()[key]));
         }
         return p;
       };
@@ -182,7 +184,10 @@ struct TileSoftmax {
                                                         part.key_end, total, exact);
       Simd::store(state.total + at, total);
       Simd::store(state.exact_total + at, exact);
-      if constexpr (kStatistics) Simd::store(state.spread + at, spread);
+      if constexpr (kStatistics) {
+        Simd::store(state.spread + at, spread);
+        Simd::store_int(best.key + at, best_key);
+      }
     }
   }
 
