@@ -107,6 +107,15 @@ Isa require_runnable(Isa isa, const char* asked_by) {
   return isa;
 }
 
+Isa named(const char* asked_by, std::string_view name) {
+  if (name == "automatic") return Isa::automatic;
+  for (const NamedIsa& known : kIsas) {
+    if (name == known.name) return known.isa;
+  }
+  base::refuse(asked_by, "\"", name, "\" is no instruction set; known are automatic, ",
+               known_names());
+}
+
 }  // namespace
 
 const char* isa_name(Isa isa) {
@@ -116,13 +125,7 @@ const char* isa_name(Isa isa) {
   return "automatic";
 }
 
-Isa isa_from_name(std::string_view name) {
-  if (name == "automatic") return Isa::automatic;
-  for (const NamedIsa& known : kIsas) {
-    if (name == known.name) return known.isa;
-  }
-  base::refuse("isa", "\"", name, "\" is no instruction set; known are automatic, ", known_names());
-}
+Isa isa_from_name(std::string_view name) { return named("isa", name); }
 
 std::vector<Isa> available_isas() {
   std::vector<Isa> isas;
@@ -134,10 +137,11 @@ std::vector<Isa> available_isas() {
 
 Isa resolve_isa(Isa isa) {
   if (isa != Isa::automatic) return require_runnable(isa, "isa");
-  const char* wanted = std::getenv("POLYHEAD_ISA");
-  if (wanted == nullptr || *wanted == '\0') return most_capable();
-  const Isa named = isa_from_name(wanted);
-  return named == Isa::automatic ? most_capable() : require_runnable(named, "POLYHEAD_ISA");
+  constexpr const char* kVariable = "POLYHEAD_ISA";
+  const char* name = std::getenv(kVariable);
+  if (name == nullptr || *name == '\0') return most_capable();
+  const Isa wanted = named(kVariable, name);
+  return wanted == Isa::automatic ? most_capable() : require_runnable(wanted, kVariable);
 }
 
 }  // namespace polyhead::inline v0
