@@ -1,14 +1,6 @@
 // What decoding knows of its few rows: their queries, what each may see, their running sums, where
 // their keys lie and which lines to fetch. Included inside an ISA namespace after softmax.hpp.
 
-/// Calls `f(n, r)` for runs of n rows from r on, n a constant of at most kMost, that make up all
-/// `rows`: as many of 16 as there are, then of 8, 4, 2 and 1.
-template <int kMost, class F>
-POLYHEAD_INLINE void by_rows(int rows, const F& f, int r = 0) {
-  for (; r + kMost <= rows; r += kMost) f(std::integral_constant<int, kMost>{}, r);
-  if constexpr (kMost > 1) by_rows<kMost / 2>(rows, f, r);
-}
-
 /// Calls `f(n)`, n the smallest power of two that is at least `rows`, or kMost.
 template <int kMost, class F>
 POLYHEAD_INLINE void at_least(int rows, const F& f) {

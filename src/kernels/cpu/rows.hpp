@@ -9,6 +9,14 @@ inline constexpr int kTile = kLanes * kVectors;  // query lanes of one tile
 /// other in one, where it has the lanes for four steps of each.
 inline constexpr int kTileSteps = kLanes > 4 ? kLanes / 2 : 4;
 
+/// Calls `f(n, r)` for runs of n rows from r on, n a constant of at most kMost, that make up all
+/// `rows`: as many of 16 as there are, then of 8, 4, 2 and 1.
+template <int kMost, class F>
+POLYHEAD_INLINE void by_rows(int rows, const F& f, int r = 0) {
+  for (; r + kMost <= rows; r += kMost) f(std::integral_constant<int, kMost>{}, r);
+  if constexpr (kMost > 1) by_rows<kMost / 2>(rows, f, r);
+}
+
 /// Stride of packed rows of n 32-bit values: whole vectors, and a cache line more so that rows
 /// whose length is a power of two spread over the sets of L1.
 inline std::int64_t packed_row_floats(std::int64_t n) {

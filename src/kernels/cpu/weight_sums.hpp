@@ -69,13 +69,12 @@ struct WeightSums {
   void sum_block(std::int64_t block, std::int64_t stretch, int keys, int rows) {
     const Sight::Kind kind = weigher.see(block, keys).kind;
     if (kind == Sight::nothing) return;
-    if (kind == Sight::everything && sums_scores()) {
+    if (kind == Sight::everything && sums_scores(rows)) {
       weigher.prepare_scores(block, keys, weigher.load_keys(block, keys));
-      for_bins(block, keys, [&](std::int64_t column, int first, int end) POLYHEAD_LAMBDA {
-        alignas(64) float part[kTile];
-        sum_weights_of(part, first, end);
-        add_to_bins(part, rows, column);
-      });
+      if (weigher.engine.rules.exponent == Exponent::fused)
+        sum_scores<Exponent::fused>(block, stretch, keys, rows);
+      else
+        sum_scores<Exponent::folded>(block, stretch, keys, rows);
       return;
     }
     weigher.weigh_seen(block, keys, weigher.load_keys(block, keys));
@@ -142,55 +141,120 @@ struct WeightSums {
   }
 
   void add_pooled(std::int64_t block, int keys, int rows) const {
-    for_bins(block, keys, [&](std::int64_t column, int first, int end) {
-      alignas(64) float part[kTile];
+    pool(block, keys, rows, [&](float* to, int first, int end) POLYHEAD_LAMBDA {
       for (int v = 0; v < kVectors; ++v) {
         Simd::V sum = Simd::zero();
         for (int key = first; key < end; ++key)
           sum = Simd::add(sum, Simd::load(weigher.engine.memory.scores + key * kTile + v * kLanes));
-        Simd::store(part + v * kLanes, sum);
+        Simd::store(to + v * kLanes, sum);
       }
-      add_to_bins(part, rows, column);
     });
   }
 
-  /// Whether weights of blocks seen in full are wanted for nothing but the pooled map.
-  bool sums_scores() const {
-    return !call.received.data && call.attend.score.dropout == 0.0f &&
-           weigher.engine.rules.exponent != Exponent::natural;
+  /// Columns of the map that a tile's sums wait for, to be added beside each other: a cell takes
+  /// its queries one after the other.
+  struct Columns {
+    static constexpr int kMost = 4;
+    alignas(64) float part[kMost][kTile];
+    std::int64_t column[kMost];
+    int count = 0;
+  };
+
+  /// Adds what `sum(to, first, end)` makes of keys [first, end), a lane each, to the cells of the
+  /// column they fall into.
+  template <class Sum>
+  POLYHEAD_INLINE void pool(std::int64_t block, int keys, int rows, const Sum& sum) const {
+    Columns columns;
+    for_bins(block, keys, [&](std::int64_t column, int first, int end) POLYHEAD_LAMBDA {
+      sum(columns.part[columns.count], first, end);
+      columns.column[columns.count++] = column;
+      if (columns.count == Columns::kMost) add_to_bins(columns, rows);
+    });
+    add_to_bins(columns, rows);
   }
 
-  /// The sums of the weights of keys [first, end), which are still scores.
-  void sum_weights_of(float* to, int first, int end) const {
-    if (weigher.engine.rules.exponent == Exponent::fused)
-      sum_weights_as<Exponent::fused>(to, first, end);
-    else
-      sum_weights_as<Exponent::folded>(to, first, end);
+  /// Whether weights of blocks seen in full are wanted for one sum alone, which then takes them as
+  /// they come out of the scores.
+  bool sums_scores(int rows) const {
+    const bool pools = call.pooled.data != nullptr;
+    return (call.received.data ? !pools && rows == kTile : pools) &&
+           call.attend.score.dropout == 0.0f && weigher.engine.rules.exponent != Exponent::natural;
+  }
+
+  template <Exponent kForm>
+  void sum_scores(std::int64_t block, std::int64_t stretch, int keys, int rows) {
+    if (call.received.data) return receive_scores<kForm>(block - stretch, keys);
+    pool(block, keys, rows, [&](float* to, int first, int end) POLYHEAD_LAMBDA {
+      pool_scores<kForm>(to, first, end);
+    });
+  }
+
+  /// Weights of one vector, whose base is `from`, for one key.
+  template <Exponent kForm>
+  POLYHEAD_INLINE Simd::V weight_of(int key, int v, Simd::V from, Simd::V unit) const {
+    const Simd::V score = Simd::load(weigher.engine.memory.scores + key * kTile + v * kLanes);
+    return Simd::exp2(exponent_of<kForm>(score, from, unit));
   }
   template <Exponent kForm>
-  void sum_weights_as(float* to, int first, int end) const {
+  Simd::V base_of(int v, Simd::V unit) const {
+    return exponent_base<kForm>(Simd::load(weigher.base[weigher.tile] + v * kLanes), unit);
+  }
+
+  /// As add_received.
+  template <Exponent kForm>
+  void receive_scores(std::int64_t offset, int keys) {
+    const Simd::V unit = Simd::broadcast(weigher.engine.rules.unit);
+    Simd::V from[kVectors];
+    for (int v = 0; v < kVectors; ++v) from[v] = base_of<kForm>(v, unit);
+    for (int key = 0; key < keys; ++key) {
+      float* to = sums + (offset + key) * kLanes;
+      Simd::V sum = Simd::load(to);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v)
+        sum = Simd::add(sum, weight_of<kForm>(key, v, from[v], unit));
+      Simd::store(to, sum);
+    }
+  }
+
+  /// The sums of the weights of keys [first, end).
+  template <Exponent kForm>
+  void pool_scores(float* to, int first, int end) const {
     const Simd::V unit = Simd::broadcast(weigher.engine.rules.unit);
     for (int v = 0; v < kVectors; ++v) {
-      const Simd::V from =
-          exponent_base<kForm>(Simd::load(weigher.base[weigher.tile] + v * kLanes), unit);
+      const Simd::V from = base_of<kForm>(v, unit);
       Simd::V sum = Simd::zero();
-      for (int key = first; key < end; ++key) {
-        const Simd::V score = Simd::load(weigher.engine.memory.scores + key * kTile + v * kLanes);
-        sum = Simd::add(sum, Simd::exp2(exponent_of<kForm>(score, from, unit)));
-      }
+      for (int key = first; key < end; ++key)
+        sum = Simd::add(sum, weight_of<kForm>(key, v, from, unit));
       Simd::store(to + v * kLanes, sum);
     }
   }
 
-  /// Adds lanes to their bins' cells of a column, in query order; a bin's lanes lie side by side.
-  void add_to_bins(const float* part, int rows, std::int64_t column) const {
+  void add_to_bins(Columns& columns, int rows) const {
+    by_rows<Columns::kMost>(columns.count, [&](auto n, int first) POLYHEAD_LAMBDA {
+      add_columns<n>(columns, first, rows);
+    });
+    columns.count = 0;
+  }
+
+  /// Adds the lanes of kN columns to their bins' cells, in query order; a bin's lanes lie side by
+  /// side.
+  template <int kN>
+  void add_columns(const Columns& columns, int first, int rows) const {
     for (int i = 0; i < rows;) {
       const std::int64_t row = bin[i];
-      std::byte* const at = pooled_at(row, column);
-      float total;
-      std::memcpy(&total, at, sizeof total);
-      for (; i < rows && bin[i] == row; ++i) total += part[i];
-      std::memcpy(at, &total, sizeof total);
+      std::byte* at[kN];
+      float total[kN];
+#pragma GCC unroll 4
+      for (int c = 0; c < kN; ++c) {
+        at[c] = pooled_at(row, columns.column[first + c]);
+        std::memcpy(&total[c], at[c], sizeof total[c]);
+      }
+      for (; i < rows && bin[i] == row; ++i) {
+#pragma GCC unroll 4
+        for (int c = 0; c < kN; ++c) total[c] += columns.part[first + c][i];
+      }
+#pragma GCC unroll 4
+      for (int c = 0; c < kN; ++c) std::memcpy(at[c], &total[c], sizeof total[c]);
     }
   }
 };
