@@ -17,7 +17,7 @@
 #include "base/element.hpp"
 #include "base/memory.hpp"
 #include "base/share_out.hpp"
-#include "base/subnormals.hpp"
+#include "base/float_environment.hpp"
 #include "polyhead/error.h"
 #include "polyhead/executor.h"
 #include "polyhead/isa.h"
@@ -173,7 +173,7 @@ float product(float a, float b) {
   return x * y;
 }
 
-TEST(Subnormals, AreZeroWhileItemsAreSharedOutAndNotAfter) {
+TEST(FloatEnvironment, MakesSubnormalResultsZeroWhileItemsAreSharedOutAndNotAfter) {
   ASSERT_GT(product(0x1p-100f, 0x1p-40f), 0.0f);
   for (int threads : {1, 2}) {
     ThreadPool pool(threads);
@@ -184,8 +184,8 @@ TEST(Subnormals, AreZeroWhileItemsAreSharedOutAndNotAfter) {
     EXPECT_EQ(zeros, 100);
     EXPECT_GT(product(0x1p-100f, 0x1p-40f), 0.0f);
   }
-  const base::FlushSubnormals outer;
-  { const base::FlushSubnormals inner; }
+  const base::FloatEnvironment outer;
+  { const base::FloatEnvironment inner; }
   EXPECT_EQ(product(0x1p-100f, 0x1p-40f), 0.0f);
 }
 #endif

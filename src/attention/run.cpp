@@ -13,7 +13,7 @@
 #include "attention/items.hpp"
 #include "attention/schedule.hpp"
 #include "attention/shared_rows.hpp"
-#include "base/subnormals.hpp"
+#include "base/float_environment.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
@@ -39,7 +39,7 @@ class Run {
   }
 
   void work(int worker) noexcept {
-    const base::FlushSubnormals flush;
+    const base::FloatEnvironment environment;
     try {
       if (schedule_.split_major)
         work_by_split(worker);

@@ -7,19 +7,19 @@
 #include <exception>
 #include <mutex>
 
-#include "base/subnormals.hpp"
+#include "base/float_environment.hpp"
 #include "polyhead/executor.h"
 
 namespace polyhead::inline v0::base {
 
 /// Runs body(item, worker) for items 0 .. items - 1 on at most `workers` tasks, which claim items
-/// in ascending order; results below 2^-126 are zero meanwhile. What a body throws ends the run and
+/// in ascending order; in a FloatEnvironment. What a body throws ends the run and
 /// comes out of it.
 template <class Body>
 void share_out(Executor& executor, int workers, std::int64_t items, const Body& body) {
   const int tasks = static_cast<int>(std::min<std::int64_t>(workers, items));
   if (tasks <= 1) {
-    const FlushSubnormals flush;
+    const FloatEnvironment environment;
     for (std::int64_t item = 0; item < items; ++item) body(item, 0);
     return;
   }
@@ -32,7 +32,7 @@ void share_out(Executor& executor, int workers, std::int64_t items, const Body& 
   } shared{body, items, {}, {}, {}};
   executor.run(tasks,
                {[](void* context, int worker) {
-                  const FlushSubnormals flush;
+                  const FloatEnvironment environment;
                   Shared& all = *static_cast<Shared*>(context);
                   try {
                     for (std::int64_t item;

@@ -87,10 +87,10 @@ struct Simd {
   POLYHEAD_INLINE static M test(I words, I bit) { return _mm512_test_epi32_mask(words, bit); }
 
   /// 2^t, exactly 1 at 0 and exactly 0 at -inf, NaN for NaN; relative error 1.7e-7.
-  /// Degree 5 on [-1/2, 1/2]; vreduceps gives 0 at -inf, where t - round(t) would give NaN.
+  /// Degree 5 on [-1/2, 1/2]. At -inf r is no number, of which vscalefps makes 0.
   POLYHEAD_INLINE static V exp2(V t) {
     const V n = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const V r = _mm512_sub_ps(t, n);  // of infinity no number, which scalef forgets
+    const V r = _mm512_sub_ps(t, n);
     V p = _mm512_fmadd_ps(broadcast(kExp2C5), r, broadcast(kExp2C4));
     p = _mm512_fmadd_ps(p, r, broadcast(kExp2C3));
     p = _mm512_fmadd_ps(p, r, broadcast(kExp2C2));
