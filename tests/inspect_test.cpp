@@ -115,6 +115,37 @@ TEST(Inspect, AgreesWithTheReference) {
 }
 
 // Weights of a row sum to 1 (less the sink's share), and weights times values are the output.
+/// Alone, sums are taken as weights come out of the scores, which are not kept then.
+TEST(Inspect, EachSumAloneHasTheBitsOfBoth) {
+  std::vector<Case> list = cases();
+  for (const Types& types : kTypes) {  // whole tiles and blocks without a mask
+    Case c;
+    c.q_len = 150;
+    c.kv_len = 1100;
+    c.types = types;
+    c.types.out = f32;
+    list.push_back(c);
+  }
+  for (const Case& c : list) {
+    Problem p(c);
+    const std::int64_t q_bins = 1 + c.q_len / 9, kv_bins = 1 + c.kv_len / 11;
+    for (Isa isa : isas()) {
+      p.run(isa);
+      Maps both(c, q_bins, kv_bins), alone(c, q_bins, kv_bins);
+      InspectArguments wanted = both.arguments(), received = alone.arguments(),
+                       pooled = alone.arguments();
+      wanted.weights = received.weights = pooled.weights = {};
+      received.pooled = {};
+      pooled.received = {};
+      for (const InspectArguments& one : {wanted, received, pooled})
+        inspect(p.arguments(), one, {.isa = isa});
+      const std::string what = std::string(isa_name(isa)) + ": " + describe(c);
+      EXPECT_EQ(differing_bits(both.received, alone.received), 0) << what;
+      EXPECT_EQ(differing_bits(both.pooled, alone.pooled), 0) << what;
+    }
+  }
+}
+
 TEST(Inspect, WeightsSumToOneAndTimesValuesGiveTheOutput) {
   for (const Case& c : cases()) {
     for (Isa isa : isas()) {

@@ -7,8 +7,8 @@
 #include "attention/validate.hpp"
 #include "base/codes.hpp"
 #include "base/element.hpp"
-#include "base/memory.hpp"
 #include "base/float_environment.hpp"
+#include "base/memory.hpp"
 #include "base/refuse.hpp"
 #include "polyhead/attention.h"
 
