@@ -7,7 +7,6 @@
 #include "attention/validate.hpp"
 #include "base/codes.hpp"
 #include "base/element.hpp"
-#include "base/float_environment.hpp"
 #include "base/memory.hpp"
 #include "base/refuse.hpp"
 #include "polyhead/attention.h"
@@ -132,7 +131,6 @@ Workspace Plan::make_workspace() const {
 }
 
 void Plan::run(const AttentionArguments& arguments, Workspace& workspace) const {
-  const base::FloatEnvironment environment;  // a default scale is rounded too
   const AttendCall call = door::resolve(arguments);
   state_->check(call);
   if (workspace.bytes() < state_->bytes) {
@@ -174,7 +172,6 @@ std::string Plan::describe(const AttentionArguments& arguments) const {
 }
 
 void attention(const AttentionArguments& arguments, const Options& options) {
-  const base::FloatEnvironment environment;
   const AttendCall call = door::resolve(arguments);
   if (options.threads < 0) base::refuse("attention", "threads (", options.threads, ") is negative");
   const Crew crew = crew_of(options);

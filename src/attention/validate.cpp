@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/element.hpp"
+#include "base/float_environment.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::door {
@@ -483,6 +484,7 @@ void Door::take_outputs() {
 }  // namespace
 
 AttendCall resolve(const AttentionArguments& arguments, const char* call, Purpose purpose) {
+  const base::FloatEnvironment environment;  // a default scale is rounded too
   return Door(arguments, call, purpose).open();
 }
 
