@@ -13,8 +13,8 @@
 namespace polyhead::inline v0::base {
 
 /// Runs body(item, worker) for items 0 .. items - 1 on at most `workers` tasks, which claim items
-/// in ascending order; in a FloatEnvironment. What a body throws ends the run and
-/// comes out of it.
+/// in ascending order and run in a FloatEnvironment. What a body throws ends the run and comes out
+/// of it.
 template <class Body>
 void share_out(Executor& executor, int workers, std::int64_t items, const Body& body) {
   const int tasks = static_cast<int>(std::min<std::int64_t>(workers, items));
