@@ -1,30 +1,44 @@
 // The floating-point environment that kernels compute in.
 #pragma once
 
+#include <cstdint>
+
 namespace polyhead::inline v0::base {
 
-/// While one lives, its thread rounds to nearest, traps nothing, reads subnormal numbers as they
-/// are and makes zero of results below 2^-126; then all is as it was, the flags of exceptions
-/// included. So a caller who rounds otherwise or traps has the bits that a pool's threads make.
-/// Intel's processors take some hundred cycles for an instruction that makes or reads a subnormal
-/// number: a layer whose weights are sharp took 8 times as long for weights that no sum can tell
-/// from zero. x86 only: elsewhere the environment stays the thread's own.
+/// While one lives, its thread rounds to nearest, traps nothing and reads subnormal numbers as they
+/// are; then all is as it was, on x86 with the flags of exceptions. So a caller who rounds
+/// otherwise or traps has the bits that a pool's threads make. On x86 results below 2^-126 are zero
+/// meanwhile: Intel's processors take some hundred cycles for an instruction that makes or reads a
+/// subnormal number, a layer whose weights are sharp took 8 times as long for weights that no sum
+/// can tell from zero. On other processors than these two the environment is the thread's own.
 class FloatEnvironment {
  public:
+  FloatEnvironment() { set(kOurs); }
+  ~FloatEnvironment() { set(before_); }
   FloatEnvironment(const FloatEnvironment&) = delete;
   FloatEnvironment& operator=(const FloatEnvironment&) = delete;
 
-#if defined(__x86_64__)
-  FloatEnvironment() : before_(__builtin_ia32_stmxcsr()) { set(kMasked | kFlushToZero); }
-  ~FloatEnvironment() { set(before_); }
-
  private:
-  static constexpr unsigned kMasked = 0x1f80, kFlushToZero = 0x8000;  // of MXCSR
-  static void set(unsigned control) { __builtin_ia32_ldmxcsr(control); }
-  const unsigned before_;
+#if defined(__x86_64__)
+  static constexpr std::uint64_t kOurs = 0x9f80;  // MXCSR: all exceptions masked, flush to zero
+  static std::uint64_t get() { return __builtin_ia32_stmxcsr(); }
+  static void set(std::uint64_t control) {
+    __builtin_ia32_ldmxcsr(static_cast<std::uint32_t>(control));
+  }
+#elif defined(__aarch64__)
+  static constexpr std::uint64_t kOurs = 0;  // FPCR
+  static std::uint64_t get() {
+    std::uint64_t control;
+    asm volatile("mrs %0, fpcr" : "=r"(control));
+    return control;
+  }
+  static void set(std::uint64_t control) { asm volatile("msr fpcr, %0" : : "r"(control)); }
 #else
-  FloatEnvironment() = default;
+  static constexpr std::uint64_t kOurs = 0;
+  static std::uint64_t get() { return 0; }
+  static void set(std::uint64_t) {}
 #endif
+  const std::uint64_t before_ = get();
 };
 
 }  // namespace polyhead::inline v0::base
