@@ -185,8 +185,7 @@ const Cost = (() => {
     const a = big(work.activationBytes);
     const latents = least(work.batch * share(work.prompt + work.generated), work.scratchTokens);
     const d = firstDim(model);
-    const kept = model.weight_type;
-    const rounded = kept.block_elements === 1 && big(kept.block_bytes) < a ? most(d, activated) : 0n;
+    const rounded = model.weight_type.name === "bf16" && a >= 4n ? most(d, activated) : 0n;
     const steps = work.scratchApart
       ? rows * (4n * (2n * d + hidden + (a < 4n ? projected : 0n)) + a * (d + heads + activated + rounded))
       : 2n * rows * d * a + rows * widest * a;

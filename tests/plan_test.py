@@ -13,7 +13,7 @@ from browser import CHROMIUM, Browser, axe_source
 PROGRAM = os.environ.get("POLYHEAD_PROGRAM", "build/polyhead")
 
 # Each reaches other branches: GQA variants, windows, latent attention with experts and pages, an encoder, an
-# encoder-decoder, a split over devices, numbers beyond 2^53.
+# encoder-decoder, a split over devices, numbers beyond 2^53, scratch as the library keeps it.
 PLANS = [
     ["llama-3-70b", "--context", "4096,100k", "--kv-heads", "64,8,1", "--kv-type", "f16,int4", "--machine", "b200"],
     ["gemma-3-27b", "--compare", "mistral-7b,gpt-oss-20b", "--context", "70k", "--chunk", "300"],
@@ -21,6 +21,7 @@ PLANS = [
     ["deepseek-v3", "--context", "5000", "--latent-form", "absorbed", "--devices", "8"],
     ["bert-base", "--compare", "transformer-base,gpt-2-small", "--context", "512"],
     ["llama-3-70b", "--context", "100k", "--devices", "8", "--split", "ring", "--weight-type", "q4_k"],
+    ["llama-3-8b", "--context", "2000", "--here", "--weight-type", "bf16", "--compute", "f32"],
 ]
 
 

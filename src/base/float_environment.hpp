@@ -10,7 +10,8 @@ namespace polyhead::inline v0::base {
 /// otherwise or traps has the bits that a pool's threads make. On x86 results below 2^-126 are zero
 /// meanwhile: Intel's processors take some hundred cycles for an instruction that makes or reads a
 /// subnormal number, a layer whose weights are sharp took 8 times as long for weights that no sum
-/// can tell from zero. On other processors than these two the environment is the thread's own.
+/// can tell from zero. On processors other than x86 and aarch64 the environment is the thread's
+/// own.
 class FloatEnvironment {
  public:
   FloatEnvironment() { set(kOurs); }

@@ -79,10 +79,9 @@ std::vector<Term> scratch_apart(const ModelDescription& model, const Workload& w
               "the feed-forward's hidden rows; q, k and v before they are rounded"),
       product("read", kUnit, {rows, {"columns", d + heads + activated}, bytes},
               "what products and attention read: norms, q, k, v, heads, activations")};
-  const StorageType weights = weight_type_of(model, workload);
-  if (weights.block_elements == 1 && Count(weights.block_bytes) < bytes.value) {
+  if (weight_type_of(model, workload).name == "bf16" && bytes.value >= wide.value) {
     parts.push_back(product("rounded", kUnit, {rows, {"columns", std::max(d, activated)}, bytes},
-                            "what one product reads, rounded to the weights' type"));
+                            "what one product with bfloat16 weights reads, rounded to them"));
   }
   return parts;
 }

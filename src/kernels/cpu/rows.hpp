@@ -10,7 +10,7 @@ inline constexpr int kTile = kLanes * kVectors;  // query lanes of one tile
 inline constexpr int kTileSteps = kLanes > 4 ? kLanes / 2 : 4;
 
 /// Calls `f(n, r)` for runs of n rows from r on, n a constant of at most kMost, that make up all
-/// `rows`: as many of 16 as there are, then of 8, 4, 2 and 1.
+/// `rows`: as many of kMost as there are, then of half as many, down to 1.
 template <int kMost, class F>
 POLYHEAD_INLINE void by_rows(int rows, const F& f, int r = 0) {
   for (; r + kMost <= rows; r += kMost) f(std::integral_constant<int, kMost>{}, r);
