@@ -75,6 +75,9 @@ struct FewRows {
   static constexpr std::int64_t kPhase =
       kLongPhase + 16;  // floats of a row of scores: a line more, or all rows share sets of L1
   static constexpr int kBlocks = kPhase / kKeyBlock;
+  // Keys that are kept transposed for the rows after the first kRowsShare: where registers hold the
+  // sums of 8, it takes no longer to transpose them again.
+  static constexpr int kKept = kRowsShare < 8 ? 2 * kLanes : 0;
   static constexpr int kPair = 2;  // groups of codes scored beside each other: their chains overlap
   static constexpr int kVectorsAlone = kLanes == 16 ? 8 : 4;  // of dims, summed at once for one row
   // Where values are read in several passes, so many bytes of them at a time.
@@ -101,6 +104,7 @@ struct FewRows {
     // on the way there; scores [row][kPhase], accumulators [row][value_dim]
     float *q, *q_rows, *scores, *added, *running;
     RowState *split, *whole;
+    float* kept;  // keys of two groups, transposed: [step][kKept]
   };
 
   static std::int64_t align(std::int64_t bytes) { return (bytes + 63) & ~std::int64_t{63}; }
@@ -116,6 +120,7 @@ struct FewRows {
     Memory& m = memory ? *memory : unused;
     take(m.q, kRowsMost * pad(Path::q_steps(call.head_dim)) * 4);
     take(m.q_rows, (kFillLanes ? kLanes : 1) * pad(Path::q_steps(call.head_dim)) * 4);
+    take(m.kept, kKept * pad(Path::q_steps(call.head_dim)) * 4);
     take(m.scores, kRowsMost * kPhase * 4);
     take(m.added, kRowsMost * pad(call.value_dim) * 4);
     take(m.running, kRowsMost * pad(call.value_dim) * 4);
@@ -131,6 +136,7 @@ struct FewRows {
   Memory memory;
   const int row_count;
   const int rows_computed;  // those and more, whose queries are 0, so that 1, 2, 4 or 8 share loads
+  const int rows_scored;    // and more, where keys are kept: whole kRowsShare
   const bool rows_are_lanes;
   const bool values_in_keys;  // both are fetched together, a block ahead
   const std::int64_t phase_keys;
@@ -158,6 +164,9 @@ struct FewRows {
         rows_computed(row_count > kRowsShare
                           ? row_count
                           : static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(i.rows)))),
+        rows_scored(kKept > 0 && row_count > kRowsShare
+                        ? static_cast<int>(whole(kRowsShare, rows_computed))
+                        : rows_computed),
         rows_are_lanes(kFillLanes && i.rows >= kRowsFillLanes && Path::broadcasts(c)),
         values_in_keys(rows_are_lanes && c.v.data == c.k.data && c.v.batch == c.k.batch &&
                        c.v.token == c.k.token && c.v.head == c.k.head &&
@@ -245,7 +254,7 @@ struct FewRows {
       float* to = q_of(r, 0);
       for (std::int64_t s = 0; s < steps; ++s) to[s * kTogether] = memory.q_rows[s];
     }
-    for (int r = row_count; r < rows_computed; ++r) {
+    for (int r = row_count; r < rows_scored; ++r) {
       float* to = q_of(r, 0);
       for (std::int64_t s = 0; s < steps; ++s) to[s * kTogether] = 0.0f;
     }

@@ -21,6 +21,11 @@ struct BroadcastOperand {
 /// What a path without matrices has in place of the processor's matrix unit.
 struct NoMatrixUnit {};
 
+/// Rows beside kV vectors: twice as many beside one, where kRows chains of sums are too few for the
+/// multiply-adds, of which 8 are under way at once.
+template <int kV>
+inline constexpr int kRowsBeside = kV == 1 && Simd::kRows < 8 ? 2 * Simd::kRows : Simd::kRows;
+
 /// Cache lines that a loop fetches beside its arithmetic, one a step: what a later phase will read.
 struct Stream {
   const std::byte* at;

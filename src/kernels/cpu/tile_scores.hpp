@@ -40,7 +40,7 @@ struct TileScores {
   template <int kV>
   void scores_of(const Segment& part, const BroadcastOperand& k, const float* q,
                  const ScoreEnd& end) const {
-    constexpr int kR = Simd::kRows;
+    constexpr int kR = kRowsBeside<kV>;
     int key = part.key_begin;
     for (; key + kR <= part.key_end; key += kR) {
       score_rows<kR, kV>(part, key, k, q, end);

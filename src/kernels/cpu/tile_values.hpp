@@ -45,7 +45,7 @@ struct TileValues {
 
   template <int kV>
   void add_part(const Sight& sight, const Segment& part, State& state, KeyBlock& rows, bool fresh) {
-    constexpr int kR = Simd::kRows;
+    constexpr int kR = kRowsBeside<kV>;
     std::int64_t d = 0;
     for (; d + kR <= call.value_dim; d += kR) add_rows<kR, kV>(sight, part, state, rows, d, fresh);
     for (; d + 4 <= call.value_dim; d += 4) add_rows<4, kV>(sight, part, state, rows, d, fresh);
