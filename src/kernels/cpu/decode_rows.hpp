@@ -75,8 +75,8 @@ struct FewRows {
   static constexpr std::int64_t kPhase =
       kLongPhase + 16;  // floats of a row of scores: a line more, or all rows share sets of L1
   static constexpr int kBlocks = kPhase / kKeyBlock;
-  // Keys that are kept transposed for the rows after the first kRowsShare: where registers hold the
-  // sums of 8, it takes no longer to transpose them again.
+  // Keys that are kept transposed for the rows after the first kRowsShare (KeptKeys), where these
+  // are four; eight are all rows of most models.
   static constexpr int kKept = kRowsShare < 8 ? 2 * kLanes : 0;
   static constexpr int kPair = 2;  // groups of codes scored beside each other: their chains overlap
   static constexpr int kVectorsAlone = kLanes == 16 ? 8 : 4;  // of dims, summed at once for one row
