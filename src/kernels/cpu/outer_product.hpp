@@ -32,9 +32,6 @@ struct Stream {
   std::int64_t stride;
 };
 
-/// Steps of a loop.
-inline constexpr int kStepsTogether = Simd::kLanes == 8 ? 2 : 1;
-
 /// acc += a b over `steps` steps. b's step s starts at b + s * b_step (floats). One chain of dots
 /// an accumulator, in step order: the bits depend on nothing else. With kFetch, a step also fetches
 /// a line of `stream`.
@@ -45,8 +42,7 @@ POLYHEAD_INLINE void outer_product(Simd::V (&acc)[kR][kV], BroadcastOperand a, c
   const std::byte* low = a.data;
   const std::byte* high =
       a.data + 4 * a.row_bytes;  // two bases keep eight rows within x86's addressing modes
-#pragma GCC unroll kStepsTogether
-  for (std::int64_t s = 0; s < steps; ++s) {
+  const auto step = [&]() POLYHEAD_LAMBDA {
     V operand[kV];
 #pragma GCC unroll 4
     for (int v = 0; v < kV; ++v) operand[v] = Simd::load(b + v * Simd::kLanes);
@@ -63,6 +59,12 @@ POLYHEAD_INLINE void outer_product(Simd::V (&acc)[kR][kV], BroadcastOperand a, c
     low += a.step_bytes;
     high += a.step_bytes;
     b += b_step;
+  };
+  if constexpr (Simd::kLanes == 8) {  // a step of 12 multiply-adds is short (docs/performance.md)
+#pragma GCC unroll 2
+    for (std::int64_t s = 0; s < steps; ++s) step();
+  } else {
+    for (std::int64_t s = 0; s < steps; ++s) step();
   }
 }
 
