@@ -1,18 +1,11 @@
 #!/usr/bin/env python3
 """The head page in a real Chromium: what it shows against the arrays it was made from, and how it behaves."""
 import json
-import os
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-try:
-    import numpy as np
-except ImportError:  # Debian's NumPy belongs to Debian's Python
-    if sys.executable == "/usr/bin/python3":
-        raise
-    os.execv("/usr/bin/python3", ["/usr/bin/python3", "-B", *sys.argv])
+import numpy as np
 
 import page_file
 from browser import CHROMIUM, Browser, axe_source
