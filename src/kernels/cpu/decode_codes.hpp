@@ -10,7 +10,7 @@ struct DecodeCodes {
   static constexpr int kTogether = Few::kTogether, kPair = Few::kPair;
   static constexpr std::int64_t kPhase = Few::kPhase;
   using KeyGroup = typename Few::KeyGroup;
-  using Kept = KeptKeys<Path>;  // of a pair of groups
+  using Turned = TurnedKeys<Path>;
 
   /// As DecodeScores::groups.
   template <class Elements>
@@ -92,13 +92,13 @@ struct DecodeCodes {
   void score_code_rows(const CodeTile& tile, float* scores) const {
     bool special = false;
     for (int g = 0; g < kPair; ++g) special = special || tile.special[g];
-    if constexpr (Kept::kKeys > 0) {
-      if (const Kept kept{few}; kept.wanted()) {
+    if constexpr (Turned::kKeys > 0) {
+      if (const Turned turned{few}; turned.wanted()) {
         if (special)
           score_dims<Elements, kByChannel, true, kRowsShare, true>(tile, 0, scores);
         else
           score_dims<Elements, kByChannel, false, kRowsShare, true>(tile, 0, scores);
-        return kept.add(Kept::kGroups, tile.begin, tile.end, scores);
+        return turned.add(kPair, tile.begin, tile.end, scores);
       }
     }
     by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
@@ -110,8 +110,8 @@ struct DecodeCodes {
   }
 
   /// Adds the tile's dims to the scores of kR rows from first_row on; dim 0 begins them. With
-  /// kKeeps they are kept.
-  template <class Elements, bool kByChannel, bool kSpecial, int kR, bool kKeeps>
+  /// kLeaves they are left as turned keys.
+  template <class Elements, bool kByChannel, bool kSpecial, int kR, bool kLeaves>
   POLYHEAD_INLINE void score_dims(const CodeTile& tile, int first_row, float* scores) const {
     Simd::V sum[kR][kPair], scale[kPair];
 #pragma GCC unroll 8
@@ -121,7 +121,7 @@ struct DecodeCodes {
         sum[r][g] = tile.begin == 0 ? Simd::zero() : Simd::load(scores + r * kPhase + g * kLanes);
       }
     }
-    [[maybe_unused]] float* const kept = few.memory.kept;
+    [[maybe_unused]] float* const turned = few.memory.turned;
     const float* q = few.q_of(first_row, tile.begin);
     const float* channel = kByChannel ? tile.rows[0].low.scales : nullptr;
     const auto add_dim = [&](std::int64_t d, auto shift, const float* word) POLYHEAD_LAMBDA {
@@ -133,7 +133,7 @@ struct DecodeCodes {
           value[g] = Simd::mul(value[g], Simd::broadcast_at(channel + d * call.k.scales.block));
         else if constexpr (Elements::kScaled)
           value[g] = Simd::mul(value[g], scale[g]);
-        if constexpr (kKeeps) Simd::store(kept + d * Kept::kKeys + g * kLanes, value[g]);
+        if constexpr (kLeaves) Simd::store(turned + d * Turned::kKeys + g * kLanes, value[g]);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < kR; ++r) {

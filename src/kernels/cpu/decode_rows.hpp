@@ -75,10 +75,10 @@ struct FewRows {
   static constexpr std::int64_t kPhase =
       kLongPhase + 16;  // floats of a row of scores: a line more, or all rows share sets of L1
   static constexpr int kBlocks = kPhase / kKeyBlock;
-  // Keys that are kept transposed for the rows after the first kRowsShare (KeptKeys), where these
-  // are four; eight are all rows of most models.
-  static constexpr int kKept = kRowsShare < 8 ? 2 * kLanes : 0;
   static constexpr int kPair = 2;  // groups of codes scored beside each other: their chains overlap
+  // Keys that lie transposed for the rows after the first kRowsShare (TurnedKeys), where these are
+  // four; eight are all rows of most models.
+  static constexpr int kTurned = kRowsShare < 8 ? kPair * kLanes : 0;
   static constexpr int kVectorsAlone = kLanes == 16 ? 8 : 4;  // of dims, summed at once for one row
   // Where values are read in several passes, so many bytes of them at a time.
   static constexpr std::int64_t kPieceBytes = Path::kBfloat16 ? 8192 : 4096;
@@ -104,7 +104,7 @@ struct FewRows {
     // on the way there; scores [row][kPhase], accumulators [row][value_dim]
     float *q, *q_rows, *scores, *added, *running;
     RowState *split, *whole;
-    float* kept;  // keys of two groups, transposed: [step][kKept]
+    float* turned;  // keys of kPair groups, [step][kTurned]
   };
 
   static std::int64_t align(std::int64_t bytes) { return (bytes + 63) & ~std::int64_t{63}; }
@@ -120,7 +120,7 @@ struct FewRows {
     Memory& m = memory ? *memory : unused;
     take(m.q, kRowsMost * pad(Path::q_steps(call.head_dim)) * 4);
     take(m.q_rows, (kFillLanes ? kLanes : 1) * pad(Path::q_steps(call.head_dim)) * 4);
-    take(m.kept, kKept * pad(Path::q_steps(call.head_dim)) * 4);
+    take(m.turned, kTurned * pad(Path::q_steps(call.head_dim)) * 4);
     take(m.scores, kRowsMost * kPhase * 4);
     take(m.added, kRowsMost * pad(call.value_dim) * 4);
     take(m.running, kRowsMost * pad(call.value_dim) * 4);
@@ -136,7 +136,6 @@ struct FewRows {
   Memory memory;
   const int row_count;
   const int rows_computed;  // those and more, whose queries are 0, so that 1, 2, 4 or 8 share loads
-  const int rows_scored;    // and more, where keys are kept: whole kRowsShare
   const bool rows_are_lanes;
   const bool values_in_keys;  // both are fetched together, a block ahead
   const std::int64_t phase_keys;
@@ -164,9 +163,6 @@ struct FewRows {
         rows_computed(row_count > kRowsShare
                           ? row_count
                           : static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(i.rows)))),
-        rows_scored(kKept > 0 && row_count > kRowsShare
-                        ? static_cast<int>(whole(kRowsShare, rows_computed))
-                        : rows_computed),
         rows_are_lanes(kFillLanes && i.rows >= kRowsFillLanes && Path::broadcasts(c)),
         values_in_keys(rows_are_lanes && c.v.data == c.k.data && c.v.batch == c.k.batch &&
                        c.v.token == c.k.token && c.v.head == c.k.head &&
@@ -244,6 +240,11 @@ struct FewRows {
     return std::max<std::int64_t>(1, row_bytes(x, dim));
   }
 
+  /// Rows that have queries, if only zeros: turned keys are multiplied by whole kRowsShare.
+  std::int64_t rows_packed() const {
+    return kTurned > 0 && row_count > kRowsShare ? whole(kRowsShare, row_count) : rows_computed;
+  }
+
   void pack_q() {
     const std::int64_t steps = Path::q_steps(call.head_dim), row_floats = pad(steps);
     if constexpr (kFillLanes) {
@@ -254,7 +255,7 @@ struct FewRows {
       float* to = q_of(r, 0);
       for (std::int64_t s = 0; s < steps; ++s) to[s * kTogether] = memory.q_rows[s];
     }
-    for (int r = row_count; r < rows_scored; ++r) {
+    for (int r = row_count; r < rows_packed(); ++r) {
       float* to = q_of(r, 0);
       for (std::int64_t s = 0; s < steps; ++s) to[s * kTogether] = 0.0f;
     }

@@ -9,19 +9,19 @@ struct DecodeScores {
   static constexpr int kTogether = Few::kTogether;
   static constexpr std::int64_t kPhase = Few::kPhase;
   using KeyGroup = typename Few::KeyGroup;
-  using Kept = KeptKeys<Path>;
+  using Turned = TurnedKeys<Path>;
 
   /// scores[row][0 .. keys) for a block's keys from `first`; one chain over dims a score.
   template <class Elements>
   void groups(std::int64_t first, int keys, float* scores) const {
     const std::int64_t steps = Path::steps(call.head_dim), tiled = tiled_steps();
     const int whole = tiled > 0 ? keys / kLanes : 0;
-    bool keep = false;
-    if constexpr (Kept::kKeys > 0) {
-      keep = Kept{few}.wanted();
-      if (keep) score_kept<Elements>(first, whole, tiled, scores);
+    bool turned = false;
+    if constexpr (Turned::kKeys > 0) {
+      turned = Turned{few}.wanted();
+      if (turned) score_turned<Elements>(first, whole, tiled, scores);
     }
-    if (whole > 0 && !keep) {
+    if (whole > 0 && !turned) {
       by_rows<kRowsShare>(few.rows_computed, [&](auto n, int r) {
         score_groups<Elements, n, false>(first, whole, tiled, r, scores + r * kPhase);
       });
@@ -40,24 +40,24 @@ struct DecodeScores {
 
   /// The first `steps` steps of all rows against `groups` whole groups, each transposed once.
   template <class Elements>
-  void score_kept(std::int64_t first, int groups, std::int64_t steps, float* scores) const {
-    for (int g = 0; g < groups; g += Kept::kGroups) {
-      const int count = std::min(Kept::kGroups, groups - g);
+  void score_turned(std::int64_t first, int groups, std::int64_t steps, float* scores) const {
+    for (int g = 0; g < groups; g += Turned::kGroups) {
+      const int count = std::min(Turned::kGroups, groups - g);
       score_groups<Elements, kRowsShare, true>(first + g * kLanes, count, steps, 0,
                                                scores + g * kLanes);
-      Kept{few}.add(count, 0, steps, scores + g * kLanes);
+      Turned{few}.add(count, 0, steps, scores + g * kLanes);
     }
   }
 
   /// The first `steps` steps of kR rows from first_row on against `groups` whole groups. While one
   /// tile is multiplied the next one is made, which may be the next group's first; sums stay in
-  /// registers. With kKeeps the tiles are kept.
-  template <class Elements, int kR, bool kKeeps>
+  /// registers. With kLeaves the tiles are left as turned keys.
+  template <class Elements, int kR, bool kLeaves>
   void score_groups(std::int64_t first, int groups, std::int64_t steps, int first_row,
                     float* scores) const {
     using Group = TiledGroup<Few, Elements>;
     const bool fetches = first_row == 0;
-    [[maybe_unused]] float* const kept = few.memory.kept;
+    [[maybe_unused]] float* const turned = few.memory.turned;
     Group group(few, few.group_at(first, kLanes), fetches);
     auto tile = group.tile(0);
     tile.advance_to_end();
@@ -70,10 +70,10 @@ struct DecodeScores {
         const bool last = s == steps;  // of the block's last group: once more, for nothing
         if (last && g < groups) group = {few, few.group_at(first + g * kLanes, kLanes), fetches};
         auto next = group.tile(last ? 0 : Elements::byte_of(s));
-        if constexpr (kKeeps) {
-          float* const keep = kept + (s - kTileSteps) * Kept::kKeys + (g - 1) * kLanes;
+        if constexpr (kLeaves) {
+          float* const to = turned + (s - kTileSteps) * Turned::kKeys + (g - 1) * kLanes;
 #pragma GCC unroll 8
-          for (int i = 0; i < kTileSteps; ++i) Simd::store(keep + i * Kept::kKeys, tile.steps[i]);
+          for (int i = 0; i < kTileSteps; ++i) Simd::store(to + i * Turned::kKeys, tile.steps[i]);
         }
         multiply(tile.steps, q, next, sum);
         tile = next;

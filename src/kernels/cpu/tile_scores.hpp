@@ -44,7 +44,8 @@ struct TileScores {
     int key = part.key_begin;
     for (; key + kR <= part.key_end; key += kR) {
       score_rows<kR, kV>(part, key, k, q, end);
-      if (end.aside.step) end.aside.step(end.aside.context);
+      if (end.aside.step == nullptr) continue;
+      for (int row = 0; row < kR; row += Simd::kRows) end.aside.step(end.aside.context);
     }
     for (; key + 4 <= part.key_end; key += 4) score_rows<4, kV>(part, key, k, q, end);
     for (; key < part.key_end; ++key) score_rows<1, kV>(part, key, k, q, end);
