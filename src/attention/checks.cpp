@@ -84,15 +84,6 @@ void check_type(const char* call, const char* name, const ConstView& view, Eleme
   }
 }
 
-void check_writable(const char* call, const Footprint& output, const Footprint* others, int count) {
-  if (overlaps_itself(output)) base::refuse(call, output.name, ": its elements overlap each other");
-  for (int i = 0; i < count; ++i) {
-    if (!provably_disjoint(output, others[i])) {
-      base::refuse(call, output.name, " overlaps ", others[i].name, " (or cannot be shown not to)");
-    }
-  }
-}
-
 kernels::Integers integers_of(const ConstView& view) {
   if (!view.given()) return {};
   return {static_cast<const std::byte*>(view.data), view.type, kernel_stride(view, 0)};

@@ -24,9 +24,10 @@ std::byte* bytes_of(const ConstView& view) {
 /// One passage through the door, in the order in which the pieces depend on each other.
 class Door {
  public:
-  Door(const AttentionArguments& arguments, const char* call_name, Purpose purpose)
+  Door(const AttentionArguments& arguments, const char* call_name, Purpose purpose, Inputs& inputs)
       : from_(arguments),
         name_(call_name),
+        inputs_(inputs),
         forward_(purpose == Purpose::forward),
         cached_(arguments.kv.given()),
         ragged_(arguments.q_offsets.given() || arguments.kv_offsets.given()),
@@ -63,7 +64,7 @@ class Door {
 
   /// Measures an input and remembers it, so that no output may touch it.
   void remember(const char* name, const ConstView& view) {
-    inputs_[input_count_++] = footprint_of(name_, name, view);
+    inputs_.add(footprint_of(name_, name, view));
   }
 
   std::int64_t check_offsets(const char* name, const ConstView& offsets);
@@ -82,14 +83,11 @@ class Door {
 
   const AttentionArguments& from_;
   const char* name_;
+  Inputs& inputs_;
   const bool forward_, cached_, ragged_;
   const bool uneven_;  // keys of sequences differ in number: tables reach at least the longest
   std::int64_t q_tokens_ = 0, kv_tokens_ = 0;  // of the q and k views
   AttendCall call_;
-  // q, k, v, 2 scales, table, 2 offsets, start, 3 lengths, 2 documents, visible, bias, slopes,
-  // sink, ids
-  Footprint inputs_[20];
-  int input_count_ = 0;
 };
 
 // Checks one offsets array and returns its longest sequence.
@@ -195,7 +193,6 @@ void Door::take_tensors() {
   if (forward_) {
     check_token_axes("out", from_.out, true, {"q_heads", call_.q_heads},
                      {"value_dim", call_.value_dim});
-    call_.out = operand_of(from_.out, true);
   }
   check_sizes();
 }
@@ -206,7 +203,7 @@ void Door::take_view() {
   if (from_.mask.kv_lengths.given()) {
     refuse("mask.kv_lengths and kv are both given, expected kv.lengths alone");
   }
-  input_count_ += resolve_view(name_, from_.kv, forward_, call_, inputs_ + input_count_);
+  resolve_view(name_, from_.kv, forward_, call_, inputs_);
   kv_tokens_ = call_.kv_len;
 }
 
@@ -216,11 +213,12 @@ void Door::check_sizes() {
   if (call_.q_heads > 0 && (call_.kv_heads == 0 || call_.q_heads % call_.kv_heads != 0)) {
     refuse("q_heads (", call_.q_heads, ") is not a multiple of kv_heads (", call_.kv_heads, ")");
   }
+  const std::int64_t most_tokens = std::max({q_tokens_, kv_tokens_, std::int64_t{1}});
   std::int64_t rows = 0;
-  if (__builtin_mul_overflow(call_.batch, std::max(q_tokens_, kv_tokens_), &rows) ||
+  if (__builtin_mul_overflow(call_.batch, most_tokens, &rows) ||
       __builtin_mul_overflow(rows, std::max(call_.q_heads, call_.kv_heads), &rows) ||
       rows > INT64_MAX / kMaxDim) {
-    refuse("batch (", call_.batch, ") times tokens (", std::max(q_tokens_, kv_tokens_),
+    refuse("batch (", call_.batch, ") times tokens (", most_tokens,
            ") times heads overflow 64 bits");
   }
   if (call_.q_heads == 0) call_.kv_heads = 0;  // nothing to compute; group() stays defined
@@ -465,9 +463,15 @@ Operand Door::row_output(const char* name, const View& view, ElementType type, F
 void Door::take_outputs() {
   Footprint outputs[5];
   int count = 0;
-  if (forward_) outputs[count++] = footprint_of(name_, "out", from_.out);
+  if (forward_) {
+    outputs[count++] = footprint_of(name_, "out", from_.out);
+    call_.out = operand_of(from_.out, true);
+  }
   call_.lse = row_output("lse", from_.lse, ElementType::float32, outputs, count);
-  if (!forward_) return;  // the LSE is an input of a second pass
+  if (!forward_) {  // the LSE is an input of a second pass
+    for (int i = 0; i < count; ++i) inputs_.add(outputs[i]);
+    return;
+  }
   const RowStatistics& wanted = from_.statistics;
   call_.entropy =
       row_output("statistics.entropy", wanted.entropy, ElementType::float32, outputs, count);
@@ -476,16 +480,22 @@ void Door::take_outputs() {
   call_.max_key =
       row_output("statistics.max_key", wanted.max_key, ElementType::int64, outputs, count);
   for (int i = 0; i < count; ++i) {
-    check_writable(name_, outputs[i], inputs_, input_count_);
+    check_writable(name_, outputs[i], inputs_.prints, inputs_.count);
     check_writable(name_, outputs[i], outputs, i);
   }
 }
 
 }  // namespace
 
-AttendCall resolve(const AttentionArguments& arguments, const char* call, Purpose purpose) {
+AttendCall resolve(const AttentionArguments& arguments, const char* call, Purpose purpose,
+                   Inputs& inputs) {
   const base::FloatEnvironment environment;  // a default scale is rounded too
-  return Door(arguments, call, purpose).open();
+  return Door(arguments, call, purpose, inputs).open();
+}
+
+AttendCall resolve(const AttentionArguments& arguments, const char* call, Purpose purpose) {
+  Inputs inputs;
+  return resolve(arguments, call, purpose, inputs);
 }
 
 }  // namespace polyhead::inline v0::door

@@ -1,29 +1,46 @@
 // The one door: every argument of a call is checked here, once, before anything is written.
 #pragma once
 
-#include "attention/footprint.hpp"
+#include "base/footprint.hpp"
 #include "kernels/contract.hpp"
 #include "polyhead/attention.h"
 
 namespace polyhead::inline v0::door {
 
+using base::check_writable;
+using base::Footprint;
+using base::footprint_of;
+using base::kernel_stride;
+using base::kMaxExtent;
 using kernels::kMaxDim;  // head_dim and value_dim; latent attention has 576 and 512
 
 /// What the call is for: attention itself, or a second pass that reads q, k and the LSE and needs
 /// neither v nor out.
 enum class Purpose { forward, second_pass };
 
-/// Checks `arguments` and gives what every backend takes. Throws InvalidArgument whose message
-/// begins with `call`; allocates only then. The views' data must outlive the result; lengths,
-/// offsets and starts are read here.
+/// Everything that a call reads: no output may touch it.
+struct Inputs {
+  // q, k, v, 2 scales, table, 2 offsets, start, 3 lengths, 2 documents, visible, bias, slopes,
+  // sink, ids, lse or heads of a second pass
+  Footprint prints[21];
+  int count = 0;
+
+  void add(const Footprint& print) { prints[count++] = print; }
+};
+
+/// Checks `arguments` and gives what every backend takes; what it reads is added to `inputs`.
+/// Throws InvalidArgument whose message begins with `call`; allocates only then. The views' data
+/// must outlive the result; lengths, offsets and starts are read here.
+kernels::AttendCall resolve(const AttentionArguments& arguments, const char* call, Purpose purpose,
+                            Inputs& inputs);
 kernels::AttendCall resolve(const AttentionArguments& arguments, const char* call = "attention",
                             Purpose purpose = Purpose::forward);
 
 /// Checks a cache's view for a call whose batch, q_heads and head_dim are known and fills what it
-/// says into `call`: k, v, pages, lengths and the sizes they give. Writes the footprints of what it
-/// points to, at most 6, and returns how many.
-int resolve_view(const char* call_name, const KvView& view, bool with_values,
-                 kernels::AttendCall& call, Footprint* prints);
+/// says into `call`: k, v, pages, lengths and the sizes they give. What it points to is added to
+/// `inputs`.
+void resolve_view(const char* call_name, const KvView& view, bool with_values,
+                  kernels::AttendCall& call, Inputs& inputs);
 
 /// One axis of a view: its name, its expected extent, and what else is allowed.
 struct Axis {
@@ -40,9 +57,6 @@ void check_axes(const char* call, const char* name, const ConstView& view,
 void check_floating(const char* call, const char* name, const ConstView& view);
 void check_integer(const char* call, const char* name, const ConstView& view);
 void check_type(const char* call, const char* name, const ConstView& view, ElementType expected);
-
-/// `output` does not overlap itself, and is provably disjoint from each of `others`.
-void check_writable(const char* call, const Footprint& output, const Footprint* others, int count);
 
 /// A one-axis view of integers as the kernels take it.
 kernels::Integers integers_of(const ConstView& view);

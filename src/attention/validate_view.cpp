@@ -17,10 +17,10 @@ constexpr std::int64_t kLeastPage = 8, kMostPage = 256;  // tokens
 
 class ViewDoor {
  public:
-  ViewDoor(const char* name, const KvView& view, AttendCall& call, Footprint* prints)
-      : name_(name), view_(view), call_(call), prints_(prints), paged_(view.page_table.given()) {}
+  ViewDoor(const char* name, const KvView& view, AttendCall& call, Inputs& inputs)
+      : name_(name), view_(view), call_(call), inputs_(inputs), paged_(view.page_table.given()) {}
 
-  int open(bool with_values) {
+  void open(bool with_values) {
     check_rows("kv.k", view_.k);
     slots_ = view_.k.layout.extents[0];
     tokens_ = view_.k.layout.extents[1];
@@ -42,7 +42,6 @@ class ViewDoor {
       refuse("kv.k: batch is ", slots_, ", expected ", call_.batch);
     take_lengths();
     if (paged_) take_table();
-    return count_;
   }
 
  private:
@@ -68,7 +67,7 @@ class ViewDoor {
                 {dim_name, dim}});
     ConstView bytes = view;
     if (base::is_code(view.type)) bytes = bytes_of_codes(name, view);
-    prints_[count_++] = footprint_of(name_, name, bytes);
+    inputs_.add(footprint_of(name_, name, bytes));
     auto* const data = const_cast<std::byte*>(static_cast<const std::byte*>(bytes.data));
     if (data == nullptr) return {nullptr, view.type};
     Operand operand{data,
@@ -87,6 +86,8 @@ class ViewDoor {
       refuse(name, ": stride of the dim axis is ", from.strides[3], ", expected 1 for ",
              element_name(codes.type));
     }
+    if (from.extents[3] > kMaxExtent)
+      refuse(name, ": extent ", from.extents[3], " of axis 3 is more than 2^48");
     ConstView bytes(codes.data, ElementType::boolean, from);
     bytes.layout.extents[3] = base::code_row_bytes(codes.type, from.extents[3]);
     bytes.layout.strides[3] = 1;
@@ -120,7 +121,7 @@ class ViewDoor {
                   {"blocks", base::code_blocks(dim)}});
     }
     check_type(name_, name, view, ElementType::float32);
-    prints_[count_++] = footprint_of(name_, name, view);
+    inputs_.add(footprint_of(name_, name, view));
     const auto stride = [&](int axis) { return kernel_stride(view, axis) / 4; };
     const auto* const data = static_cast<const float*>(view.data);
     if (by_channel) return {data, 0, 0, stride(0), stride(1), 0};
@@ -136,7 +137,7 @@ class ViewDoor {
     }
     check_axes(name_, "kv.lengths", lengths, {{"batch", call_.batch}});
     check_integer(name_, "kv.lengths", lengths);
-    prints_[count_++] = footprint_of(name_, "kv.lengths", lengths);
+    inputs_.add(footprint_of(name_, "kv.lengths", lengths));
     call_.kv_lengths = integers_of(lengths);
     call_.kv_len = 0;
     for (std::int64_t b = 0; b < call_.batch; ++b) {
@@ -162,7 +163,7 @@ class ViewDoor {
     if (most > 1 && table.layout.strides[1] != 1) {
       refuse("kv.page_table: stride of the page axis is ", table.layout.strides[1], ", expected 1");
     }
-    prints_[count_++] = footprint_of(name_, "kv.page_table", table);
+    inputs_.add(footprint_of(name_, "kv.page_table", table));
     static constexpr std::int32_t kNone[1] = {};  // for a table without entries
     call_.pages.data = table.data ? static_cast<const std::int32_t*>(table.data) : kNone;
     call_.pages.stride = kernel_stride(table, 0) / 4;
@@ -190,17 +191,16 @@ class ViewDoor {
   const char* name_;
   const KvView& view_;
   AttendCall& call_;
-  Footprint* prints_;
+  Inputs& inputs_;
   const bool paged_;
-  int count_ = 0;
   std::int64_t slots_ = 0, tokens_ = 0;
 };
 
 }  // namespace
 
-int resolve_view(const char* call_name, const KvView& view, bool with_values, AttendCall& call,
-                 Footprint* prints) {
-  return ViewDoor(call_name, view, call, prints).open(with_values);
+void resolve_view(const char* call_name, const KvView& view, bool with_values, AttendCall& call,
+                  Inputs& inputs) {
+  ViewDoor(call_name, view, call, inputs).open(with_values);
 }
 
 }  // namespace polyhead::inline v0::door

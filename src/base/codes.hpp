@@ -28,7 +28,9 @@ constexpr bool is_scaled(ElementType type) {
   return type == ElementType::int8 || type == ElementType::int4;
 }
 
-constexpr std::int64_t code_blocks(std::int64_t dim) { return (dim + kCodeBlock - 1) / kCodeBlock; }
+constexpr std::int64_t code_blocks(std::int64_t dim) {
+  return dim / kCodeBlock + (dim % kCodeBlock != 0);  // no sum that could overflow
+}
 
 /// Bytes of a row of `dim` codes, its padding included.
 constexpr std::int64_t code_row_bytes(ElementType type, std::int64_t dim) {

@@ -2,6 +2,7 @@
 
 #include "base/codes.hpp"
 #include "base/element.hpp"
+#include "base/footprint.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::cache {
@@ -17,15 +18,13 @@ void check_rows(const char* call, const char* name, const ConstView& view, const
   }
   const std::int64_t expected[] = {shape.batch, shape.tokens, shape.heads, shape.dim};
   const char* const axes[] = {"batch", "tokens", "kv_heads", "dim"};
-  bool empty = false;
   for (int axis = 0; axis < 4; ++axis) {
     const std::int64_t extent = view.layout.extents[static_cast<std::size_t>(axis)];
-    empty = empty || extent == 0;
     if (extent < 0 || extent != expected[axis]) {
       base::refuse(call, name, " has ", axes[axis], " ", extent, "; expected ", expected[axis]);
     }
   }
-  if (!empty && view.data == nullptr) base::refuse(call, name, " has a null pointer");
+  base::footprint_of(call, name, view);
 }
 
 std::int64_t count_at(const ConstView& counts, std::int64_t sequence, std::int64_t tokens) {
@@ -44,7 +43,7 @@ void check_counts(const char* call, const ConstView& counts, std::int64_t batch,
   if (counts.layout.axes != 1 || counts.layout.extents[0] != batch) {
     base::refuse(call, "counts are not [batch] with batch ", batch);
   }
-  if (batch > 0 && counts.data == nullptr) base::refuse(call, "counts have a null pointer");
+  base::footprint_of(call, "counts", counts);
   for (std::int64_t b = 0; b < batch; ++b) {
     const std::int64_t count = count_at(counts, b, tokens);
     if (count < 0 || count > tokens) {
@@ -77,9 +76,10 @@ std::vector<float> take_key_scales(const char* call, const ConstView& scales, El
     base::refuse(call, "key_scales are given, but ", element_name(type), " has no scales");
   const detail::Layout& layout = scales.layout;
   if (scales.type != ElementType::float32 || layout.axes != 2 || layout.extents[0] != heads ||
-      layout.extents[1] != dim || scales.data == nullptr) {
+      layout.extents[1] != dim) {
     base::refuse(call, "key_scales are not float32 [kv_heads, head_dim]");
   }
+  base::footprint_of(call, "key_scales", scales);
   for (std::int64_t h = 0; h < heads; ++h) {
     for (std::int64_t d = 0; d < dim; ++d) {
       copy.push_back(

@@ -8,6 +8,7 @@
 
 #include "base/codes.hpp"
 #include "base/element.hpp"
+#include "base/footprint.hpp"
 #include "base/refuse.hpp"
 #include "cache/paged_state.hpp"
 
@@ -46,9 +47,10 @@ void check_config(const PagedCacheConfig& config) {
   const auto& extents = scales.layout.extents;
   if (scales.type != ElementType::float32 || scales.layout.axes != 3 ||
       extents[0] != config.layers || extents[1] != config.kv_heads ||
-      extents[2] != config.head_dim || scales.data == nullptr) {
+      extents[2] != config.head_dim) {
     base::refuse(kCall, "key_scales are not float32 [layers, kv_heads, head_dim]");
   }
+  base::footprint_of(kCall, "key_scales", scales);
 }
 
 /// Rows to be written: [tokens, heads, dim].
@@ -65,8 +67,7 @@ void check_rows(const char* name, const ConstView& rows, std::int64_t tokens, st
     base::refuse(kCall, name, " is ", element_name(rows.type),
                  ", expected float32, float16 or bfloat16");
   }
-  if (tokens * heads * dim > 0 && rows.data == nullptr)
-    base::refuse(kCall, name, " has a null pointer");
+  base::footprint_of(kCall, name, rows);
 }
 
 void write_row(Store& to, std::int32_t page, std::int64_t in_page, const ConstView& from,
@@ -296,10 +297,7 @@ std::vector<float> key_scales_by_channel(ConstView k, ElementType type) {
     base::refuse(kCall, "type is ", element_name(type), ", expected int8 or int4");
   if (k.layout.axes != 4 || k.layout.too_many_axes || !base::is_floating(k.type))
     base::refuse(kCall, "k is not [batch, tokens, kv_heads, head_dim] of floating type");
-  for (int axis = 0; axis < 4; ++axis) {
-    if (k.layout.extents[static_cast<std::size_t>(axis)] < 0)
-      base::refuse(kCall, "k has a negative extent");
-  }
+  base::footprint_of(kCall, "k", k);
   return cache::scales_by_channel(k, type);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/footprint.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
 #include "cache/store.hpp"
@@ -198,15 +199,19 @@ void SlidingCache::read(std::int64_t sequence, View k, View v) const {
   const std::int64_t first = s.apart(length);
   const std::pair<const char*, std::pair<View, const cache::Store*>> sides[] = {
       {"k", {k, &s.keys}}, {"v", {v, &s.values}}};
+  base::Footprint prints[2];
+  int count = 0;
   for (const auto& [name, side] : sides) {
     const detail::Layout& layout = side.first.layout;
     const cache::StoreShape& shape = side.second->shape();
     if (side.first.type != ElementType::float32 || layout.axes != 3 || layout.extents[0] != held ||
-        layout.extents[1] != shape.heads || layout.extents[2] != shape.dim ||
-        (held * shape.heads * shape.dim > 0 && side.first.data == nullptr)) {
+        layout.extents[1] != shape.heads || layout.extents[2] != shape.dim) {
       base::refuse(kCall, name, " is not float32 [", held, ", ", shape.heads, ", ", shape.dim,
                    "]: held, kv_heads, dim");
     }
+    prints[count] = base::footprint_of(kCall, name, side.first);
+    base::check_writable(kCall, prints[count], prints, count);
+    ++count;
   }
   for (const auto& [name, side] : sides) {
     const auto& strides = side.first.layout.strides;

@@ -52,8 +52,10 @@ bool storable(ElementType type) { return base::is_floating(type) || base::is_cod
 
 Store::Store(const char* name, const StoreShape& shape, std::vector<float> channel_scales)
     : shape_(shape), channel_scales_(std::move(channel_scales)) {
-  row_bytes_ = base::is_code(shape.type) ? base::code_row_bytes(shape.type, shape.dim)
-                                         : product(name, shape.dim, element_bytes(shape.type));
+  row_bytes_ = base::is_code(shape.type)
+                   ? product(name, base::code_blocks(shape.dim),
+                             base::code_row_bytes(shape.type, base::kCodeBlock))
+                   : product(name, shape.dim, element_bytes(shape.type));
   if (base::is_scaled(shape.type) && channel_scales_.empty())
     blocks_ = base::code_blocks(shape.dim);
   const std::int64_t rows = product(name, product(name, shape.slots, shape.heads), shape.tokens);

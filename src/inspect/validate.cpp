@@ -1,7 +1,5 @@
 #include "inspect/validate.hpp"
 
-#include <iterator>
-
 #include "attention/validate.hpp"
 #include "base/refuse.hpp"
 
@@ -12,12 +10,12 @@ constexpr const char* kCall = "inspect";
 
 std::byte* bytes_of(const View& view) { return static_cast<std::byte*>(view.data); }
 
-void take_heads(const InspectArguments& wanted, kernels::InspectCall& call) {
+void take_heads(const InspectArguments& wanted, kernels::InspectCall& call, Inputs& inputs) {
   call.head_count = call.attend.q_heads;
   if (!wanted.heads.given()) return;
   check_axes(kCall, "heads", wanted.heads, {{"heads", 0, Axis::at_least}});
   check_integer(kCall, "heads", wanted.heads);
-  footprint_of(kCall, "heads", wanted.heads);
+  inputs.add(footprint_of(kCall, "heads", wanted.heads));
   call.heads = integers_of(wanted.heads);
   call.head_count = wanted.heads.layout.extents[0];
   for (std::int64_t i = 0; i < call.head_count; ++i) {
@@ -72,10 +70,11 @@ void take_pooled(const InspectArguments& wanted, kernels::InspectCall& call) {
               {"kv_bins", 0, Axis::at_least}});
   check_type(kCall, "pooled", wanted.pooled, ElementType::float32);
   const ConstView view = wanted.pooled;
-  call.pooled = {bytes_of(wanted.pooled), kernel_stride(view, 0), kernel_stride(view, 1),
-                 kernel_stride(view, 2), kernel_stride(view, 3)};
   call.q_bins = view.layout.extents[2];
   call.kv_bins = view.layout.extents[3];
+  if (call.q_bins == 0 || call.kv_bins == 0) return;  // no cell, and no bin to find for a weight
+  call.pooled = {bytes_of(wanted.pooled), kernel_stride(view, 0), kernel_stride(view, 1),
+                 kernel_stride(view, 2), kernel_stride(view, 3)};
   std::int64_t product = 0;
   if (__builtin_mul_overflow(call.q_bins, call.attend.q_len, &product) ||
       __builtin_mul_overflow(call.kv_bins, call.attend.kv_len, &product)) {
@@ -85,29 +84,12 @@ void take_pooled(const InspectArguments& wanted, kernels::InspectCall& call) {
 }
 
 // No output overlaps itself, another one, or anything that the pass reads.
-void check_outputs(const AttentionArguments& from, const InspectArguments& wanted) {
-  const Modifiers& modifiers = from.modifiers;
-  const Footprint inputs[] = {
-      footprint_of(kCall, "q", from.q),
-      footprint_of(kCall, "k", from.k),
-      footprint_of(kCall, "lse", from.lse),
-      footprint_of(kCall, "heads", wanted.heads),
-      footprint_of(kCall, "q_start", from.q_start),
-      footprint_of(kCall, "mask.q_lengths", from.mask.q_lengths),
-      footprint_of(kCall, "mask.kv_lengths", from.mask.kv_lengths),
-      footprint_of(kCall, "mask.prefix_lengths", from.mask.prefix_lengths),
-      footprint_of(kCall, "mask.q_documents", from.mask.q_documents),
-      footprint_of(kCall, "mask.kv_documents", from.mask.kv_documents),
-      footprint_of(kCall, "mask.visible", from.mask.visible),
-      footprint_of(kCall, "modifiers.bias", modifiers.bias),
-      footprint_of(kCall, "modifiers.alibi.slopes", modifiers.alibi.slopes),
-      footprint_of(kCall, "modifiers.sink", modifiers.sink),
-      footprint_of(kCall, "modifiers.dropout.sequence_ids", modifiers.dropout.sequence_ids)};
+void check_outputs(const InspectArguments& wanted, const Inputs& inputs) {
   const Footprint outputs[] = {footprint_of(kCall, "weights", wanted.weights),
                                footprint_of(kCall, "received", wanted.received),
                                footprint_of(kCall, "pooled", wanted.pooled)};
   for (int i = 0; i < 3; ++i) {
-    check_writable(kCall, outputs[i], inputs, static_cast<int>(std::size(inputs)));
+    check_writable(kCall, outputs[i], inputs.prints, inputs.count);
     check_writable(kCall, outputs[i], outputs, i);
   }
 }
@@ -122,12 +104,13 @@ kernels::InspectCall resolve_inspect(const AttentionArguments& call,
   if (!call.lse.given())
     base::refuse(kCall, "lse is not given, expected the one attention() wrote");
   kernels::InspectCall resolved;
-  resolved.attend = resolve(call, kCall, Purpose::second_pass);
-  take_heads(wanted, resolved);
+  Inputs inputs;
+  resolved.attend = resolve(call, kCall, Purpose::second_pass, inputs);
+  take_heads(wanted, resolved, inputs);
   take_weights(wanted, resolved);
   take_received(wanted, resolved);
   take_pooled(wanted, resolved);
-  check_outputs(call, wanted);
+  check_outputs(wanted, inputs);
   return resolved;
 }
 

@@ -19,20 +19,22 @@ void check_sizes(const LatentConfig& c) {
   const struct {
     const char* name;
     std::int64_t value, least, most;
-  } sizes[] = {{"model_dim", c.model_dim, 1, door::kMaxExtent},
-               {"heads", c.heads, 1, std::int64_t{1} << 20},
-               {"q_rank", c.q_rank, 0, door::kMaxExtent},
-               {"kv_rank", c.kv_rank, 1, door::kMaxDim},
-               {"nope_dim", c.nope_dim, 1, door::kMaxDim},
-               {"rope_dim", c.rope_dim, 0, door::kMaxDim},
-               {"value_dim", c.value_dim, 1, door::kMaxDim},
-               {"kv_rank + rope_dim", c.kv_rank + c.rope_dim, 1, door::kMaxDim},
-               {"nope_dim + rope_dim", c.nope_dim + c.rope_dim, 1, door::kMaxDim}};
+  } sizes[] = {
+      {"model_dim", c.model_dim, 1, door::kMaxExtent}, {"heads", c.heads, 1, std::int64_t{1} << 20},
+      {"q_rank", c.q_rank, 0, door::kMaxExtent},       {"kv_rank", c.kv_rank, 1, door::kMaxDim},
+      {"nope_dim", c.nope_dim, 1, door::kMaxDim},      {"rope_dim", c.rope_dim, 0, door::kMaxDim},
+      {"value_dim", c.value_dim, 1, door::kMaxDim}};
   for (const auto& size : sizes) {
     if (size.value < size.least || size.value > size.most) {
       base::refuse(kCall, size.name, " (", size.value, ") is not within ", size.least, " .. ",
                    size.most);
     }
+  }
+  const std::pair<const char*, std::int64_t> sums[] = {
+      {"kv_rank + rope_dim", c.kv_rank + c.rope_dim},
+      {"nope_dim + rope_dim", c.nope_dim + c.rope_dim}};
+  for (const auto& [name, sum] : sums) {
+    if (sum > door::kMaxDim) base::refuse(kCall, name, " (", sum, ") is more than ", door::kMaxDim);
   }
   if (!base::is_floating(c.weight_type)) {
     base::refuse(kCall, "weight_type (", element_name(c.weight_type),

@@ -1,6 +1,6 @@
 #include "layers/linear.hpp"
 
-#include "attention/footprint.hpp"
+#include "base/footprint.hpp"
 #include "base/ceil_div.hpp"
 #include "base/element.hpp"
 
@@ -40,7 +40,7 @@ struct Cut {
 };
 
 const std::byte* row_of(const ConstView& view, std::int64_t row) {
-  return static_cast<const std::byte*>(view.data) + row * door::kernel_stride(view, 0);
+  return static_cast<const std::byte*>(view.data) + row * base::kernel_stride(view, 0);
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ Linear::Linear(const kernels::cpu::GemmTable& table, ElementType type,
     for (const ConstView& part : weights) {
       const std::int64_t end = begin + part.layout.extents[0];
       const std::int64_t stride =
-          packed_.in > 1 ? door::kernel_stride(part, 1) : element_bytes(part.type);
+          packed_.in > 1 ? base::kernel_stride(part, 1) : element_bytes(part.type);
       for (std::int64_t row = std::max(first, begin); row < std::min(first + count, end); ++row) {
         table.widen_row(to + (row - first) * packed_.in, row_of(part, row - begin), part.type,
                         stride, packed_.in);

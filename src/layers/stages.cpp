@@ -1,7 +1,6 @@
 // The stages that every call of a layer is made of, on checked arrays.
 #include <cstring>
 
-#include "attention/footprint.hpp"
 #include "attention/schedule.hpp"
 #include "attention/validate.hpp"
 #include "base/refuse.hpp"

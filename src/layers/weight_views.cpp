@@ -9,6 +9,10 @@ namespace polyhead::inline v0::layers {
 void check_matrix(const char* call, const char* name, const ConstView& view, std::int64_t out,
                   std::int64_t in) {
   door::check_axes(call, name, view, {{"out", out}, {"in", in}});
+  if (in > 0 && out > door::kMaxExtent / in) {
+    base::refuse(call, name, ": out (", out, ") times in (", in,
+                 ") is more than 2^48, which no copy of it could hold");
+  }
   door::check_floating(call, name, view);
   door::footprint_of(call, name, view);
 }

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <string>
+
+#include "base/element.hpp"
+#include "base/footprint.hpp"
+#include "base/refuse.hpp"
 
 namespace polyhead::inline v0 {
 namespace position {
@@ -68,7 +71,7 @@ void rotate(float* head, const Rotation& rotation, const float* cos, const float
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) { throw InvalidArgument("apply_rope: " + what); }
+constexpr const char* kCall = "apply_rope";
 
 /// x as [batch, tokens, heads, dim] and its positions as [batch, tokens].
 struct Rotated {
@@ -80,34 +83,28 @@ struct Rotated {
 Rotated check(const View& x, const ConstView& positions, const RopeConfig& config) {
   const int axes = x.layout.axes;
   if (x.layout.too_many_axes || (axes != 3 && axes != 4)) {
-    refuse("x has " + std::to_string(axes) +
-           " axes; expected [tokens, heads, dim] or [batch, tokens, heads, dim]");
+    base::refuse(kCall, "x has ", axes,
+                 " axes; expected [tokens, heads, dim] or [batch, tokens, heads, dim]");
   }
-  if (x.type != ElementType::float32 && x.type != ElementType::float16 &&
-      x.type != ElementType::bfloat16) {
-    refuse(std::string("x is ") + element_name(x.type) + "; expected float32, float16 or bfloat16");
+  if (!base::is_floating(x.type)) {
+    base::refuse(kCall, "x is ", element_name(x.type), "; expected float32, float16 or bfloat16");
   }
-  if (positions.type != ElementType::int32 && positions.type != ElementType::int64) {
-    refuse(std::string("positions are ") + element_name(positions.type) +
-           "; expected int32 or int64");
+  if (!base::is_integer(positions.type)) {
+    base::refuse(kCall, "positions are ", element_name(positions.type),
+                 "; expected int32 or int64");
   }
   if (positions.layout.axes != axes - 2) {
-    refuse("positions have " + std::to_string(positions.layout.axes) +
-           " axes; expected those of x's tokens, " + std::to_string(axes - 2));
+    base::refuse(kCall, "positions have ", positions.layout.axes,
+                 " axes; expected those of x's tokens, ", axes - 2);
   }
-  bool empty = false;
-  for (int axis = 0; axis < axes; ++axis) {
-    if (x.layout.extents[axis] < 0) refuse("x has a negative extent");
-    empty = empty || x.layout.extents[axis] == 0;
-    if (axis < axes - 2 && positions.layout.extents[axis] != x.layout.extents[axis]) {
-      refuse("positions have " + std::to_string(positions.layout.extents[axis]) + " on axis " +
-             std::to_string(axis) + "; expected x's " + std::to_string(x.layout.extents[axis]));
+  for (int axis = 0; axis < axes - 2; ++axis) {
+    if (positions.layout.extents[axis] != x.layout.extents[axis]) {
+      base::refuse(kCall, "positions have ", positions.layout.extents[axis], " on axis ", axis,
+                   "; expected x's ", x.layout.extents[axis]);
     }
-    if (x.layout.strides[axis] == 0 && x.layout.extents[axis] > 1)
-      refuse("x has elements that overlap (stride 0)");
   }
-  if (!empty && (x.data == nullptr || positions.data == nullptr))
-    refuse("x or positions have a null pointer");
+  const base::Footprint read = base::footprint_of(kCall, "positions", positions);
+  base::check_writable(kCall, base::footprint_of(kCall, "x", x), &read, 1);
   const int first = axes - 3;
   Rotated r{};
   r.batch = axes == 4 ? x.layout.extents[0] : 1;
@@ -117,7 +114,7 @@ Rotated check(const View& x, const ConstView& positions, const RopeConfig& confi
   for (int axis = 0; axis < axes; ++axis) r.x[4 - axes + axis] = x.layout.strides[axis];
   for (int axis = 0; axis < axes - 2; ++axis)
     r.positions[4 - axes + axis] = positions.layout.strides[axis];
-  check_rope("apply_rope", config, r.dim);
+  check_rope(kCall, config, r.dim);
   return r;
 }
 

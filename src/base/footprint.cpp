@@ -1,10 +1,10 @@
-#include "attention/footprint.hpp"
+#include "base/footprint.hpp"
 
 #include <algorithm>
 
 #include "base/refuse.hpp"
 
-namespace polyhead::inline v0::door {
+namespace polyhead::inline v0::base {
 namespace {
 
 // Bytes from the first to the last byte of a view's axes whose stride is no multiple of `period`
@@ -74,10 +74,9 @@ Footprint footprint_of(const char* call, const char* name, const ConstView& view
   std::int64_t low = 0, high = print.element;
   for (int axis = 0; axis < layout.axes; ++axis) {
     const std::int64_t extent = layout.extents[axis];
-    if (extent < 0)
-      base::refuse(call, name, ": extent ", extent, " of axis ", axis, " is negative");
+    if (extent < 0) refuse(call, name, ": extent ", extent, " of axis ", axis, " is negative");
     if (extent > kMaxExtent)
-      base::refuse(call, name, ": extent ", extent, " of axis ", axis, " is more than 2^48");
+      refuse(call, name, ": extent ", extent, " of axis ", axis, " is more than 2^48");
     empty = empty || extent == 0;
     if (extent <= 1) continue;
     // A packed row of bits counts as one piece of whole bytes; the door has checked its strides.
@@ -93,8 +92,7 @@ Footprint footprint_of(const char* call, const char* name, const ConstView& view
     }
     overflow =
         overflow || __builtin_add_overflow(span < 0 ? low : high, span, span < 0 ? &low : &high);
-    if (overflow)
-      base::refuse(call, name, ": extents times strides overflow 64 bits (axis ", axis, ")");
+    if (overflow) refuse(call, name, ": extents times strides overflow 64 bits (axis ", axis, ")");
     if (bit_row) continue;
     print.extents[print.axes] = extent;
     print.strides[print.axes++] = stride < 0 ? -stride : stride;
@@ -102,17 +100,17 @@ Footprint footprint_of(const char* call, const char* name, const ConstView& view
   if (empty || layout.axes == 0) return print;
 
   if (bits) print.element = (layout.extents[layout.axes - 1] + 7) / 8;
-  if (view.data == nullptr) base::refuse(call, name, ": data is null, but the view has elements");
+  if (view.data == nullptr) refuse(call, name, ": data is null, but the view has elements");
   const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(view.data);
   const int bytes = element_bytes(view.type);
   if (bytes > 1 && at % static_cast<std::uintptr_t>(bytes) != 0) {
-    base::refuse(call, name, ": data is not aligned to its element type ", element_name(view.type));
+    refuse(call, name, ": data is not aligned to its element type ", element_name(view.type));
   }
   std::int64_t reach = 0;
   const std::uintptr_t below = std::uintptr_t{0} - static_cast<std::uintptr_t>(low);
   if (__builtin_sub_overflow(high, low, &reach) || reach > INT64_MAX / 4 || below > at ||
       static_cast<std::uintptr_t>(high) > UINTPTR_MAX - at) {
-    base::refuse(call, name, ": extents times strides leave the address space");
+    refuse(call, name, ": extents times strides leave the address space");
   }
   print.begin = at - below;
   print.end = at + static_cast<std::uintptr_t>(high);
@@ -148,4 +146,13 @@ bool provably_disjoint(const Footprint& a, const Footprint& b) {
   return false;
 }
 
-}  // namespace polyhead::inline v0::door
+void check_writable(const char* call, const Footprint& output, const Footprint* others, int count) {
+  if (overlaps_itself(output)) refuse(call, output.name, ": its elements overlap each other");
+  for (int i = 0; i < count; ++i) {
+    if (!provably_disjoint(output, others[i])) {
+      refuse(call, output.name, " overlaps ", others[i].name, " (or cannot be shown not to)");
+    }
+  }
+}
+
+}  // namespace polyhead::inline v0::base

@@ -6,7 +6,7 @@
 
 #include "polyhead/types.h"
 
-namespace polyhead::inline v0::door {
+namespace polyhead::inline v0::base {
 
 /// Extents beyond this are refused, so that positions and tile arithmetic in 64 bits cannot
 /// overflow.
@@ -39,8 +39,12 @@ bool overlaps_itself(const Footprint& view);
 /// one period, as the slices of a packed [tokens, 3 * heads * dim] array are.
 bool provably_disjoint(const Footprint& a, const Footprint& b);
 
+/// Throws InvalidArgument, beginning with `call`, unless `output` does not overlap itself and is
+/// provably disjoint from each of `others`.
+void check_writable(const char* call, const Footprint& output, const Footprint* others, int count);
+
 /// The stride of `axis` in bytes (in bits for ElementType::bit), 0 where the axis has at most one
 /// element.
 std::int64_t kernel_stride(const ConstView& view, int axis);
 
-}  // namespace polyhead::inline v0::door
+}  // namespace polyhead::inline v0::base
