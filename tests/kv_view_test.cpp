@@ -16,6 +16,7 @@
 #include "attention/validate.hpp"
 #include "base/codes.hpp"
 #include "kernels/reference/attend.hpp"
+#include "polyhead/kv_cache.h"
 #include "support/effort.h"
 #include "support/paged.h"
 #include "support/refused.h"
@@ -251,6 +252,34 @@ struct Cached {
     return a;
   }
 };
+
+// Scores of rows without a dim are 0: all keys weigh the same, in decoding and in prefill.
+TEST(KvView, CodesWithoutADimWeighTheSame) {
+  for (const ElementType type : kCodeTypes) {
+    KvCache cache(
+        {.batch = 1, .kv_heads = 1, .head_dim = 0, .value_dim = 1, .type = type, .capacity = 70});
+    std::vector<float> values(70);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 3);
+    const float none = 0;
+    // head_dim 0 is value_dim's default too, so that only keys are empty.
+    cache.append(ConstView(&none, {1, 70, 1, 0}), ConstView(values.data(), {1, 70, 1, 1}));
+    for (const Isa isa : isas()) {
+      for (const ElementType q_type : {f32, bf16}) {
+        for (const std::int64_t q_len : {1, 3, 20}) {
+          Tensor q(q_type, {1, q_len, 2, 0}), out(f32, {1, q_len, 2, 1});
+          AttentionArguments a;
+          a.q = q.view();
+          a.kv = cache.view();
+          a.out = out.view();
+          attention(a, {.isa = isa});
+          for (std::int64_t i = 0; i < q_len; ++i)
+            EXPECT_NEAR(out.get({0, i, 1, 0}), 69.0 / 70.0, 0.02)
+                << isa_name(isa) << " " << element_name(type) << " " << q_len;
+        }
+      }
+    }
+  }
+}
 
 bool channels_too(ElementType type) { return base::is_scaled(type); }
 

@@ -14,12 +14,15 @@
 namespace polyhead::test {
 namespace {
 
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
 struct Found {
   int spread = 0, lost = 0;  ///< outputs that are NaN and should not be, and the reverse
 };
 
-/// Random sizes, values and a dense mask that differs by row, with NaN in some keys and values.
-Found attend_around_nans(ElementType type, Isa isa, std::uint64_t seed) {
+/// Random sizes, values and a dense mask that differs by row, with NaN or infinities in some keys
+/// and values. The mask is a boolean, or a bias of -inf.
+Found attend_around_nans(ElementType type, Isa isa, std::uint64_t seed, bool by_bias) {
   Random random(seed);
   const std::int64_t q_len = 1 + random.below(14), kv_len = 1 + random.below(140);
   const std::int64_t heads = 1 + random.below(4), dim = 1 + random.below(24);
@@ -27,6 +30,7 @@ Found attend_around_nans(ElementType type, Isa isa, std::uint64_t seed) {
   Tensor v(type, {1, kv_len, 1, dim}), out(ElementType::float32, {1, q_len, heads, dim});
   Tensor visible(ElementType::boolean, {1, heads, q_len, kv_len});
   const auto sometimes_nan = [&](const Index&) {
+    if (by_bias && random.chance(0.01)) return kInfinite;
     return random.chance(0.02) ? std::numeric_limits<double>::quiet_NaN() : random.normal();
   };
   q.fill_normal(random);
@@ -37,13 +41,21 @@ Found attend_around_nans(ElementType type, Isa isa, std::uint64_t seed) {
     k.fill_normal(random);
   }
   visible.fill([&](const Index&) { return random.chance(0.5) ? 1.0 : 0.0; });
+  Tensor bias(ElementType::float32, visible.extents());
+  bias.fill([&](const Index& at) { return visible.get(at) != 0.0 ? 0.5 : -kInfinite; });
 
   AttentionArguments arguments;
   arguments.q = q.view();
   arguments.k = k.view();
   arguments.v = v.view();
   arguments.out = out.view();
-  arguments.mask = boolean(visible.view());
+  if (by_bias) {
+    arguments.modifiers.bias = bias.view();
+    if (random.chance(0.3)) arguments.modifiers.alibi.use_default_slopes = true;
+    arguments.mask.align = Align::end;
+  } else {
+    arguments.mask = boolean(visible.view());
+  }
   attention(arguments, {.isa = isa});
   const kernels::reference::Result expected = kernels::reference::attend(door::resolve(arguments));
   Found found;
@@ -59,8 +71,8 @@ Found attend_around_nans(ElementType type, Isa isa, std::uint64_t seed) {
 TEST(Nan, ReachesExactlyTheRowsThatSeeIt) {
   for (Isa isa : available_isas()) {
     for (ElementType type : {ElementType::float32, ElementType::float16, ElementType::bfloat16}) {
-      for (std::uint64_t seed = 0; seed < 100; ++seed) {
-        const Found found = attend_around_nans(type, isa, seed);
+      for (std::uint64_t seed = 0; seed < 200; ++seed) {
+        const Found found = attend_around_nans(type, isa, seed, seed % 2 != 0);
         ASSERT_EQ(found.spread, 0) << isa_name(isa) << " " << element_name(type) << " " << seed;
         ASSERT_EQ(found.lost, 0) << isa_name(isa) << " " << element_name(type) << " " << seed;
       }
@@ -73,7 +85,6 @@ TEST(Nan, ReachesExactlyTheRowsThatSeeIt) {
 TEST(Nan, AScoreOfOneRowLeavesABiasOfAnotherAlone) {
   // Rows 16 apart share a lane of every instruction set, in different vectors of a tile of 48.
   constexpr std::int64_t kRows = 48, kApart = 16, kKeys = 70, kDim = 16;
-  constexpr double kInfinite = std::numeric_limits<double>::infinity();
   for (const Isa isa : available_isas()) {
     for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
       for (std::int64_t turn = 0; turn < 2 * kRows; ++turn) {

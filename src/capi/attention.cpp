@@ -1,5 +1,4 @@
-// The calls of polyhead_c.h that compute at once: attention, merging, looking inside; and the
-// instruction sets.
+// The calls of polyhead_c.h that compute at once, attention and merging; and the instruction sets.
 #include "polyhead/attention.h"
 
 #include "capi/convert.hpp"

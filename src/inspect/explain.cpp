@@ -8,6 +8,7 @@
 
 #include "attention/validate.hpp"
 #include "base/element.hpp"
+#include "base/float_environment.hpp"
 #include "base/refuse.hpp"
 #include "kernels/contract.hpp"
 #include "kernels/dropout.hpp"
@@ -61,9 +62,11 @@ double modified(const Row& row, std::int64_t head, std::int64_t key, double scor
   }
   if (spec.bias.data != nullptr) {
     const kernels::PairTable& bias = spec.bias;
-    score += base::load_float32(bias.data + row.sequence.batch * bias.batch + head * bias.head +
-                                    row.query * bias.query + key * bias.key,
-                                bias.type);
+    const double added =
+        base::load_float32(bias.data + row.sequence.batch * bias.batch + head * bias.head +
+                               row.query * bias.query + key * bias.key,
+                           bias.type);
+    score = added == kMinusInfinity ? added : score + added;  // which hides the pair
   }
   if (spec.alibi) {
     const double slope = spec.alibi_slopes != nullptr ? spec.alibi_slopes[head * spec.alibi_stride]
@@ -240,6 +243,7 @@ RowTrace explain(const AttentionArguments& arguments, const ExplainRow& row, Con
   const AttendCall call = resolve(arguments);
   check_projection(call, w_o, b_o);
   check_row(call, row);
+  const base::FloatEnvironment environment(base::Subnormals::kept);
   const Row at{call, kernels::sequence_of(call, row.batch), row.query};
 
   RowTrace trace;

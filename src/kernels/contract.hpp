@@ -13,8 +13,8 @@
 
 namespace polyhead::inline v0::kernels {
 
-inline constexpr std::int64_t kMaxDim =
-    768;  // head_dim and value_dim: scratch stays under 1 MiB a thread
+// head_dim and value_dim: scratch stays under 2 MiB a thread (up to 256 under 1 MiB)
+inline constexpr std::int64_t kMaxDim = 768;
 
 /// Scales of codes: value = code * scale, one float32 product. Strides in elements; `shift` is log2
 /// of the dims that share a scale: 5, or 0 for keys by channel, whose batch and token strides are

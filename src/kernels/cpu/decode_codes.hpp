@@ -20,6 +20,12 @@ struct DecodeCodes {
   }
 
  private:
+  /// Products of rows without a dim.
+  void no_dims(float* scores) const {
+    for (int r = 0; r < few.row_count; ++r)
+      std::memset(scores + r * kPhase, 0, kPair * kLanes * sizeof(float));
+  }
+
   /// Some dims of kPair groups of keys: [word][group][lane].
   struct CodeTile {
     KeyGroup rows[kPair];
@@ -34,6 +40,7 @@ struct DecodeCodes {
     constexpr int kDimsAByte = Elements::kNibbles ? 2 : 1;
     const std::int64_t dims = call.head_dim;
     const std::int64_t bytes = Elements::byte_of((dims + 31) / 32 * 32);
+    if (bytes == 0) return no_dims(scores);
     CodeTile tile;
     for (int g = 0; g < kPair; ++g) {
       tile.keys[g] = std::clamp(keys - g * kLanes, 0, kLanes);

@@ -114,7 +114,7 @@ struct DecodeWeights {
       if (few.rules.score_factor != 1.0f || spec.soft_cap != 0.0f)
         x = Simd::mul(x, Simd::broadcast(few.rules.score_factor));
       if (spec.soft_cap != 0.0f) x = cap(x);
-      if (spec.bias.data) x = Simd::add(x, Simd::load(bias + key));
+      if (spec.bias.data) x = biased(x, Simd::load(bias + key));
       if (spec.alibi) {
         alignas(64) float at[kLanes];
         for (int i = 0; i < kLanes; ++i) at[i] = static_cast<float>(key + i);

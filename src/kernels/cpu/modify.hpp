@@ -8,6 +8,12 @@ POLYHEAD_INLINE Simd::V alibi(Simd::V score, Simd::V slope, Simd::V from_block,
   return Simd::fnma(slope, Simd::abs(Simd::sub(from_block, key_in_block)), score);
 }
 
+/// score + bias; a bias of -inf hides the pair, whatever its score is.
+POLYHEAD_INLINE Simd::V biased(Simd::V score, Simd::V bias) {
+  const Simd::V hidden = Simd::broadcast(-kInfinity);
+  return Simd::select(Simd::equal(bias, hidden), hidden, Simd::add(score, bias));
+}
+
 /// A tile's bias for keys [block, block + keys): to[key * kTile + lane].
 inline void bias_tile(float* to, const PairTable& bias, const Lanes& lanes, std::int64_t block,
                       int keys) {
@@ -42,8 +48,7 @@ struct Modifier {
       for (int key = part.key_begin; key < part.key_end; ++key) {
         for (int v = v0; v < v1; ++v) {
           float* at = scores + key * kTile + v * kLanes;
-          Simd::store(at,
-                      Simd::add(Simd::load(at), Simd::load(scratch + key * kTile + v * kLanes)));
+          Simd::store(at, biased(Simd::load(at), Simd::load(scratch + key * kTile + v * kLanes)));
         }
       }
     }

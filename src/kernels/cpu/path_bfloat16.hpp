@@ -56,19 +56,19 @@ struct Bfloat16Path {
                          std::int64_t dim) {
     const __m512i exponent = _mm512_set1_epi16(0x7f80);
     const __m512i low = low_pairs(), high = high_pairs();
-    __mmask32 odd_ones = 0;
+    __mmask32 not_finite = 0;
     for (std::int64_t d = 0; d < dim; d += 32) {
       const std::int64_t left = dim - d;
       const __mmask32 lanes =
           left >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << left) - 1);
       const __m512i a = _mm512_maskz_loadu_epi16(lanes, even + d);
       const __m512i b = odd ? _mm512_maskz_loadu_epi16(lanes, odd + d) : _mm512_setzero_si512();
-      odd_ones |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(a, exponent), exponent);
-      odd_ones |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(b, exponent), exponent);
+      not_finite |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(a, exponent), exponent);
+      not_finite |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(b, exponent), exponent);
       _mm512_storeu_si512(to + d, _mm512_permutex2var_epi16(a, low, b));
       if (left > 16) _mm512_storeu_si512(to + d + 16, _mm512_permutex2var_epi16(a, high, b));
     }
-    return odd_ones == 0;
+    return not_finite == 0;
   }
 
   template <class Scratch, class Block>
@@ -119,12 +119,12 @@ struct Bfloat16Path {
     to.v = {reinterpret_cast<const std::byte*>(memory.v), 4, row * 4};
   }
 
-  /// Weights are rounded two keys at a time. The output is divided by the sum of the rounded ones
-  /// (a dot with ones); LSE and statistics use the unrounded sum.
   /// Known since V was packed.
   template <class Block>
   static void check_finite(Block&, int, std::int64_t) {}
 
+  /// Weights are rounded two keys at a time. The output is divided by the sum of the rounded ones
+  /// (a dot with ones); LSE and statistics use the unrounded sum.
   template <bool kExact, class Weight>
   POLYHEAD_INLINE static void weights(const Weight& weight, float* p, int key_begin, int key_end,
                                       Simd::V& total, Simd::V& exact) {

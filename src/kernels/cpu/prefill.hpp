@@ -278,7 +278,8 @@ struct Prefill {
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
       if (!part.full)
-        softmax().masked_max(sight, part, block_max ? block_max : unwanted);
+        softmax().masked_max(sight, part, applied ? memory.bias : nullptr,
+                             block_max ? block_max : unwanted);
       else if (!reduced && block_max)
         softmax().plain_max(part, block_max);
     }

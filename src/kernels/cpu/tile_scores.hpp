@@ -10,7 +10,7 @@ struct Aside {
 /// What happens to scores while they are in registers; null: not wanted.
 struct ScoreEnd {
   const float* bias = nullptr;  // added: [key][kTile]
-  float* least = nullptr;       // [kLanes]: the least score of any lane
+  float* least = nullptr;       // [kLanes]: the least score or bias of any lane
   float* max = nullptr;         // [kTile]: maxima, of visible pairs where there is a sight
   Sight* sight = nullptr;       // its masks are made from its words
   Aside aside;
@@ -91,6 +91,7 @@ struct TileScores {
                                   float* to) const {
     const std::int64_t last = Path::blocks(head_dim) - 1;
     store_rows<kR, kV>(to, acc);
+    if (last < 0) return;  // rows without a dim
     for (std::int64_t b = 0; b < last; ++b) {
       add_block<kR, kV>(acc, k, q, to, b);
       store_rows<kR, kV>(to, acc);
@@ -157,8 +158,10 @@ struct TileScores {
 #pragma GCC unroll 4
       for (int v = 0; v < kV; ++v) {
         if constexpr (Path::kBfloat16) acc[r][v] = Simd::mul(acc[r][v], factor);
-        acc[r][v] = Simd::add(acc[r][v], Simd::load(end.bias + place + r * kTile + v * kLanes));
-        least = Simd::min(acc[r][v], least);  // which keeps it at a NaN
+        const V bias = Simd::load(end.bias + place + r * kTile + v * kLanes);
+        acc[r][v] = Simd::add(acc[r][v], bias);
+        // A NaN leaves the second one: a bias of -inf shows beside a score that is none.
+        least = Simd::min(Simd::min(acc[r][v], bias), least);
       }
     }
     Simd::store(end.least, least);

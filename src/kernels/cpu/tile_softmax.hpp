@@ -46,13 +46,17 @@ struct TileSoftmax {
   }
 
   /// Of modified scores; also stores the masks of the segment: visible by word, and not hidden by
-  /// a score of -inf.
-  void masked_max(Sight& sight, const Segment& part, float* block_max) {
+  /// a score of -inf, or by a bias of it where one was added to the products ([key][kTile]).
+  void masked_max(Sight& sight, const Segment& part, const float* bias, float* block_max) {
     const Simd::V hidden = Simd::broadcast(-kInfinity);
     for (int v = part.first; v < part.last; ++v) {
       Simd::V m = Simd::load(block_max + v * kLanes);
       for (int key = part.key_begin; key < part.key_end; ++key) {
-        const Simd::V s = Simd::load(scores + key * kTile + v * kLanes);
+        Simd::V s = Simd::load(scores + key * kTile + v * kLanes);
+        if (bias) {
+          const Simd::V added = Simd::load(bias + key * kTile + v * kLanes);
+          s = Simd::select(Simd::equal(added, hidden), hidden, s);
+        }
         const Simd::I words = Simd::load_int(sight.words[key / 32] + v * kLanes);
         const Simd::I bit = Simd::broadcast_int(kBits.data()[key % 32]);
         const Simd::M visible = Simd::mask_and(Simd::test(words, bit), Simd::not_equal(s, hidden));

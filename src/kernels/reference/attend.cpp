@@ -68,7 +68,10 @@ double final_score(const Row& row, std::int64_t key) {
     const double cap = score.soft_cap;
     s = cap * std::tanh(s / cap);
   }
-  if (score.bias.data != nullptr) s += bias_of(row, key);
+  if (score.bias.data != nullptr) {
+    const double bias = bias_of(row, key);
+    s = bias == kMinusInfinity ? bias : s + bias;  // which hides the pair, whatever its score is
+  }
   if (score.alibi) s -= slope_of(row) * std::abs(static_cast<double>(row.q_pos() - key));
   for (int i = 0; i < score.custom_count; ++i) s = custom_score(row, *score.custom[i], key, s);
   return s;
