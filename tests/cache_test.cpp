@@ -1,7 +1,12 @@
 // The contiguous key-value cache: what goes in comes out, at each sequence's own length.
 #include <gtest/gtest.h>
 
+#include <cfenv>
+#include <cmath>
+#include <limits>
 #include <numeric>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "polyhead/kv_cache.h"
@@ -135,6 +140,86 @@ TEST(KvCache, RefusesToOverflowAndChangesNothing) {
   EXPECT_EQ(element<float>(cache.keys(), 0, 0, 0, 0), 1.0f);
 }
 
+TEST(KvCache, RefusesViewsThatAttentionWouldRefuse) {
+  KvCacheConfig config = small(8);
+  config.growing = true;
+  KvCache cache(config);
+  const auto k = numbered(2 * 3 * 12, 1), v = numbered(2 * 3 * 6, 1);
+  const ConstView k_view(k.data(), {2, 3, 3, 4}), v_view(v.data(), {2, 3, 3, 2});
+  const auto message = [&](auto change) {
+    ConstView keys = k_view, values = v_view, counts;
+    change(keys, values, counts);
+    const std::string said =
+        polyhead::test::refusal_of([&] { cache.append(keys, values, counts); });
+    EXPECT_EQ(cache.max_length(), 0);
+    return said;
+  };
+  constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max() / 2;
+  EXPECT_EQ(message([](auto& keys, auto&, auto&) { keys.layout.strides[1] = kFar; }),
+            "KvCache::append: k: extents times strides overflow 64 bits (axis 1)");
+  EXPECT_EQ(message([](auto&, auto& values, auto&) { values.data = nullptr; }),
+            "KvCache::append: v: data is null, but the view has elements");
+  static const std::int64_t two[3] = {1, 1, 1};
+  EXPECT_EQ(message([](auto&, auto&, auto& counts) {
+              counts = ConstView(two, {2});
+              counts.data = reinterpret_cast<const char*>(two) + 1;
+            }),
+            "KvCache::append: counts: data is not aligned to its element type int64");
+  // Rows of no dims: any number of them lies nowhere, but a sequence has its bounds.
+  config.head_dim = config.value_dim = 0;
+  KvCache empty(config);
+  const std::int64_t many = std::int64_t{1} << 48;
+  const float row = 0;
+  const ConstView nothing(&row, {std::int64_t{2}, many, std::int64_t{3}, std::int64_t{0}});
+  EXPECT_NE(polyhead::test::refusal_of([&] {
+              empty.append(ConstView(&row, {2, 1, 3, 0}), ConstView(&row, {2, 1, 3, 0}));
+              empty.append(nothing, nothing);
+            }).find("grows beyond 2^48 tokens"),
+            std::string::npos);
+}
+
+TEST(KvCache, RoundsAsAlwaysWhateverTheCallersMode) {
+  for (const ElementType type : {ElementType::int8, ElementType::int4, ElementType::float8_e4m3,
+                                 ElementType::float16, ElementType::bfloat16}) {
+    std::vector<std::byte> saved[2];
+    for (const int mode : {FE_TONEAREST, FE_UPWARD}) {
+      KvCacheConfig config = small(8);
+      config.type = type;
+      KvCache cache(config);
+      std::vector<float> k = numbered(2 * 3 * 12, 1), v = numbered(2 * 3 * 6, 1);
+      for (float& x : k) x /= 7.0f;
+      for (float& x : v) x /= 3.0f;
+      std::fesetround(mode);
+      cache.append(ConstView(k.data(), {2, 3, 3, 4}), ConstView(v.data(), {2, 3, 3, 2}));
+      EXPECT_EQ(std::fegetround(), mode);
+      std::fesetround(FE_TONEAREST);
+      cache.save(saved[mode == FE_UPWARD]);
+    }
+    EXPECT_EQ(saved[0], saved[1]) << element_name(type);
+  }
+}
+
+TEST(KvCache, LengthsAndConfigOutliveALoad) {
+  KvCacheConfig config = small(8);
+  config.type = ElementType::int8;
+  config.growing = true;
+  const std::vector<float> scales(12, 0.5f);
+  config.key_scales = ConstView(scales.data(), {3, 4});
+  KvCache full(config), cache(config);
+  const auto k = numbered(2 * 3 * 12, 1), v = numbered(2 * 3 * 6, 1);
+  full.append(ConstView(k.data(), {2, 3, 3, 4}), ConstView(v.data(), {2, 3, 3, 2}));
+  const ConstView lengths = cache.lengths(), key_scales = cache.config().key_scales;
+  std::vector<std::byte> bytes;
+  full.save(bytes);
+  std::span<const std::byte> rest = bytes;
+  std::string wrong;
+  ASSERT_TRUE(cache.load(rest, wrong)) << wrong;
+  EXPECT_EQ(cache.lengths().data, lengths.data);
+  EXPECT_EQ(static_cast<const std::int64_t*>(lengths.data)[1], 3);
+  EXPECT_EQ(cache.config().key_scales.data, key_scales.data);
+  EXPECT_EQ(static_cast<const float*>(key_scales.data)[0], 0.5f);
+}
+
 TEST(KvCache, TruncatesAndClears) {
   KvCache cache(small(8));
   const auto k = numbered(2 * 3 * 12, 1), v = numbered(2 * 3 * 6, 1);
@@ -155,6 +240,16 @@ TEST(KvCache, RefusesWhatDoesNotFit) {
   EXPECT_THROW(KvCache{config}, polyhead::InvalidArgument);
   config = small(-1);
   EXPECT_THROW(KvCache{config}, polyhead::InvalidArgument);
+  config = small(8);
+  config.batch = std::int64_t{1} << 62;
+  EXPECT_THROW(KvCache{config}, polyhead::InvalidArgument);
+  config = small(8);
+  config.type = ElementType::int8;
+  for (const float scale : {0.0f, -std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    const std::vector<float> scales(12, scale);
+    config.key_scales = ConstView(scales.data(), {3, 4});
+    EXPECT_THROW(KvCache{config}, polyhead::InvalidArgument) << scale;
+  }
   config = small(std::int64_t{1} << 61);
   EXPECT_THROW(KvCache{config}, polyhead::InvalidArgument);
   KvCache cache(small(8));

@@ -224,5 +224,26 @@ TEST(InCache, RefusesByName) {
   EXPECT_EQ(out.bytes(), before);
 }
 
+// Keys that truncate() gives back are gone where the ring has written over them.
+TEST(InCache, RefusesWindowsThatWereWrittenOver) {
+  constexpr std::int64_t kTokens = 600, kWindow = 64, kChunk = 128;
+  const Text text(kTokens, 6);
+  SlidingCache cache(config(kWindow, 0, kChunk));
+  for (std::int64_t first = 0; first < kTokens; first += 100) append(cache, text, first, 100);
+  for (std::int64_t b = 0; b < kBatch; ++b) cache.truncate(b, kTokens - kChunk);
+  Tensor out(f32, {kBatch, kChunk, kQHeads, kValueDim});
+  const auto attend = [&](std::int64_t count) {
+    View to = out.view();
+    to.layout.extents[1] = count;
+    attend_in_cache(cache, part(text.q, kTokens - kChunk - count, count), rope(), to);
+  };
+  const std::string refusal = refusal_of([&] { attend(kChunk); });
+  EXPECT_EQ(refusal.substr(0, 84),
+            "attend_in_cache: sequence 0 has 128 queries, the first of which sees keys from 281 o");
+  const std::int64_t last = kTokens - kChunk - 1;  // the one query whose window is there
+  EXPECT_LE(cache.oldest(0), last - kWindow + 1);
+  EXPECT_NO_THROW(attend(1));
+}
+
 }  // namespace
 }  // namespace polyhead::test

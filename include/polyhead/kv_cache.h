@@ -32,6 +32,11 @@ struct KvCacheConfig {
   ConstView key_scales{};
 };
 
+struct CacheFingerprint;
+class KvCache;
+void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<KvCache* const> caches);
+
 /// Keys and values of `batch` sequences, each [length, kv_heads, dim]. Keys are stored as attention
 /// reads them: rotated when the layer uses RoPE. Converting to `type` rounds to nearest even.
 /// Movable; not for concurrent writers.
@@ -77,14 +82,18 @@ class KvCache {
   void save(std::vector<std::byte>& to) const;
   /// Takes what save() wrote from the beginning of `from`, and leaves the rest there. False, with
   /// the reason in `wrong` and nothing changed, where it is not of this cache's sizes and type,
-  /// exceeds a fixed capacity or is cut short.
+  /// exceeds a fixed capacity or is cut short. As after a growing append, keys() and view() are to
+  /// be taken anew.
   bool load(std::span<const std::byte>& from, std::string& wrong);
 
   /// Forgets everything; the capacity stays.
   void clear();
 
  private:
+  friend void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                          std::span<KvCache* const> caches);
   struct State;
+  void take_over(KvCache& from) noexcept;
   std::unique_ptr<State> state_;
 };
 

@@ -19,6 +19,9 @@ namespace polyhead::inline v0 {
 /// out  [batch, q_len, q_heads, value_dim]
 /// counts  int32/int64 [batch], optional: valid queries of each sequence; the rest give zeros
 ///
+/// After truncate() the windows of the last tokens may have been written over: fewer queries have
+/// theirs then, which is refused (SlidingCache::oldest).
+///
 /// The cache holds keys as always, rotated by `rope` at their positions in the sequence. RoPE's
 /// products depend on the distance alone, so instead of keys moving, q is rotated twice: by p for
 /// the window, and by its place in the cache for the first tokens. Two passes over keys where they

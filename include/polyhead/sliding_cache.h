@@ -45,6 +45,9 @@ class SlidingCache {
   std::int64_t length(std::int64_t sequence) const;
   /// Tokens still held and of use: the first ones and the window's.
   std::int64_t held(std::int64_t sequence) const;
+  /// The first position, after the first tokens, whose token has not been written over. A query at
+  /// p has its whole window where p - window + 1 is not before it.
+  std::int64_t oldest(std::int64_t sequence) const;
 
   /// Adds k [batch, tokens, kv_heads, head_dim] and v [.., value_dim] at each sequence's end;
   /// `counts`, where given (int32/int64 [batch]), says how many of `tokens` each sequence takes.

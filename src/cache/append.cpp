@@ -1,5 +1,7 @@
 #include "cache/append.hpp"
 
+#include <cmath>
+
 #include "base/codes.hpp"
 #include "base/element.hpp"
 #include "base/footprint.hpp"
@@ -68,6 +70,11 @@ SourceRow source_row(const ConstView& rows, std::int64_t sequence, std::int64_t 
           extents[3] == 1 ? bytes : strides[3] * bytes};
 }
 
+void check_key_scale(const char* call, float scale) {
+  if (!std::isfinite(scale) || scale == 0.0f)
+    base::refuse(call, "key_scales has ", scale, ", expected finite numbers other than 0");
+}
+
 std::vector<float> take_key_scales(const char* call, const ConstView& scales, ElementType type,
                                    std::int64_t heads, std::int64_t dim) {
   std::vector<float> copy;
@@ -84,6 +91,7 @@ std::vector<float> take_key_scales(const char* call, const ConstView& scales, El
     for (std::int64_t d = 0; d < dim; ++d) {
       copy.push_back(
           static_cast<const float*>(scales.data)[h * layout.strides[0] + d * layout.strides[1]]);
+      check_key_scale(call, copy.back());
     }
   }
   return copy;

@@ -192,7 +192,7 @@ void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
       base::refuse("load_caches", path, ", cache ", i, ": ", wrong);
   }
   if (!rest.empty()) base::refuse("load_caches", path, " is ", rest.size(), " bytes too long");
-  for (std::size_t i = 0; i < caches.size(); ++i) *caches[i] = std::move(loaded[i]);
+  for (std::size_t i = 0; i < caches.size(); ++i) caches[i]->take_over(loaded[i]);
 }
 
 void save_sequences(const std::string& path, const CacheFingerprint& fingerprint,

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <utility>
 #include <vector>
 
 #include "base/codes.hpp"
 #include "base/element.hpp"
+#include "base/float_environment.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
 #include "cache/saved_bytes.hpp"
@@ -18,8 +18,7 @@
 namespace polyhead::inline v0 {
 namespace {
 
-constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 48;  // of a saved sequence
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 48;  // of a sequence, and sequences
 constexpr std::int64_t kLeastGrowth =
     64;  // tokens: the first allocation of a cache that begins empty
 
@@ -50,6 +49,16 @@ struct KvCache::State {
     keys = std::move(new_keys);
     values = std::move(new_values);
     capacity = new_capacity;
+  }
+
+  /// What a cache of the same sizes holds. Lengths and scales are copied to where they lie, since
+  /// views of them last as long as the cache.
+  void take_over(State& from) noexcept {
+    keys = std::move(from.keys);
+    values = std::move(from.values);
+    capacity = from.capacity;
+    std::ranges::copy(from.lengths, lengths.begin());
+    std::ranges::copy(from.key_scales, key_scales.begin());
   }
 
   void write(cache::Store& rows, const ConstView& from, std::int64_t sequence, std::int64_t count);
@@ -85,7 +94,8 @@ void check_config(const KvCacheConfig& config) {
                                                         {"value_dim", config.value_dim},
                                                         {"capacity", config.capacity}};
   for (const auto& [name, size] : sizes) {
-    if (size < 0) base::refuse("KvCache", name, " (", size, ") is negative");
+    if (size < 0 || size > kMostTokens)
+      base::refuse("KvCache", name, " (", size, ") is not within 0 .. 2^48");
   }
   if (config.values_in_keys && config.value_dim > config.head_dim) {
     base::refuse("KvCache", "value_dim (", config.value_dim, ") exceeds head_dim (",
@@ -183,19 +193,16 @@ void KvCache::append(ConstView k, ConstView v, ConstView counts) {
   for (std::int64_t b = 0; b < s.config.batch; ++b) {
     const std::int64_t length = s.lengths[static_cast<std::size_t>(b)];
     const std::int64_t count = cache::count_at(counts, b, tokens);
-    if (count > kLargest - length)
-      base::refuse("KvCache::append", "the length of sequence ", b, " overflows 64 bits");
+    if (count > kMostTokens - length)
+      base::refuse(kCall, "sequence ", b, " grows beyond 2^48 tokens");
     if (!s.config.growing && length + count > s.capacity) {
-      base::refuse("KvCache::append", "sequence ", b, " holds ", length, " tokens; ", count,
+      base::refuse(kCall, "sequence ", b, " holds ", length, " tokens; ", count,
                    " more exceed the capacity (", s.capacity, ")");
     }
     needed = std::max(needed, length + count);
   }
-  if (needed > s.capacity) {
-    const std::int64_t doubled =
-        s.capacity > kLargest / 2 ? needed : std::max(2 * s.capacity, kLeastGrowth);
-    s.move_to(std::max(needed, doubled));
-  }
+  if (needed > s.capacity) s.move_to(std::max({needed, 2 * s.capacity, kLeastGrowth}));
+  const base::FloatEnvironment environment(base::Subnormals::kept);
   for (std::int64_t b = 0; b < s.config.batch; ++b) {
     const std::int64_t count = cache::count_at(counts, b, tokens);
     s.write(s.keys, k, b, count);
@@ -290,25 +297,23 @@ bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
     left -= length * row;
     longest = std::max(longest, length);
   }
-  auto loaded = std::make_unique<State>();
-  loaded->config = s.config;
-  loaded->key_scales = scales;
-  loaded->lengths.assign(lengths.size(), 0);
-  loaded->move_to(std::max(longest, s.capacity));
-  for (cache::Store* store : {&loaded->keys, &loaded->values}) {
+  State loaded;
+  loaded.config = s.config;
+  loaded.key_scales = scales;
+  loaded.lengths.assign(lengths.size(), 0);
+  loaded.move_to(std::max(longest, s.capacity));
+  for (cache::Store* store : {&loaded.keys, &loaded.values}) {
     visit_pieces(*store, lengths, [&](std::span<std::byte> piece) {
       cache::take(rest, piece.data(), piece.size());  // there, as was just checked
     });
   }
-  loaded->lengths = std::move(lengths);
-  if (!loaded->key_scales.empty()) {
-    loaded->config.key_scales =
-        ConstView(loaded->key_scales.data(), {s.config.kv_heads, s.config.head_dim});
-  }
-  state_ = std::move(loaded);
+  loaded.lengths = std::move(lengths);
+  state_->take_over(loaded);
   from = rest;
   return true;
 }
+
+void KvCache::take_over(KvCache& from) noexcept { state_->take_over(*from.state_); }
 
 void KvCache::clear() { std::fill(state_->lengths.begin(), state_->lengths.end(), 0); }
 

@@ -8,6 +8,7 @@
 
 #include "base/codes.hpp"
 #include "base/element.hpp"
+#include "base/float_environment.hpp"
 #include "base/footprint.hpp"
 #include "base/refuse.hpp"
 #include "cache/paged_state.hpp"
@@ -206,6 +207,7 @@ void PagedCache::write(std::int64_t sequence, std::int64_t layer, std::int64_t f
     }
   }
   const auto index = static_cast<std::size_t>(layer);
+  const base::FloatEnvironment environment(base::Subnormals::kept);
   for (std::int64_t i = 0; i < tokens; ++i) {
     const std::int32_t page = held.pages[static_cast<std::size_t>((first + i) / size)];
     write_row(s.keys[index], page, (first + i) % size, k, i);
@@ -298,6 +300,7 @@ std::vector<float> key_scales_by_channel(ConstView k, ElementType type) {
   if (k.layout.axes != 4 || k.layout.too_many_axes || !base::is_floating(k.type))
     base::refuse(kCall, "k is not [batch, tokens, kv_heads, head_dim] of floating type");
   base::footprint_of(kCall, "k", k);
+  const base::FloatEnvironment environment(base::Subnormals::kept);
   return cache::scales_by_channel(k, type);
 }
 

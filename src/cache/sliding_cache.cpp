@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/float_environment.hpp"
 #include "base/footprint.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
@@ -117,6 +118,13 @@ std::int64_t SlidingCache::held(std::int64_t sequence) const {
   return state_->apart(length) + std::min(length, state_->config.window);
 }
 
+std::int64_t SlidingCache::oldest(std::int64_t sequence) const {
+  const State& s = *state_;
+  const std::int64_t written = pages_of(s.longest[s.index("SlidingCache::oldest", sequence)]);
+  // The ring holds the last pages that were written, its oldest one's tokens all of them.
+  return written <= s.kept + s.ring ? 0 : (written - s.ring) * kPage;
+}
+
 void SlidingCache::append(ConstView k, ConstView v, ConstView counts) {
   constexpr const char* kCall = "SlidingCache::append";
   State& s = *state_;
@@ -136,6 +144,7 @@ void SlidingCache::append(ConstView k, ConstView v, ConstView counts) {
   }
   if (longest > kMostTokens) base::refuse(kCall, "a sequence grows beyond 2^36 tokens");
   s.reach(longest);
+  const base::FloatEnvironment environment(base::Subnormals::kept);
   for (std::int64_t b = 0; b < c.batch; ++b) {
     std::int64_t& length = s.lengths[static_cast<std::size_t>(b)];
     const std::int64_t count = cache::count_at(counts, b, tokens);

@@ -81,6 +81,13 @@ class InCache {
                      q_len_, "), chunk (", config_.chunk, ") and its length (", cache_.length(b),
                      ")");
       }
+      const std::int64_t first = cache_.length(b) - count - config_.window + 1;
+      if (count > 0 && std::max(first, config_.first_tokens) < cache_.oldest(b)) {
+        base::refuse(kCall, "sequence ", b, " has ", count,
+                     " queries, the first of which sees keys from ", first,
+                     " on, but those before ", cache_.oldest(b),
+                     " were written over before it was truncated");
+      }
     }
     const Modifiers& m = modifiers_;
     const bool custom =
