@@ -110,6 +110,28 @@ TEST(NoAllocation, InPlanRun) {
   }
 }
 
+// A plan of its own threads has started them.
+TEST(NoAllocation, InTheFirstRunOfAPlanWithThreads) {
+  Case c;
+  c.batch = 4;
+  c.q_len = 70;
+  c.kv_len = 300;
+  Problem p(c);
+  const AttentionArguments arguments = p.arguments();
+  const Plan plan({.batch = 4,
+                   .q_len = 70,
+                   .kv_len = 300,
+                   .q_heads = c.q_heads,
+                   .kv_heads = c.kv_heads,
+                   .head_dim = c.head_dim,
+                   .value_dim = c.value_dim},
+                  {.threads = 5});
+  Workspace workspace = plan.make_workspace();
+  const std::int64_t before = allocations.load();
+  plan.run(arguments, workspace);
+  EXPECT_EQ(allocations.load() - before, 0);
+}
+
 // Two sequences on the same pages but for the last one: in any order of work, and split by keys.
 TEST(NoAllocation, WhereSequencesShareKeys) {
   constexpr int kPages = 17, kDim = 32;

@@ -8,6 +8,8 @@
 #include <random>
 #include <vector>
 
+#include "support/refusal.h"
+
 namespace {
 
 using polyhead::ConstView;
@@ -356,6 +358,22 @@ TEST(Rope, RefusesMismatchedPositions) {
   EXPECT_THROW(polyhead::apply_rope(View(x.data(), {3, 8}), ConstView(positions.data(), {3}),
                                     config_of(RopePairing::half_split)),
                polyhead::InvalidArgument);
+  const auto refusal = [&](View rotated, ConstView at) {
+    return polyhead::test::refusal_of(
+        [&] { polyhead::apply_rope(rotated, at, config_of(RopePairing::half_split)); });
+  };
+  const View rows(x.data(), {3, 2, 4});
+  View far = rows;
+  far.layout.strides[0] = std::int64_t{1} << 62;
+  EXPECT_EQ(refusal(far, ConstView(positions.data(), {3})),
+            "apply_rope: x: extents times strides overflow 64 bits (axis 0)");
+  View twice = rows;
+  twice.layout.strides[1] = 3;
+  EXPECT_EQ(refusal(twice, ConstView(positions.data(), {3})),
+            "apply_rope: x: its elements overlap each other");
+  EXPECT_EQ(refusal(View(reinterpret_cast<float*>(positions.data()), {3, 1, 2}),
+                    ConstView(positions.data(), {3})),
+            "apply_rope: x overlaps positions (or cannot be shown not to)");
   EXPECT_NO_THROW(polyhead::apply_rope(View(x.data(), {0, 3, 4}), ConstView(positions.data(), {0}),
                                        config_of(RopePairing::half_split)));
 }

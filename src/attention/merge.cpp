@@ -3,9 +3,12 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/schedule.hpp"
 #include "attention/validate.hpp"
+#include "base/ceil_div.hpp"
 #include "base/element.hpp"
 #include "base/refuse.hpp"
+#include "base/share_out.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
@@ -68,6 +71,8 @@ Merge resolve(const MergeArguments& from) {
   const door::Footprint inputs[] = {door::footprint_of(kCall, "outs", from.outs),
                                     door::footprint_of(kCall, "lses", from.lses),
                                     door::footprint_of(kCall, "sink", from.sink)};
+  if (from.sink.given())
+    door::check_sinks(kCall, "sink", merge.sink, merge.sink_stride, merge.heads);
   const door::Footprint out = door::footprint_of(kCall, "out", from.out);
   const door::Footprint lse = door::footprint_of(kCall, "lse", from.lse);
   door::check_writable(kCall, out, inputs, 3);
@@ -152,26 +157,15 @@ void merge_partials(const MergeArguments& arguments, const Options& options) {
   if (options.threads < 0)
     base::refuse(kCall, "options.threads (", options.threads, ") is negative");
   const std::int64_t rows = merge.batch * merge.tokens * merge.heads;
-  if (rows == 0) return;
-  Executor& executor = options.executor != nullptr ? *options.executor : Executor::shared();
-  constexpr std::int64_t kRowsATask = 64;  // fewer are not worth waking a thread for
-  std::int64_t tasks =
-      std::min<std::int64_t>(executor.concurrency(), (rows + kRowsATask - 1) / kRowsATask);
-  if (options.threads > 0) tasks = std::min<std::int64_t>(tasks, options.threads);
-
-  struct Work {
-    const Merge& merge;
-    std::int64_t rows, tasks;
-    void run(std::int64_t task) const {
-      for (std::int64_t i = rows * task / tasks; i < rows * (task + 1) / tasks; ++i) {
-        merge_row(merge, {i / merge.heads / merge.tokens, i / merge.heads % merge.tokens,
-                          i % merge.heads});
-      }
+  constexpr std::int64_t kRowsAnItem = 64;  // fewer are not worth waking a thread for
+  const std::int64_t items = base::ceil_div(rows, kRowsAnItem);
+  const Crew crew = items > 1 ? crew_of(options) : Crew{&Executor::serial(), 1};
+  base::share_out(*crew.executor, crew.workers, items, [&](std::int64_t item, int) {
+    for (std::int64_t i = item * kRowsAnItem; i < std::min(rows, (item + 1) * kRowsAnItem); ++i) {
+      merge_row(merge,
+                {i / merge.heads / merge.tokens, i / merge.heads % merge.tokens, i % merge.heads});
     }
-  } work{merge, rows, std::max<std::int64_t>(tasks, 1)};
-  executor.run(
-      static_cast<int>(work.tasks),
-      {[](void* context, int task) { static_cast<const Work*>(context)->run(task); }, &work});
+  });
 }
 
 }  // namespace polyhead::inline v0

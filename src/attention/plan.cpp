@@ -91,6 +91,15 @@ Workspace& Workspace::operator=(Workspace&&) noexcept = default;
 Workspace::~Workspace() = default;
 std::size_t Workspace::bytes() const { return state_ ? state_->memory.size() : 0; }
 
+namespace {
+
+/// A pool starts its threads when it is first used, which allocates: before run(), then.
+void start_threads(const Crew& crew) {
+  crew.executor->run(crew.workers, {[](void*, int) {}, nullptr});
+}
+
+}  // namespace
+
 Plan::Plan(const Limits& limits, const Options& options) : state_(std::make_unique<State>()) {
   constexpr std::int64_t kMost = std::int64_t{1} << 48;
   for (const auto& [name, value] : {std::pair{"batch", limits.batch},
@@ -118,6 +127,7 @@ Plan::Plan(const Limits& limits, const Options& options) : state_(std::make_uniq
   const bool share = limits.batch > 1 && limits.kv_len >= kernels::cpu::kSplitKeys;
   state_->bytes =
       scratch_bytes(largest_call(limits), *state_->backend, state_->crew.workers, share, true);
+  if (options.executor == nullptr) start_threads(state_->crew);
 }
 
 Plan::Plan(Plan&&) noexcept = default;

@@ -78,9 +78,10 @@ bool goes_split_by_split(const AttendCall& call, const Schedule& schedule, int w
   return rooms > 0 && rooms <= kMostHeadRooms;
 }
 
+// Never destroyed, like Executor::shared().
 Executor& pool_of(int threads) {
-  static std::mutex lock;
-  static std::map<int, std::unique_ptr<ThreadPool>> pools;
+  static std::mutex& lock = *new std::mutex;
+  static auto& pools = *new std::map<int, std::unique_ptr<ThreadPool>>;
   const std::lock_guard guard(lock);
   auto& pool = pools[threads];
   if (!pool) pool = std::make_unique<ThreadPool>(threads);

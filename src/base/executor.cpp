@@ -1,5 +1,6 @@
 #include "polyhead/executor.h"
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -148,12 +149,14 @@ struct ThreadPool::State {
     bell.notify_all();
   }
 
-  // Fewer threads than asked for are no error: the caller does the rest.
-  void start_workers() {
-    if (!workers.empty()) return;
+  // As many as `tasks` can use beside the caller. Fewer threads than asked for are no error: the
+  // caller does the rest.
+  void start_workers(int tasks) {
+    const auto wanted = static_cast<std::size_t>(std::min(tasks, threads) - 1);
+    if (workers.size() >= wanted) return;
     try {
       workers.reserve(static_cast<std::size_t>(threads - 1));
-      for (int i = 1; i < threads; ++i) workers.emplace_back([this] { work(); });
+      while (workers.size() < wanted) workers.emplace_back([this] { work(); });
     } catch (const std::system_error&) {
     }
   }
@@ -176,7 +179,7 @@ void ThreadPool::run(int count, Task task) {
   if (count <= 1 || state_->threads == 1 || inside_task) return run_serially(count, task);
   State& state = *state_;
   const std::lock_guard<std::mutex> lock(state.turn);
-  state.start_workers();
+  state.start_workers(count);
   state.call.store(task.call, std::memory_order_relaxed);
   state.context.store(task.context, std::memory_order_relaxed);
   state.unfinished.store(count, std::memory_order_relaxed);

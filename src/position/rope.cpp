@@ -7,6 +7,7 @@
 #include <string>
 
 #include "position/rotation.hpp"
+#include "base/float_environment.hpp"
 
 namespace polyhead::inline v0 {
 namespace position {
@@ -149,6 +150,7 @@ void check_rope(const char* call, const RopeConfig& config, std::int64_t head_di
 
 std::vector<double> rope_frequencies(const RopeConfig& config, std::int64_t head_dim) {
   position::check_rope("rope_frequencies", config, head_dim);
+  const base::FloatEnvironment environment(base::Subnormals::kept);
   const std::int64_t dims = position::rotary_dims(config, head_dim);
   const double r = static_cast<double>(dims);
   double base = config.base;

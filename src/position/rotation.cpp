@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "base/element.hpp"
+#include "base/float_environment.hpp"
 #include "base/footprint.hpp"
 #include "base/refuse.hpp"
 
@@ -17,6 +18,7 @@ Rotation::Rotation(const RopeConfig& config, std::int64_t head_dim, bool tables)
       factor_(rope_attention_factor(config)),
       frequencies_(rope_frequencies(config, head_dim)) {
   if (!tables) return;
+  const base::FloatEnvironment environment(base::Subnormals::kept);
   rests_.resize(static_cast<std::size_t>(kStep) * 2 * frequencies_.size());
   for (std::int64_t rest = 0; rest < kStep; ++rest) turn(rest, rests_.data() + rest * 2 * pairs());
 }
@@ -151,6 +153,7 @@ void rotate_all(const Rotated& r, T* x, const ConstView& positions, const Rotati
 
 void apply_rope(View x, ConstView positions, const RopeConfig& config) {
   const position::Rotated r = position::check(x, positions, config);
+  const base::FloatEnvironment environment;
   if (r.batch == 0 || r.tokens == 0 || r.heads == 0 || r.dim == 0) return;
   // A table of rests pays from a few dozen tokens on.
   const position::Rotation rotation(config, r.dim, r.batch * r.tokens > 128);
