@@ -375,5 +375,18 @@ TEST(Inspect, ZeroSizes) {
   }
 }
 
+TEST(Inspect, MapsWithoutBinsAreLeftAlone) {
+  for (const auto& [q_bins, kv_bins] : {std::pair<std::int64_t, std::int64_t>{2, 0}, {0, 2}}) {
+    Case c;
+    Problem p(c);
+    p.run(Isa::automatic);
+    float untouched[4] = {7, 7, 7, 7};
+    InspectArguments wanted;
+    wanted.pooled = {untouched, {c.batch, c.q_heads, q_bins, kv_bins}};
+    EXPECT_NO_THROW(inspect(p.arguments(), wanted));
+    for (const float value : untouched) EXPECT_EQ(value, 7.0f);
+  }
+}
+
 }  // namespace
 }  // namespace polyhead::test

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -104,11 +105,15 @@ TEST(Refused, Merge) {
             "merge_partials: out overlaps outs (or cannot be shown not to)");
   EXPECT_EQ(merge_message([](auto& a) { a.outs = {}; }),
             "merge_partials: outs is not given, expected [parts, batch, tokens, heads, dim]");
-  static const float sink[3] = {};
+  static const float sink[3] = {}, broken[2] = {0.0f, std::numeric_limits<float>::quiet_NaN()};
   EXPECT_EQ(merge_message([](auto& a) {
               a.sink = {sink, {3}};
             }),
             "merge_partials: sink: heads is 3, expected 2");
+  EXPECT_EQ(merge_message([](auto& a) {
+              a.sink = {broken, {2}};
+            }),
+            "merge_partials: sink[1] (nan) is neither finite nor -inf (none)");
 }
 
 std::string inspect_message(
@@ -153,6 +158,18 @@ TEST(Refused, Inspect) {
             "inspect: weights overlaps lse (or cannot be shown not to)");
   EXPECT_EQ(inspect_message([](auto& call, auto&) { call.mask = causal(); }).substr(0, 33),
             "inspect: mask.align is unstated, ");
+  // No output may be what a cache's view points to either.
+  std::vector<float> keys(2 * 5 * 4 * 8);
+  const std::vector<float> before = keys;
+  EXPECT_EQ(inspect_message([&](auto& call, auto& wanted) {
+              call.kv.k = {
+                  keys.data(),
+                  {std::int64_t{2}, std::int64_t{5}, call.k.layout.extents[2], std::int64_t{8}}};
+              call.k = {};
+              wanted.weights.data = keys.data();
+            }),
+            "inspect: weights overlaps kv.k (or cannot be shown not to)");
+  EXPECT_EQ(keys, before);
   static const std::int32_t offsets[] = {0, 3};
   EXPECT_EQ(inspect_message([](auto& call, auto&) {
               call.q_offsets = {offsets, {2}};

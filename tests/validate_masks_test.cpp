@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 
 #include "polyhead/attention.h"
 #include "support/refused.h"
@@ -19,6 +20,8 @@ TEST(Refused, AlignmentMustBeStated) {
                  [](auto& a) { a.mask = window(1, 0); });
   expect_refused("attention: mask.align is unstated, but alibi depends*",
                  [](auto& a) { a.modifiers.alibi.use_default_slopes = true; });
+  expect_refused("attention: mask.align is unstated, but dropout depends*",
+                 [](auto& a) { a.modifiers.dropout.probability = 0.5f; });
   expect_accepted([](auto& a) { a.mask = window(-1, -1); });
   expect_accepted([](auto& a) { a.mask = causal(Align::start); });
   static const std::int32_t start[] = {0, 4}, lengths5[] = {5, 5}, lengths3[] = {3, 2};
@@ -139,8 +142,14 @@ TEST(Refused, Modifiers) {
                  [](auto& a) { a.modifiers.scale = kNan; });
   expect_refused("attention: modifiers.scale (inf) is not finite",
                  [](auto& a) { a.modifiers.scale = kInfinity; });
-  expect_refused("attention: modifiers.soft_cap (-1) is neither 0 (none) nor finite and positive",
+  expect_refused("attention: modifiers.soft_cap (-1) is neither 0 (none) nor within 1e-30 .. 1e+30",
                  [](auto& a) { a.modifiers.soft_cap = -1.0f; });
+  expect_refused("attention: modifiers.soft_cap (3.40282e+38)*",
+                 [](auto& a) { a.modifiers.soft_cap = std::numeric_limits<float>::max(); });
+  expect_refused("attention: modifiers.soft_cap (1e-39)*",
+                 [](auto& a) { a.modifiers.soft_cap = 1e-39f; });
+  expect_accepted([](auto& a) { a.modifiers.soft_cap = 1e30f; });
+  expect_accepted([](auto& a) { a.modifiers.soft_cap = 1e-30f; });
   expect_refused("attention: modifiers.soft_cap (nan)*",
                  [](auto& a) { a.modifiers.soft_cap = kNan; });
   expect_refused("attention: modifiers.dropout.probability (1) is not within [0, 1)",
@@ -170,6 +179,15 @@ TEST(Refused, Modifiers) {
   });
   expect_refused("attention: modifiers.sink is int32, expected float32", [](auto& a) {
     a.modifiers.sink = {reinterpret_cast<const std::int32_t*>(floats), {4}};
+  });
+  static const float sinks[4] = {0, -kInfinity, 1, kInfinity}, slopes[4] = {1, 1, kInfinity, 1};
+  expect_refused("attention: modifiers.sink[3] (inf) is neither finite nor -inf (none)",
+                 [](auto& a) {
+                   a.modifiers.sink = {sinks, {4}};
+                 });
+  expect_refused("attention: modifiers.alibi.slopes[2] (inf) is not finite", [](auto& a) {
+    a.modifiers.alibi.slopes = {slopes, {4}};
+    a.mask.align = Align::end;
   });
   expect_refused("attention: modifiers.alibi.slopes: q_heads is 1, expected 4", [](auto& a) {
     a.modifiers.alibi.slopes = {floats, {1}};

@@ -95,6 +95,33 @@ TEST(Refused, Overflow) {
   });
 }
 
+TEST(Refused, SizesWhoseProductsOverflow) {
+  // No element in any of them, but more heads of sequences than there are numbers.
+  expect_refused("attention: batch (281474976710656) times tokens (1) times heads overflow 64 bits",
+                 [](auto& a) {
+                   const std::int64_t huge = std::int64_t{1} << 48, none = 0;
+                   a.lse = {}, a.statistics = {};
+                   for (ConstView* view : {&a.q, &a.k, &a.v})
+                     view->layout = {{huge, none, huge, std::int64_t{4}}, {none, none, none, none}};
+                   a.out.layout = a.q.layout;
+                 });
+  expect_refused("attention: out: extents times strides overflow 64 bits (axis 0)",
+                 [](auto& a) { a.out.layout.strides[0] = kMax; });
+  // Key indices of statistics have 32 bits inside.
+  expect_refused("attention: statistics.max_key is given with kv_len 2147483654*", [](auto& a) {
+    for (ConstView* view : {&a.k, &a.v}) {
+      view->layout.extents[1] = (std::int64_t{1} << 31) + 6;
+      view->layout.strides[1] = 0;
+    }
+  });
+}
+
+TEST(Refused, PartsOfAViewWithoutItsKeys) {
+  static const std::int64_t lengths[2] = {1, 1};
+  expect_refused("attention: kv.lengths is given without kv.k and kv.v",
+                 [](auto& a) { a.kv.lengths = ConstView(lengths, {2}); });
+}
+
 TEST(Refused, Data) {
   expect_refused("attention: k: data is null, but the view has elements",
                  [](auto& a) { a.k.data = nullptr; });

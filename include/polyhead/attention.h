@@ -17,33 +17,33 @@
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
-/// Statistics of each softmax row, computed in the same pass. Each view is optional, [batch, q_len,
-/// q_heads]
-/// ([tokens, q_heads] when ragged). Rows without a visible key give 0, 0 and -1.
+/// Statistics of each softmax row, computed in the same pass. Each view is optional,
+/// [batch, q_len, q_heads] ([tokens, q_heads] when ragged). Rows without a visible key give 0, 0
+/// and -1.
 struct RowStatistics {
-  View entropy;     ///< float32, nats: -sum w ln w over the keys (a sink's share is not a key)
-  View max_weight;  ///< float32: the largest weight
-  View max_key;     ///< int64: its key index, the first on ties
+  View entropy{};     ///< float32, nats: -sum w ln w over the keys (a sink's share is not a key)
+  View max_weight{};  ///< float32: the largest weight
+  View max_key{};     ///< int64: its key index, the first on ties; kv_len at most 2^31
 };
 
 /// One call of attention: what is computed. How it is computed is in Options.
 struct AttentionArguments {
-  ConstView q;  ///< [batch, q_len, q_heads, head_dim]; ragged: [q_tokens, q_heads, head_dim]
-  ConstView k;  ///< [batch, kv_len, kv_heads, head_dim]; ragged: [kv_tokens, kv_heads, head_dim]
-  ConstView v;  ///< [batch, kv_len, kv_heads, value_dim]
+  ConstView q{};  ///< [batch, q_len, q_heads, head_dim]; ragged: [q_tokens, q_heads, head_dim]
+  ConstView k{};  ///< [batch, kv_len, kv_heads, head_dim]; ragged: [kv_tokens, kv_heads, head_dim]
+  ConstView v{};  ///< [batch, kv_len, kv_heads, value_dim]
   /// What a cache holds, instead of k, v, kv_offsets and mask.kv_lengths.
-  KvView kv;
-  View out;  ///< [batch, q_len, q_heads, value_dim]
-  Mask mask;
-  Modifiers modifiers;
+  KvView kv{};
+  View out{};  ///< [batch, q_len, q_heads, value_dim]
+  Mask mask{};
+  Modifiers modifiers{};
   /// Ragged batch: int32/int64 [batch + 1], ascending from 0; both or neither, q_offsets alone with
   /// kv. Tokens past the last offset belong to no sequence: their rows of out and lse are left
   /// alone.
-  ConstView q_offsets, kv_offsets;
+  ConstView q_offsets{}, kv_offsets{};
   /// int32/int64 [batch]: position of each sequence's first query, instead of an alignment.
-  ConstView q_start;
-  View lse;  ///< optional float32 [batch, q_len, q_heads], natural logarithm
-  RowStatistics statistics;
+  ConstView q_start{};
+  View lse{};  ///< optional float32 [batch, q_len, q_heads], natural logarithm
+  RowStatistics statistics{};
 };
 
 /// How: which instruction set and which threads.
@@ -57,7 +57,8 @@ struct Options {
 /// Scaled dot-product attention: out = softmax(modify(scale * q k^T)) v, for every head.
 ///
 /// Query head h reads KV head h / group, group = q_heads / kv_heads. Element types float32, float16
-/// and bfloat16, each of q, k, v and out its own. Any strides.
+/// and bfloat16, each of q, k, v and out its own. Any strides. head_dim and value_dim up to 768,
+/// each its own; 0 is allowed for any size.
 ///
 /// A query that sees no key gets zeros and an LSE of -inf. What is masked is not read into the
 /// result: NaN or Inf in a masked slot of k or v changes no bit. NaN in q or in a visible slot
@@ -77,7 +78,8 @@ struct Options {
 /// Source: Vaswani et al. 2017, eq. 1; tiling after Dao et al. 2022, alg. 1.
 void attention(const AttentionArguments& arguments, const Options& options = {});
 
-/// The largest sizes a Plan will serve, and its element types; kv_type is any that KvView has.
+/// The largest batch, lengths and numbers of heads that a Plan will serve, and the dims and element
+/// types that it is for; kv_type is any that KvView has.
 struct Limits {
   std::int64_t batch = 1, q_len = 1, kv_len = 1, q_heads = 1, kv_heads = 1, head_dim = 64,
                value_dim = 64;
@@ -102,8 +104,8 @@ class Workspace {
 };
 
 /// Attention prepared once and run often: immutable, shared by any number of threads, each with its
-/// own workspace. A plan serves every size up to its limits, so decoding needs one plan, not one a
-/// token.
+/// own workspace. A plan serves every batch, length and number of heads up to its limits, so
+/// decoding needs one plan, not one a token.
 class Plan {
  public:
   /// Throws InvalidArgument for impossible limits or an instruction set this machine lacks.
@@ -114,8 +116,9 @@ class Plan {
 
   Workspace make_workspace() const;
 
-  /// Validates as attention() does, and that the sizes are within the limits. Never allocates
-  /// (unless it throws).
+  /// Validates as attention() does, and that batch, lengths and heads are within the limits, dims
+  /// and types those of the limits. Never allocates (unless it throws): the plan has started its
+  /// threads.
   void run(const AttentionArguments& arguments, Workspace& workspace) const;
 
   /// One paragraph: kernels, instruction set, tiles, splits, workers and scratch.
@@ -138,9 +141,9 @@ class Plan {
 /// their out holds; all empty gives 0 and -inf. Throws InvalidArgument. Source: Dao 2023
 /// (FlashAttention-2), section 3.1.
 struct MergeArguments {
-  ConstView outs, lses;
-  View out, lse;
-  ConstView sink;
+  ConstView outs{}, lses{};
+  View out{}, lse{};
+  ConstView sink{};
 };
 void merge_partials(const MergeArguments& arguments, const Options& options = {});
 

@@ -15,17 +15,17 @@ struct InspectArguments {
   /// Exact weights of chosen heads and queries: float32 [batch, heads.size, queries, kv_len] where
   /// `heads` lists the query heads (int32/int64 [n]; all of them where not given) and the queries
   /// are first_query .. + extent of axis 2.
-  View weights;
-  ConstView heads;
+  View weights{};
+  ConstView heads{};
   std::int64_t first_query = 0;
 
   /// Mass received by each key, summed over all queries: float32 [batch, q_heads, kv_len].
-  View received;
+  View received{};
 
   /// Pooled map: float32 [batch, q_heads, q_bins, kv_bins]. Bin (r, c) holds the sum of the weights
   /// of queries [r q_len / q_bins, (r+1) q_len / q_bins) on keys [c kv_len / kv_bins, (c+1) kv_len
   /// / kv_bins).
-  View pooled;
+  View pooled{};
 };
 
 /// weights[h, i, j] = exp(score(h, i, j) - lse(h, i)), 0 for hidden pairs and rows without a

@@ -24,10 +24,10 @@ namespace polyhead::inline v0 {
 ///   v_scales float32 [pages or batch, tokens, kv_heads, blocks]: a scale a block of 32 dims;
 ///   k_scales the same, or [kv_heads, head_dim]: a scale a channel, for all tokens.
 struct KvView {
-  ConstView k, v;
-  ConstView k_scales, v_scales;  ///< int8 and int4 only
-  ConstView page_table;          ///< int32 [batch, pages a sequence at most], dense rows
-  ConstView lengths;             ///< int32/int64 [batch]: keys of each sequence; needed when paged
+  ConstView k{}, v{};
+  ConstView k_scales{}, v_scales{};  ///< int8 and int4 only
+  ConstView page_table{};            ///< int32 [batch, pages a sequence at most], dense rows
+  ConstView lengths{};  ///< int32/int64 [batch]: keys of each sequence; needed when paged
 
   constexpr bool given() const { return k.given() || v.given() || page_table.given(); }
 };

@@ -96,9 +96,9 @@ struct LayerCall {
 
 /// q, k and v of a packed projection, by heads: the split is a change of view, no number moves.
 struct LayerHeads {
-  View q;  ///< [batch, tokens, q_heads, head_dim]
-  View k;  ///< [batch, tokens, kv_heads, head_dim]
-  View v;  ///< [batch, tokens, kv_heads, value_dim]
+  View q{};  ///< [batch, tokens, q_heads, head_dim]
+  View k{};  ///< [batch, tokens, kv_heads, head_dim]
+  View v{};  ///< [batch, tokens, kv_heads, value_dim]
 };
 
 /// Multi-head attention with its projections: y = concat(attention(x W_q^T, x W_k^T, x W_v^T))

@@ -25,15 +25,15 @@ struct Mask {
   /// Of a window: keys before it are visible however far back (the first tokens that StreamingLLM
   /// keeps, which it calls attention sinks). `right` and causality still hold for them.
   std::int64_t first_tokens = 0;
-  std::int64_t prefix_length = 0;   ///< one for all sequences; `prefix_lengths` has one each
-  ConstView prefix_lengths;         ///< int32/int64 [batch]
-  ConstView kv_lengths, q_lengths;  ///< int32/int64 [batch]: valid tokens of a padded batch
+  std::int64_t prefix_length = 0;       ///< one for all sequences; `prefix_lengths` has one each
+  ConstView prefix_lengths{};           ///< int32/int64 [batch]
+  ConstView kv_lengths{}, q_lengths{};  ///< int32/int64 [batch]: valid tokens of a padded batch
   /// int32/int64 [batch or 1, tokens]: equal ids see each other. Ragged: all sequences' tokens
   /// concatenated, [tokens] or [1, tokens].
-  ConstView q_documents, kv_documents;
+  ConstView q_documents{}, kv_documents{};
   /// Boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend. Ragged: indices within
   /// the sequence, extents at least those of the longest. Bits: key stride 1, others whole bytes.
-  ConstView visible;
+  ConstView visible{};
 };
 
 /// Each query sees the keys up to its own position. The alignment must be stated unless q_len

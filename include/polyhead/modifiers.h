@@ -15,7 +15,7 @@ struct ScoreAt {
   std::int64_t batch;  ///< sequence
   std::int64_t head;   ///< query head
   std::int64_t query;  ///< index within the sequence's queries
-  std::int64_t q_pos;  ///< position under the call's alignment
+  std::int64_t q_pos;  ///< position under the alignment; `end` where none is stated
   std::int64_t kv_pos;
 };
 
@@ -58,7 +58,7 @@ class ScoreModifier : public TileModifier {
 /// takes the closed form for any number of heads. Source: Press et al. 2022.
 struct Alibi {
   bool use_default_slopes = false;
-  ConstView slopes;
+  ConstView slopes{};
   bool given() const { return use_default_slopes || slopes.given(); }
 };
 
@@ -68,7 +68,7 @@ struct Alibi {
 struct Dropout {
   float probability = 0.0f;  ///< in [0, 1)
   std::uint64_t seed = 0;
-  ConstView sequence_ids;  ///< int32/int64 [batch]; the batch index where not given
+  ConstView sequence_ids{};  ///< int32/int64 [batch]; the batch index where not given
 };
 
 inline constexpr int kMaxCustomModifiers = 4;
@@ -78,14 +78,15 @@ inline constexpr int kMaxCustomModifiers = 4;
 ///   custom[0], custom[1], ...
 /// then the mask, the softmax (with `sink` in its denominator) and dropout.
 struct Modifiers {
-  std::optional<float> scale;  ///< finite; default 1 / sqrt(head_dim)
-  float soft_cap = 0.0f;       ///< 0 is none; else finite and positive
+  std::optional<float> scale{};  ///< finite; default 1 / sqrt(head_dim)
+  float soft_cap = 0.0f;         ///< 0 is none; else within 1e-30 .. 1e30
   ConstView
-      bias;  ///< [batch|1, q_heads|1, q_len|1, kv_len|1], float32/float16/bfloat16; -inf hides
-  Alibi alibi;
+      bias{};  ///< [batch|1, q_heads|1, q_len|1, kv_len|1], float32/float16/bfloat16; -inf hides
+  Alibi alibi{};
   std::array<const TileModifier*, kMaxCustomModifiers> custom{};
-  ConstView sink;  ///< float32 [q_heads]: one more logit a head, in the denominator only
-  Dropout dropout;
+  /// float32 [q_heads]: one more logit a head, in the denominator only; finite, or -inf for none
+  ConstView sink{};
+  Dropout dropout{};
 };
 
 /// The closed-form ALiBi slope of `head` among `heads` (any number): for a power of two 2^(-8 (head

@@ -24,7 +24,7 @@ struct PagedCacheConfig {
   ElementType type = ElementType::float32;  ///< any that KvView has
   /// Scales of int8 or int4 keys by channel, float32 [layers, kv_heads, head_dim] (copied; see
   /// key_scales_by_channel). Not given: a scale a token and block of 32 dims.
-  ConstView key_scales;
+  ConstView key_scales{};
 };
 
 /// A batch of sequences as attention takes it: what PagedCache::batch filled in.

@@ -162,8 +162,8 @@ enum { POLYHEAD_ALIGN_UNSTATED = 0, POLYHEAD_ALIGN_START = 1, POLYHEAD_ALIGN_END
  * mask.h. */
 typedef struct polyhead_mask {
   size_t struct_bytes;
-  int32_t causal;   /* nonzero: kv_pos <= q_pos, or kv_pos < prefix */
-  int32_t windowed; /* nonzero: q_pos - left <= kv_pos <= q_pos + right; -1 is unbounded */
+  int32_t causal;   /* 1: kv_pos <= q_pos, or kv_pos < prefix */
+  int32_t windowed; /* 1: q_pos - left <= kv_pos <= q_pos + right; -1 is unbounded */
   int64_t left, right;
   int32_t align;    /* needed by whatever uses positions unless lengths agree; end: the last query
                        sees the last key */
@@ -211,13 +211,14 @@ typedef struct polyhead_modifiers {
   size_t struct_bytes;
   int32_t scale_given; /* 0: 1 / sqrt(head_dim) */
   float scale;
-  float soft_cap;                    /* 0 is none */
-  int32_t alibi;                     /* nonzero: the closed-form slopes */
+  float soft_cap;                    /* 0 is none; else within 1e-30 .. 1e30 */
+  int32_t alibi;                     /* 1: the closed-form slopes */
   const polyhead_view* alibi_slopes; /* float32 [q_heads], instead of the closed form */
   const polyhead_view*
       bias; /* [batch|1, q_heads|1, q_len|1, kv_len|1], any float type; -INFINITY hides */
   const polyhead_tile_modifier* custom[POLYHEAD_MAX_CUSTOM_MODIFIERS];
-  const polyhead_view* sink; /* float32 [q_heads]: one more logit a head, in the denominator only */
+  const polyhead_view* sink; /* float32 [q_heads]: one more logit a head, in the denominator only;
+                                finite, or -INFINITY for none */
   float dropout;             /* probability, in [0, 1) */
   int32_t reserved;          /* 0 */
   uint64_t dropout_seed;
@@ -291,8 +292,8 @@ POLYHEAD_C_API void polyhead_workspace_destroy(polyhead_workspace* workspace);
 POLYHEAD_C_API polyhead_status polyhead_workspace_bytes(const polyhead_workspace* workspace,
                                                         size_t* bytes);
 
-/* Validates as polyhead_attention does, and that the sizes are within the limits. Never allocates.
- */
+/* Validates as polyhead_attention does, and that batch, lengths and heads are within the limits,
+ * dims and types those of the limits. Never allocates. */
 POLYHEAD_C_API polyhead_status polyhead_plan_run(const polyhead_plan* plan,
                                                  const polyhead_attention_arguments* arguments,
                                                  polyhead_workspace* workspace);

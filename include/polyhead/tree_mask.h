@@ -21,8 +21,8 @@ struct DraftTree {
 
 /// The mask under which every token of a draft sees the held tokens, those it follows and itself,
 /// so that one call gives what each branch of the tree gives by itself. The draft's keys lie behind
-/// the held ones in the order of `parents`, and its queries are the call's last (or only) rows of
-/// the sequence.
+/// the held ones in the order of `parents`, and its queries are all the rows that the call has of
+/// the sequence (as a mask of one row, a draft of one token would hold for any number of them).
 ///
 /// Same bits as each branch run by itself after the held tokens, for float32 arithmetic, where the
 /// draft ends within the block of 64 keys that it begins in; elsewhere (and in products of bfloat16

@@ -1,5 +1,7 @@
 // The small checks that every call's door is made of.
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "attention/validate.hpp"
 #include "base/element.hpp"
@@ -81,6 +83,15 @@ void check_type(const char* call, const char* name, const ConstView& view, Eleme
   if (view.type != expected) {
     base::refuse(call, name, " is ", element_name(view.type), ", expected ",
                  element_name(expected));
+  }
+}
+
+void check_sinks(const char* call, const char* name, const float* sinks, std::int64_t stride,
+                 std::int64_t heads) {
+  for (std::int64_t h = 0; h < heads; ++h) {
+    const float sink = sinks[h * stride];
+    if (std::isnan(sink) || sink == std::numeric_limits<float>::infinity())
+      base::refuse(call, name, "[", h, "] (", sink, ") is neither finite nor -inf (none)");
   }
 }
 

@@ -38,9 +38,9 @@ class Door {
     take_tensors();
     take_lengths();
     take_mask();
-    take_positions();
     take_scores();
     take_sink_and_dropout();
+    take_positions();
     take_outputs();
     return call_;
   }
@@ -48,6 +48,7 @@ class Door {
  private:
   void take_offsets();
   void take_tensors();
+  void refuse_parts_of_a_view() const;
   void take_view();
   void check_sizes();
   void take_lengths();
@@ -175,6 +176,7 @@ void Door::take_tensors() {
   if (cached_) {
     take_view();
   } else {
+    refuse_parts_of_a_view();
     kv_tokens_ = extent(from_.k, token);
     if (!ragged_) call_.kv_len = kv_tokens_;
     call_.kv_heads = extent(from_.k, token + 1);
@@ -195,6 +197,16 @@ void Door::take_tensors() {
                      {"value_dim", call_.value_dim});
   }
   check_sizes();
+}
+
+// Beside k and v they would not be read.
+void Door::refuse_parts_of_a_view() const {
+  const KvView& view = from_.kv;
+  for (const auto& [part, given] : {std::pair{"k_scales", view.k_scales.given()},
+                                    {"v_scales", view.v_scales.given()},
+                                    {"lengths", view.lengths.given()}}) {
+    if (given) refuse("kv.", part, " is given without kv.k and kv.v");
+  }
 }
 
 void Door::take_view() {
@@ -371,6 +383,7 @@ void Door::take_positions() {
   const char* needs = call_.mask.causal                               ? "a causal mask"
                       : call_.mask.left >= 0 || call_.mask.right >= 0 ? "a window"
                       : alibi.given()                                 ? "alibi"
+                      : from_.modifiers.dropout.probability > 0.0f    ? "dropout"
                                                                       : nullptr;
   if (needs != nullptr && align == Align::unstated && lengths_may_differ()) {
     refuse("mask.align is unstated, but ", needs, " depends on it where q_len (", call_.q_len,
@@ -386,6 +399,9 @@ std::int64_t element_stride(const ConstView& view) {
   return view.layout.extents[0] <= 1 ? 0 : view.layout.strides[0];
 }
 
+// Beyond these a float32 has no inverse that is neither subnormal nor infinite.
+constexpr float kLeastSoftCap = 1e-30f, kMostSoftCap = 1e30f;
+
 void Door::take_scores() {
   const Modifiers& modifiers = from_.modifiers;
   kernels::ScoreSpec& spec = call_.score;
@@ -396,9 +412,10 @@ void Door::take_scores() {
   } else if (call_.head_dim > 0) {
     spec.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(call_.head_dim)));
   }
-  if (!std::isfinite(modifiers.soft_cap) || modifiers.soft_cap < 0.0f) {
-    refuse("modifiers.soft_cap (", modifiers.soft_cap,
-           ") is neither 0 (none) nor finite and positive");
+  if (modifiers.soft_cap != 0.0f &&
+      !(modifiers.soft_cap >= kLeastSoftCap && modifiers.soft_cap <= kMostSoftCap)) {
+    refuse("modifiers.soft_cap (", modifiers.soft_cap, ") is neither 0 (none) nor within ",
+           kLeastSoftCap, " .. ", kMostSoftCap);
   }
   spec.soft_cap = modifiers.soft_cap;
   if (modifiers.bias.given()) {
@@ -421,6 +438,11 @@ void Door::take_scores() {
     remember("modifiers.alibi.slopes", slopes);
     spec.alibi_slopes = float_data(slopes);
     spec.alibi_stride = element_stride(slopes);
+    for (std::int64_t h = 0; h < call_.q_heads; ++h) {
+      const float slope = spec.alibi_slopes[h * spec.alibi_stride];
+      if (!std::isfinite(slope))
+        refuse("modifiers.alibi.slopes[", h, "] (", slope, ") is not finite");
+    }
   }
   for (const TileModifier* custom : modifiers.custom) {
     if (custom != nullptr) spec.custom[spec.custom_count++] = custom;
@@ -436,6 +458,7 @@ void Door::take_sink_and_dropout() {
     remember("modifiers.sink", modifiers.sink);
     spec.sink = float_data(modifiers.sink);
     spec.sink_stride = element_stride(modifiers.sink);
+    check_sinks(name_, "modifiers.sink", spec.sink, spec.sink_stride, call_.q_heads);
   }
   const Dropout& dropout = modifiers.dropout;
   if (!(dropout.probability >= 0.0f && dropout.probability < 1.0f)) {
@@ -460,6 +483,8 @@ Operand Door::row_output(const char* name, const View& view, ElementType type, F
   return operand_of(view, false);
 }
 
+constexpr std::int64_t kMostKeysNumbered = std::int64_t{1} << 31;  // by kernels, in 32 bits
+
 void Door::take_outputs() {
   Footprint outputs[5];
   int count = 0;
@@ -479,6 +504,10 @@ void Door::take_outputs() {
       row_output("statistics.max_weight", wanted.max_weight, ElementType::float32, outputs, count);
   call_.max_key =
       row_output("statistics.max_key", wanted.max_key, ElementType::int64, outputs, count);
+  if (wanted.max_key.given() && call_.kv_len > kMostKeysNumbered) {
+    refuse("statistics.max_key is given with kv_len ", call_.kv_len, ", expected at most ",
+           kMostKeysNumbered);
+  }
   for (int i = 0; i < count; ++i) {
     check_writable(name_, outputs[i], inputs_.prints, inputs_.count);
     check_writable(name_, outputs[i], outputs, i);

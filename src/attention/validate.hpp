@@ -58,6 +58,10 @@ void check_floating(const char* call, const char* name, const ConstView& view);
 void check_integer(const char* call, const char* name, const ConstView& view);
 void check_type(const char* call, const char* name, const ConstView& view, ElementType expected);
 
+/// Each of the sinks is finite, or -inf: none.
+void check_sinks(const char* call, const char* name, const float* sinks, std::int64_t stride,
+                 std::int64_t heads);
+
 /// A one-axis view of integers as the kernels take it.
 kernels::Integers integers_of(const ConstView& view);
 

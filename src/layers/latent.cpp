@@ -109,7 +109,7 @@ void multiply_heads(const Step& step, const std::vector<Linear>& linears, const 
     for (std::int64_t h = 0; h < heads; ++h) {
       products.push_back({&linears[static_cast<std::size_t>(h)], source, y.head(h)});
     }
-  } else if (x.rows.even() && step.engine().gemm->direct(linears[0].weights(), x.rows.type)) {
+  } else if (lie_ready(step.engine(), linears[0], x.rows, x.stride)) {
     for (std::int64_t h = 0; h < heads; ++h) {
       products.push_back(
           {&linears[static_cast<std::size_t>(h)], {x.head(h).data, x.rows.step()}, y.head(h)});

@@ -138,15 +138,17 @@ void Linear::pack(const kernels::cpu::GemmTable& table, const Crew& crew,
   for (std::int64_t panel = 0; panel < panels; ++panel) pack_one(panel, 0);
 }
 
+bool lie_ready(const Engine& engine, const Linear& linear, const Rows& x, std::int64_t apart) {
+  const auto begins =
+      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(x.data)) | x.step() | apart;
+  return x.even() && x.dense() && begins % engine.gemm->direct_alignment == 0 &&
+         engine.gemm->direct(linear.weights(), x.type);
+}
+
 Source source_of(const Engine& engine, const Linear& linear, const Rows& x, Buffer& buffer) {
+  if (lie_ready(engine, linear, x)) return {x.data, x.step()};
   const auto& table = *engine.gemm;
   const auto& weights = linear.weights();
-  const auto begins =
-      static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(x.data)) | x.step();
-  if (x.even() && x.dense() && begins % table.direct_alignment == 0 &&
-      table.direct(weights, x.type)) {
-    return {x.data, x.step()};
-  }
   const std::int64_t pitch = row_pitch(table.prepared_bytes(weights));
   std::byte* const to = buffer.need(x.count(), pitch);
   share_out_rows(engine.crew, x.count(), [&](std::int64_t row, int) {

@@ -70,6 +70,10 @@ struct Source {
   std::int64_t row_bytes;
 };
 
+/// Whether a product reads the rows of x where they lie, and rows that begin multiples of `apart`
+/// bytes after them.
+bool lie_ready(const Engine& engine, const Linear& linear, const Rows& x, std::int64_t apart = 0);
+
 /// x itself where its rows can be multiplied as they lie, else prepared in `buffer`.
 Source source_of(const Engine& engine, const Linear& linear, const Rows& x, Buffer& buffer);
 

@@ -78,8 +78,8 @@ inline std::int64_t row_pitch(std::int64_t bytes) {
   return (lines % 16 == 0 ? lines + 1 : lines) * 64;
 }
 
-/// Runs body(item, worker) for items 0 .. items - 1; workers claim them in order. The body does not
-/// throw.
+/// Runs body(item, worker) for items 0 .. items - 1; workers claim them in order. What the body
+/// throws comes out.
 template <class Body>
 void share_out(const Crew& crew, std::int64_t items, const Body& body) {
   base::share_out(*crew.executor, crew.workers, items, body);

@@ -276,7 +276,8 @@ void Problem::make_modifier(ModifierKind kind, Random& random) {
   }
   if (kind == ModifierKind::alibi) modifiers.alibi.use_default_slopes = true;
   if (kind == ModifierKind::slopes || all) modifiers.alibi.slopes = heads(0.001, 0.5).const_view();
-  if ((kind == ModifierKind::alibi || kind == ModifierKind::slopes || all) &&
+  if ((kind == ModifierKind::alibi || kind == ModifierKind::slopes ||
+       kind == ModifierKind::dropout || all) &&
       mask.align == Align::unstated && !q_start.given()) {
     mask.align = Align::end;
   }
