@@ -114,6 +114,7 @@ TEST(Safetensors, RefusesHeadersThatAreNotOne) {
         "{\"a\":{}}",
         "{'a':1}",
         "{} {}",
+        "{}\n",
         "{\"a\":{\"dtype\":1,\"shape\":[],\"data_offsets\":[0,4]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":{},\"data_offsets\":[0,4]}}",
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"more\":1}}",
@@ -129,6 +130,12 @@ TEST(Safetensors, RefusesHeadersThatAreNotOne) {
         "{\"\xff\":1}"}) {
     EXPECT_NE(refusal(file_of(header, "1234")), "accepted") << header;
   }
+  const std::string header = "{" + tensor("a", "F32", "[1]", 0, 4) + "}";
+  for (const char* behind : {"garbage{\"q\":1}", "}", "", "    "}) {
+    const std::string text = header + '\0' + behind;
+    EXPECT_NE(refusal(file_of(text, "1234")), "accepted") << "a byte 0, then " << behind;
+  }
+  EXPECT_EQ(refusal(file_of(header + "    ", "1234")), "accepted") << "spaces align the data";
   // A header nested a million deep must not overflow the stack, in parsing or in letting go.
   expect_refused(file_of("{\"a\":" + std::string(1 << 20, '['), ""), "nested too deeply");
 }

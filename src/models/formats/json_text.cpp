@@ -24,6 +24,8 @@ json parse_json(const std::string& path, const std::string& what, std::string_vi
     }
     return true;
   };
+  if (text.find('\0') != std::string_view::npos)  // to the parser, the end of the text
+    throw FileError(path, what + " is not JSON: it holds a byte 0");
   try {
     return json::parse(text.begin(), text.end(), check);
   } catch (const json::exception& error) {

@@ -109,6 +109,8 @@ void Safetensors::parse(std::span<const std::byte> file) {
     throw FileError(path_, "is not a safetensors file: its header does not begin with '{'");
   data_ = file.data() + 8 + length;
   const json header = parse_json(path_, "safetensors header", text, kMaxDepth);
+  if (text[text.find_last_not_of(' ')] != '}')
+    throw FileError(path_, "safetensors header: ends with something else than '}' and spaces");
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
       check_metadata(path_, value);
