@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -252,6 +253,45 @@ TEST(OutputFile, AppearsOnlyWhenComplete) {
   EXPECT_EQ(ScratchDirectory::read(path), "old");
   EXPECT_THROW(formats::OutputFile("/dev/null"), FileError);
   EXPECT_THROW(formats::OutputFile(directory.file("missing/out.npy")), FileError);
+  EXPECT_THROW(formats::OutputFile("-"), FileError) << "a file of that name is ./-";
+}
+
+void write_new(const std::string& path) {
+  formats::OutputFile file(path);
+  file.write("new", 3);
+  file.commit();
+}
+
+TEST(OutputFile, KeepsThePermissionsOfWhatItReplaces) {
+  namespace fs = std::filesystem;
+  const ScratchDirectory directory;
+  const std::string path = directory.write("out.npy", "old");
+  for (const fs::perms mode : {fs::perms(0600), fs::perms(0666), fs::perms(0444)}) {
+    fs::permissions(path, mode);
+    write_new(path);
+    EXPECT_EQ(ScratchDirectory::read(path), "new");
+    EXPECT_EQ(fs::status(path).permissions(), mode);
+  }
+}
+
+TEST(OutputFile, WritesWhereASymbolicLinkPoints) {
+  namespace fs = std::filesystem;
+  const ScratchDirectory directory, elsewhere;
+  const std::string link = directory.file("out.npy");
+  fs::create_symlink(elsewhere.write("data.npy", "old"), directory.file("near.npy"));
+  fs::create_symlink("near.npy", link);  // relative, and a link to a link
+  write_new(link);
+  EXPECT_EQ(ScratchDirectory::read(elsewhere.file("data.npy")), "new");
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(directory.file_count(), 2u);
+  EXPECT_EQ(elsewhere.file_count(), 1u);
+
+  fs::create_symlink(elsewhere.file("fresh.npy"), directory.file("dangling.npy"));
+  write_new(directory.file("dangling.npy"));
+  EXPECT_EQ(ScratchDirectory::read(elsewhere.file("fresh.npy")), "new");
+
+  fs::create_symlink("circle.npy", directory.file("circle.npy"));
+  EXPECT_THROW(formats::OutputFile(directory.file("circle.npy")), FileError);
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "models/formats/file_error.hpp"
@@ -30,21 +32,44 @@ int list_unfinished(const char* name) {
   return -1;
 }
 
+/// Where `path` leads, which need not exist: renaming onto a symbolic link would replace the link.
+std::string behind_links(const std::string& path) {
+  namespace fs = std::filesystem;
+  constexpr int kMostLinks = 40;  // as many as Linux follows
+  fs::path at = path;
+  std::error_code error;
+  for (int links = 0; fs::is_symlink(at, error); ++links) {
+    if (links == kMostLinks) throw FileError(path, "cannot be written: too many symbolic links");
+    const fs::path to = fs::read_symlink(at, error);
+    if (error) throw FileError(path, "cannot be written: " + error.message());
+    at = at.parent_path() / to;  // `to` alone where it is absolute
+  }
+  return at.string();
+}
+
 }  // namespace
 
 OutputFile::OutputFile(const std::string& path)
-    : path_(path), part_(path + ".part-" + std::to_string(::getpid())) {
+    : path_(path),
+      target_(behind_links(path)),
+      part_(target_ + ".part-" + std::to_string(::getpid())) {
+  if (path == "-") throw FileError(path, "cannot be written: standard output takes no file");
   struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+  const bool replaces = ::stat(target_.c_str(), &status) == 0;
+  if (replaces && !S_ISREG(status.st_mode)) {
     throw FileError(path, "cannot be written: not a regular file");
   }
   slot_ = list_unfinished(part_.c_str());
-  descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  // Private until it has the permissions of what it replaces, which the umask does not narrow.
+  descriptor_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+                       replaces ? S_IRUSR | S_IWUSR : 0666);
   if (descriptor_ < 0) {
     const int error = errno;
     if (slot_ >= 0) unfinished[slot_] = nullptr;
     throw FileError(path, std::string("cannot be written: ") + std::strerror(error));
   }
+  // A file system without permissions refuses; the content matters more.
+  if (replaces) static_cast<void>(::fchmod(descriptor_, status.st_mode & 0777));
 }
 
 OutputFile::~OutputFile() { close_and_remove(); }
@@ -85,7 +110,7 @@ void OutputFile::commit() {
   flush();
   // A full disk may show itself only here.
   if (::close(std::exchange(descriptor_, -1)) != 0 ||
-      std::rename(part_.c_str(), path_.c_str()) != 0) {
+      std::rename(part_.c_str(), target_.c_str()) != 0) {
     const int error = errno;
     ::unlink(part_.c_str());
     if (slot_ >= 0) unfinished[slot_] = nullptr;

@@ -9,7 +9,8 @@ namespace polyhead::inline v0::formats {
 /// Writes to `path` with ".part-PID" appended and renames it to `path` on commit(). Destroyed
 /// before that, or when the process is interrupted and its signal handler calls
 /// remove_unfinished_outputs(), nothing is left behind and what stood under `path` before is
-/// untouched. Throws FileError.
+/// untouched. A file that is replaced hands on its permissions; where `path` is a symbolic link,
+/// what it points to is written. Throws FileError, for "-" too: files alone appear when complete.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
@@ -25,7 +26,9 @@ class OutputFile {
   void write_through(const char* at, std::size_t bytes);
   void close_and_remove() noexcept;
 
-  std::string path_, part_;
+  std::string path_;    ///< as given, for messages
+  std::string target_;  ///< the same behind symbolic links
+  std::string part_;
   std::string buffer_;  ///< small writes gathered: strided arrays come an element at a time
   int descriptor_ = -1;
   int slot_ = -1;  ///< place in the list that remove_unfinished_outputs() walks
