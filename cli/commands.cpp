@@ -5,11 +5,14 @@
 #include "cli/command.hpp"
 #include "cli/exit_codes.hpp"
 #include "cli/table.hpp"
+#include "models/formats/file_error.hpp"
 #include "polyhead/error.h"
 #include "polyhead/version.h"
 
 namespace polyhead::cli {
 namespace {
+
+using formats::quote;
 
 constexpr const char* kFooter =
     "Example:\n"
@@ -24,15 +27,25 @@ int fail(const Console& console, const std::string& what, int status) {
   return status;
 }
 
-int parse_failed(const CLI::App& app, const CLI::ParseError& error, const Console& console) {
+int written(const Console& console) {
+  console.out.flush();
+  return console.out.good() ? kSuccess
+                            : fail(console, "standard output could not be written", kFailure);
+}
+
+int parse_failed(const CLI::App& app, const std::vector<std::string>& arguments,
+                 const CLI::ParseError& error, const Console& console) {
   if (error.get_exit_code() ==
       static_cast<int>(CLI::ExitCodes::Success)) {  // --help and --version come here too
     app.exit(error, console.out, console.err);
-    return kSuccess;
+    return written(console);
   }
   const auto chosen = app.get_subcommands();
   const std::string help = chosen.empty() ? "polyhead" : "polyhead " + chosen.front()->get_name();
-  return fail(console, std::string(error.what()) + "\nTry '" + help + " --help'.", kBadUsage);
+  const std::string what = chosen.empty() && !arguments.empty()
+                               ? quote(arguments.front()) + " is not a subcommand"
+                               : error.what();
+  return fail(console, what + "\nTry '" + help + " --help'.", kBadUsage);
 }
 
 }  // namespace
@@ -70,7 +83,7 @@ int run_program(const std::vector<std::string>& arguments, const Console& consol
     app.parse(std::vector<std::string>(arguments.rbegin(),
                                        arguments.rend()));  // CLI11 takes them from the back
   } catch (const CLI::ParseError& error) {
-    return parse_failed(app, error, console);
+    return parse_failed(app, arguments, error, console);
   }
   const auto chosen = std::find_if(commands.begin(), commands.end(), [&](const auto& command) {
     return app.got_subcommand(command->name());
@@ -79,14 +92,14 @@ int run_program(const std::vector<std::string>& arguments, const Console& consol
     (*chosen)->run(console);
   } catch (const UsageError& error) {
     return fail(console, std::string((*chosen)->name()) + ": " + error.what(), kBadUsage);
+  } catch (const InvalidArgument& error) {
+    return fail(console, printable((*chosen)->in_own_words(error.what())), kFailure);
   } catch (const std::bad_alloc&) {
     return fail(console, "not enough memory", kFailure);
   } catch (const std::exception& error) {
     return fail(console, printable(error.what()), kFailure);
   }
-  console.out.flush();
-  return console.out.good() ? kSuccess
-                            : fail(console, "standard output could not be written", kFailure);
+  return written(console);
 }
 
 }  // namespace polyhead::cli

@@ -36,9 +36,10 @@ void lost_pages(int signal, siginfo_t* info, void*) {
 }  // namespace
 
 void handle_signals() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU}) {
     if (std::signal(signal, leave) == SIG_IGN) std::signal(signal, SIG_IGN);  // nohup stays nohup
   }
+  std::signal(SIGXFSZ, SIG_IGN);  // the write fails and says which file has grown too large
   struct sigaction action {};
   action.sa_sigaction = lost_pages;
   action.sa_flags = SA_SIGINFO;

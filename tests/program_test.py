@@ -4,6 +4,7 @@
 import os
 import pty
 import re
+import resource
 import signal
 import subprocess
 import tempfile
@@ -71,9 +72,10 @@ class Program(unittest.TestCase):
         if not os.path.exists("/dev/full"):
             self.skipTest("no /dev/full here")
         with open("/dev/full", "w") as full:
-            done = subprocess.run([PROGRAM, "explain"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("standard output could not be written", done.stderr)
+            for arguments in (["explain"], ["--help"], ["--version"], ["explain", "--help"]):
+                done = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+                self.assertEqual(done.returncode, 1, arguments)
+                self.assertIn("standard output could not be written", done.stderr)
 
     def test_colour_only_on_a_terminal_that_wants_it(self):
         self.assertNotIn("\x1b", run("explain").stdout)
@@ -100,6 +102,16 @@ class Program(unittest.TestCase):
             self.assertEqual(process.wait(timeout=60), -signal.SIGINT)
         self.assertEqual(out.read_bytes(), b"old")
         self.assertEqual(sorted(p.name for p in self.directory.iterdir()), ["k.npy", "out.npy", "q.npy", "v.npy"])
+
+    def test_a_limit_on_the_size_of_files_is_told_and_leaves_nothing_behind(self):
+        for name in "qkv":
+            npy(self.directory / f"{name}.npy", (64, 1, 64))
+        arrays = [str(self.directory / f"{name}.npy") for name in "qkv"]
+        limited = run("attend", *arrays, "-o", str(self.directory / "out.npy"),
+                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+        self.assertEqual((limited.returncode, limited.stdout), (1, ""))
+        self.assertIn("out.npy: cannot be written: File too large", limited.stderr)
+        self.assertEqual(sorted(p.name for p in self.directory.iterdir()), ["k.npy", "q.npy", "v.npy"])
 
 
 if __name__ == "__main__":
