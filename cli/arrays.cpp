@@ -1,6 +1,7 @@
 #include "cli/arrays.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 
@@ -15,11 +16,6 @@ namespace {
 
 constexpr const char* kSafetensors = ".safetensors";
 
-bool is_written_out(const std::string& text) {
-  return !text.empty() && text.find_first_not_of("0123456789+-.,eEinf ") == std::string::npos &&
-         text.find(".npy") == std::string::npos;
-}
-
 std::vector<std::string> pieces_of(const std::string& text) {
   std::vector<std::string> pieces(1);
   for (const char c : text) {
@@ -31,6 +27,17 @@ std::vector<std::string> pieces_of(const std::string& text) {
   return pieces;
 }
 
+/// Numbers, or a list with one that is none (nan), rather than the name of a file.
+bool is_written_out(const std::string& text) {
+  const std::vector<std::string> pieces = pieces_of(text);
+  const auto is_nan = [](const std::string& piece) {
+    return piece == "nan" || piece == "NaN" || piece == "-nan";
+  };
+  if (std::any_of(pieces.begin(), pieces.end(), is_nan)) return true;
+  return !text.empty() && text.find_first_not_of("0123456789+-.,eEinf ") == std::string::npos &&
+         text.find(".npy") == std::string::npos;
+}
+
 template <class T, class Parse>
 Array numbers_written_out(const std::string& text, const std::string& what, Parse parse) {
   auto values = std::make_shared<std::vector<T>>();
@@ -38,7 +45,7 @@ Array numbers_written_out(const std::string& text, const std::string& what, Pars
     std::size_t used = 0;
     try {
       values->push_back(static_cast<T>(parse(piece, &used)));
-    } catch (const std::exception&) {
+    } catch (const std::logic_error&) {  // what stoll and stof throw
       used = 0;
     }
     if (piece.empty() || used != piece.size())
@@ -115,8 +122,11 @@ Array load_integers(const std::string& text, const std::string& what) {
 
 Array load_floats(const std::string& text, const std::string& what) {
   if (is_written_out(text)) {
-    return numbers_written_out<float>(
-        text, what, [](const std::string& s, std::size_t* n) { return std::stof(s, n); });
+    return numbers_written_out<float>(text, what, [&](const std::string& s, std::size_t* n) {
+      const float number = std::stof(s, n);
+      if (!std::isfinite(number)) throw UsageError(what + ": '" + s + "' is not finite");
+      return number;
+    });
   }
   Array array = load_array(text);
   if (!is_floating(array.view.type)) {

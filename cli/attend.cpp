@@ -1,6 +1,8 @@
 // polyhead attend: attention over arrays in files.
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -9,9 +11,11 @@
 #include "cli/call_options.hpp"
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
+#include "cli/option_checks.hpp"
 #include "cli/table.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/npy.hpp"
+#include "models/formats/output_file.hpp"
 #include "polyhead/error.h"
 #include "polyhead/inspect.h"
 
@@ -54,6 +58,9 @@ class Attend : public Command {
   const char* summary() const override { return "Attention over arrays in files"; }
   void add_options(CLI::App& app) override;
   void run(const Console& console) override;
+  std::string in_own_words(const std::string& message) const override {
+    return in_option_names(message);
+  }
 
  private:
   void add_result_options(CLI::App& app);
@@ -61,8 +68,10 @@ class Attend : public Command {
   ConstView input(const std::string& place, const char* what);
   View rows_result(const std::string& path, ElementType type, const AttentionArguments& call,
                    std::int64_t dim);
+  void check_files() const;
   void make_results(AttentionArguments& call);
-  void make_weights(const AttentionArguments& call, const Options& options);
+  std::int64_t choose_queries(std::int64_t q_len);
+  void choose_weights(const AttentionArguments& call);
   ElementType out_type(const AttentionArguments& call) const;
   void report(const Console& console, const AttentionArguments& call, const Options& options,
               double seconds) const;
@@ -77,12 +86,13 @@ class Attend : public Command {
   int axes_ = 0;  ///< of q's file: results have as many
   std::vector<Array> kept_;
   std::vector<Result> results_;
+  InspectArguments inspected_;  ///< --weights
 };
 
 void Attend::add_options(CLI::App& app) {
   const auto option = [&](const char* name, std::string& value, const char* type,
                           const char* text) {
-    return app.add_option(name, value, text)->type_name(type);
+    return app.add_option(name, value, text)->type_name(type)->check(not_empty());
   };
   const auto one_of = [](std::set<std::string> names) {
     return CLI::IsMember(std::move(names)).description("");
@@ -116,7 +126,10 @@ void Attend::add_options(CLI::App& app) {
 void Attend::add_result_options(CLI::App& app) {
   const auto option = [&](const char* name, std::string& value, const char* type,
                           const char* text) {
-    app.add_option(name, value, text)->type_name(type)->group("More results (.npy files)");
+    app.add_option(name, value, text)
+        ->type_name(type)
+        ->group("More results (.npy files)")
+        ->check(not_empty());
   };
   option("--lse", lse_, "FILE", "Natural logarithm of each row's sum of exp(score)");
   option("--weights", weights_, "FILE",
@@ -216,6 +229,29 @@ View Attend::rows_result(const std::string& path, ElementType type, const Attent
   return view;
 }
 
+/// Every result has a file of its own: the last of two under one name would be all that is left.
+void Attend::check_files() const {
+  namespace fs = std::filesystem;
+  std::map<fs::path, std::string> taken;
+  for (const auto& [option, path] :
+       {std::pair("--out", &out_), std::pair("--lse", &lse_), std::pair("--weights", &weights_),
+        std::pair("--entropy", &entropy_), std::pair("--max-weight", &max_weight_),
+        std::pair("--max-key", &max_key_)}) {
+    if (path->empty()) continue;
+    if (*path == "-") {
+      throw UsageError(std::string(option) +
+                       ": '-' is not a file, and results are not written to standard output");
+    }
+    std::error_code failed;  // what cannot be followed is refused when it is opened
+    const fs::path file = fs::weakly_canonical(fs::absolute(*path, failed), failed);
+    const auto [other, fresh] = taken.emplace(failed ? fs::path(*path) : file, option);
+    if (!fresh) {
+      throw UsageError(other->second + " and " + option + " name one file, " + *path +
+                       " (expected one for each)");
+    }
+  }
+}
+
 void Attend::make_results(AttentionArguments& call) {
   const int last = call.v.layout.axes - 1;
   call.out = rows_result(out_, out_type(call), call, call.v.layout.extents[last]);
@@ -229,38 +265,46 @@ void Attend::make_results(AttentionArguments& call) {
     call.statistics.max_key = rows_result(max_key_, ElementType::int64, call, -1);
 }
 
-void Attend::make_weights(const AttentionArguments& call, const Options& options) {
+/// Sets the first query whose weights are wanted and returns how many.
+std::int64_t Attend::choose_queries(std::int64_t q_len) {
+  if (weights_queries_.empty()) return q_len;
+  const std::size_t colon = weights_queries_.find(':');
+  std::size_t used = 0, used_count = 0;
+  std::int64_t first = 0, count = 0;
+  bool good = colon != std::string::npos;
+  try {
+    if (good) {
+      first = std::stoll(weights_queries_.substr(0, colon), &used);
+      count = std::stoll(weights_queries_.substr(colon + 1), &used_count);
+    }
+  } catch (const std::logic_error&) {
+    good = false;
+  }
+  if (!good || used != colon || used_count != weights_queries_.size() - colon - 1 || count < 0) {
+    throw UsageError("--weights-queries: '" + weights_queries_ + "' is not FIRST:COUNT");
+  }
+  if (first < 0 || first > q_len || count > q_len - first) {
+    throw InvalidArgument("attend: --weights-queries " + weights_queries_ + " (q has " +
+                          std::to_string(q_len) + " queries, counted from 0)");
+  }
+  inspected_.first_query = first;
+  return count;
+}
+
+void Attend::choose_weights(const AttentionArguments& call) {
   if (weights_.empty()) return;
   if (call.q_offsets.given())
     throw UsageError("--weights is not available for a ragged batch: pass one sequence at a time");
-  InspectArguments wanted;
   const detail::Layout &q = call.q.layout, &k = call.k.layout;
-  std::int64_t heads = q.extents[2], count = q.extents[1];
+  std::int64_t heads = q.extents[2];
   if (!weights_heads_.empty()) {
     kept_.push_back(load_integers(weights_heads_, "--weights-heads"));
-    wanted.heads = kept_.back().view;
-    heads = wanted.heads.layout.extents[0];
+    inspected_.heads = kept_.back().view;
+    heads = inspected_.heads.layout.extents[0];
   }
-  if (!weights_queries_.empty()) {
-    const std::size_t colon = weights_queries_.find(':');
-    std::size_t used = 0, used_count = 0;
-    bool good = colon != std::string::npos;
-    try {
-      if (good) {
-        wanted.first_query = std::stoll(weights_queries_.substr(0, colon), &used);
-        count = std::stoll(weights_queries_.substr(colon + 1), &used_count);
-      }
-    } catch (const std::logic_error&) {
-      good = false;
-    }
-    if (!good || used != colon || used_count != weights_queries_.size() - colon - 1 || count < 0) {
-      throw UsageError("--weights-queries: '" + weights_queries_ + "' is not FIRST:COUNT");
-    }
-  }
-  const std::int64_t extents[] = {q.extents[0], heads, count, k.extents[1]};
+  const std::int64_t extents[] = {q.extents[0], heads, choose_queries(q.extents[1]), k.extents[1]};
   OwnedArray weights = allocate(ElementType::float32, extents);
-  wanted.weights = weights.view;
-  inspect(call, wanted, options);
+  inspected_.weights = weights.view;
   if (axes_ < 4) drop_axis(weights.array.view.layout, 0);
   results_.push_back({weights_, weights, weights.view});
 }
@@ -306,6 +350,7 @@ void Attend::run(const Console& console) {
   if (weights_.empty() && !(weights_heads_.empty() && weights_queries_.empty())) {
     throw UsageError("--weights-heads and --weights-queries need --weights");
   }
+  check_files();
   const Options options = run_.options();
   AttentionArguments call;
   load(call);
@@ -332,13 +377,17 @@ void Attend::run(const Console& console) {
       console.out << text << '\n';
     return;
   }
+  choose_weights(call);
+  for (const Result& result : results_) {
+    if (!result.path.empty()) formats::check_writable(result.path);
+  }
   Progress progress(console);
   progress.show("attending ...");
   const auto begin = std::chrono::steady_clock::now();
   attention(call, options);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  make_weights(call, options);
+  if (!weights_.empty()) inspect(call, inspected_, options);
   for (const Result& result : results_) {
     if (result.path.empty()) continue;
     progress.show("writing " + printable(result.path) + " ...");

@@ -44,6 +44,7 @@ class Bench : public Command {
 
  private:
   std::vector<const Case*> chosen() const;
+  void print_names(const Console& console, const std::vector<const Case*>& list) const;
   std::vector<Measured> measure(const Console& console, Measurer& measurer,
                                 const std::vector<const Case*>& list,
                                 std::vector<std::string>& skipped) const;
@@ -92,6 +93,16 @@ std::vector<const Case*> Bench::chosen() const {
     throw UsageError("--filter: '" + filter_ + "' is not a regular expression");
   }
   return list;
+}
+
+void Bench::print_names(const Console& console, const std::vector<const Case*>& list) const {
+  if (!json_) {
+    for (const Case* c : list) console.out << c->name << '\n';
+    return;
+  }
+  ordered_json names = ordered_json::array();
+  for (const Case* c : list) names.push_back(c->name);
+  console.out << json_text({{"cases", names}});
 }
 
 std::string cpu_name() {
@@ -228,7 +239,7 @@ std::vector<Measured> Bench::measure(const Console& console, Measurer& measurer,
 void Bench::run(const Console& console) {
   const std::vector<const Case*> list = chosen();
   if (list_) {
-    for (const Case* c : list) console.out << c->name << '\n';
+    print_names(console, list);
     return;
   }
   const Isa isa = resolve_isa(isa_.empty() ? Isa::automatic : isa_from_name(isa_));

@@ -1,8 +1,11 @@
 #include "cli/call_options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <utility>
 
 #include "cli/command.hpp"
+#include "cli/option_checks.hpp"
 #include "polyhead/error.h"
 
 namespace polyhead::cli {
@@ -31,12 +34,66 @@ Mask window_of(const std::string& text, Align align) {
                    "' is not LEFT,RIGHT (two whole numbers, -1 for unbounded)");
 }
 
+/// Keys of the longest sequence. Offsets that make no sense are left to the library to refuse.
+std::int64_t longest_keys(const AttentionArguments& call) {
+  if (!call.kv_offsets.given()) return call.k.layout.extents[1];
+  double longest = 0.0;
+  for (std::int64_t b = 0; b + 1 < call.kv_offsets.layout.extents[0]; ++b) {
+    const std::int64_t begin[] = {b}, end[] = {b + 1};
+    longest = std::max(longest, element(call.kv_offsets, end) - element(call.kv_offsets, begin));
+  }
+  return longest < static_cast<double>(call.k.layout.extents[0])
+             ? static_cast<std::int64_t>(longest)
+             : call.k.layout.extents[0];
+}
+
+/// What the library calls the arguments, and what sets them; longer names before their beginnings.
+constexpr std::pair<const char*, const char*> kOptionNames[] = {
+    {"mask.align is unstated", "--align is not given"},
+    {"Align::end, Align::start or q_start", "--align end or --align start"},
+    {"q_start and mask.align", "--q-start and --align"},
+    {"q_start[", "--q-start["},
+    {"q_offsets", "--q-offsets"},
+    {"kv_offsets", "--kv-offsets"},
+    {"window: left", "--window: left"},
+    {"window: right", "--window: right"},
+    {"mask.prefix_lengths", "--prefix"},
+    {"mask.kv_lengths", "--lengths"},
+    {"mask.q_lengths", "--q-lengths"},
+    {"mask.kv_documents", "--documents"},
+    {"mask.q_documents", "--q-documents"},
+    {"mask.visible", "--mask"},
+    {"modifiers.scale", "--scale"},
+    {"modifiers.soft_cap", "--soft-cap"},
+    {"modifiers.bias", "--bias"},
+    {"modifiers.alibi has both slopes and use_default_slopes",
+     "--alibi-slopes and --alibi are both given"},
+    {"modifiers.alibi.slopes", "--alibi-slopes"},
+    {"modifiers.sink", "--sink"},
+    {"modifiers.dropout.probability", "--dropout"},
+    {"modifiers.dropout.sequence_ids", "--sequence-ids"},
+};
+
 }  // namespace
+
+std::string in_option_names(std::string message) {
+  for (const auto& [field, option] : kOptionNames) {
+    const std::string name = field;
+    for (std::size_t at = 0; (at = message.find(name, at)) != std::string::npos;) {
+      message.replace(at, name.size(), option);
+      at += std::string(option).size();
+    }
+  }
+  return message;
+}
 
 void CallOptions::add_mask_options(CLI::App& app) {
   const auto option = [&](const char* name, std::string& value, const char* type,
                           const char* text) {
-    return app.add_option(name, value, text)->type_name(type)->group(kMaskGroup);
+    return app.add_option(name, value, text)
+        ->type_name(type)
+        ->group(kMaskGroup)
+        ->check(not_empty());
   };
   app.add_flag("--causal", causal_, "A query sees the keys up to its own position")
       ->group(kMaskGroup);
@@ -55,7 +112,7 @@ void CallOptions::add_mask_options(CLI::App& app) {
          "Document id of each query, where they differ from the keys'");
   option("--mask", mask_, "FILE",
          "Booleans, true may attend: [query, key], with axes for heads and batch in\n"
-         "front where they differ; extents of 1 are for all alike");
+         "front where they differ; other extents than the keys' may be 1, for all alike");
   app.add_flag("--packed-mask", packed_mask_,
                "The mask's rows are bits in bytes (numpy.packbits, bitorder='little')")
       ->group(kMaskGroup);
@@ -63,11 +120,15 @@ void CallOptions::add_mask_options(CLI::App& app) {
 
 void CallOptions::add_modifier_options(CLI::App& app) {
   const auto option = [&](const char* name, auto& value, const char* type, const char* text) {
-    return app.add_option(name, value, text)->type_name(type)->group(kModifierGroup);
+    return app.add_option(name, value, text)
+        ->type_name(type)
+        ->group(kModifierGroup)
+        ->check(not_empty());
   };
   option("--scale", scale_, "X", "Multiplies q.k (default 1/sqrt(head_dim))");
   option("--soft-cap", soft_cap_, "CAP", "CAP * tanh(score / CAP)");
-  option("--bias", bias_, "FILE", "Added to the scores, in the shapes of --mask; -inf hides");
+  option("--bias", bias_, "FILE",
+         "Added to the scores, in the shapes of --mask, or 1 key wide for\nall alike; -inf hides");
   app.add_flag("--alibi", alibi_, "Minus slope * distance, slopes by the closed form")
       ->group(kModifierGroup);
   option("--alibi-slopes", slopes_, "LIST|FILE", "The same with slopes of one's own, one a head");
@@ -85,8 +146,8 @@ void CallOptions::check_companions() const {
   needs(!q_lengths_.empty(), !lengths_.empty(), "--q-lengths needs --lengths");
   needs(!q_documents_.empty(), !documents_.empty(), "--q-documents needs --documents");
   needs(packed_mask_, !mask_.empty(), "--packed-mask needs --mask");
-  needs(seed_ != 0, dropout_ != 0.0f, "--seed needs --dropout");
-  needs(!sequence_ids_.empty(), dropout_ != 0.0f, "--sequence-ids needs --dropout");
+  needs(seed_.has_value(), dropout_.has_value(), "--seed needs --dropout");
+  needs(!sequence_ids_.empty(), dropout_.has_value(), "--sequence-ids needs --dropout");
 }
 
 bool CallOptions::modifies() const {
@@ -146,7 +207,7 @@ Mask CallOptions::mask_of(const AttentionArguments& call) {
     mask = mask & documents(with_leading_axes(queries, 2), with_leading_axes(keys, 2));
   }
   if (!mask_.empty())
-    mask = mask & boolean(pair_table(mask_, packed_mask_, "--mask", call.k.layout.extents[1]));
+    mask = mask & boolean(pair_table(mask_, packed_mask_, "--mask", longest_keys(call)));
   return mask;
 }
 
@@ -157,8 +218,8 @@ void CallOptions::apply_modifiers(Modifiers& modifiers, std::int64_t kv_len) {
   modifiers.alibi.use_default_slopes = alibi_;
   if (!slopes_.empty()) modifiers.alibi.slopes = keep(load_floats(slopes_, "--alibi-slopes"));
   if (!sink_.empty()) modifiers.sink = keep(load_floats(sink_, "--sink"));
-  modifiers.dropout.probability = dropout_;
-  modifiers.dropout.seed = seed_;
+  modifiers.dropout.probability = dropout_.value_or(0.0f);
+  modifiers.dropout.seed = seed_.value_or(0);
   if (!sequence_ids_.empty()) {
     modifiers.dropout.sequence_ids = keep(load_integers(sequence_ids_, "--sequence-ids"));
   }
@@ -170,7 +231,7 @@ void CallOptions::apply(AttentionArguments& call) {
   call.mask = mask_of(call);
   // Alignment also places ALiBi and dropout, which take it from the mask.
   if (!align_.empty()) call.mask.align = align_of(align_);
-  apply_modifiers(call.modifiers, call.k.layout.extents[1]);
+  apply_modifiers(call.modifiers, longest_keys(call));
 }
 
 void RunOptions::add_options(CLI::App& app) {

@@ -41,11 +41,14 @@ class CallOptions {
   std::string align_, window_, prefix_, lengths_, q_lengths_, documents_, q_documents_, mask_,
       bias_, slopes_, sink_;
   std::string sequence_ids_;
-  std::optional<float> scale_;
-  float soft_cap_ = 0.0f, dropout_ = 0.0f;
-  std::uint64_t seed_ = 0;
+  std::optional<float> scale_, dropout_;
+  float soft_cap_ = 0.0f;
+  std::optional<std::uint64_t> seed_;
   std::vector<Array> kept_;
 };
+
+/// A refusal of the library in the words of these options: "mask.visible" is --mask.
+std::string in_option_names(std::string message);
 
 /// Which instruction set and how many threads.
 class RunOptions {

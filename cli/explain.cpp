@@ -1,6 +1,8 @@
 // polyhead explain: every number of a call of attention, as a textbook prints them.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -12,7 +14,9 @@
 #include "cli/five_tokens.hpp"
 #include "cli/json_text.hpp"
 #include "cli/model_options.hpp"
+#include "cli/option_checks.hpp"
 #include "models/formats/file_error.hpp"
+#include "models/formats/json_text.hpp"
 #include "polyhead/error.h"
 
 namespace polyhead::cli {
@@ -22,6 +26,7 @@ using formats::FileError;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+constexpr int kMaxDepth = 16;           // { q: [ [ number ] ] }, and whatever else the file holds
 constexpr std::int64_t kMaxRows = 256;  // queries traced at once: every pair of every head is kept
 
 constexpr const char* kExample =
@@ -44,13 +49,20 @@ class Explain : public Command {
   const char* summary() const override { return "Show every number of a call, as a textbook does"; }
   void add_options(CLI::App& app) override;
   void run(const Console& console) override;
+  std::string in_own_words(const std::string& message) const override {
+    return in_option_names(message);
+  }
 
  private:
+  void take_only(std::initializer_list<const char*> options, const std::string& reason) const;
+  void check_companions() const;
   void read_example(const std::string& text, const std::string& path);
   void read_arrays();
   void run_model(const Console& console);
-  ExplainInput input_of(const std::vector<Columns>& columns) const;
-  std::vector<Columns> chosen_columns(std::int64_t heads) const;
+  ExplainInput input_of(const std::vector<Columns>& columns,
+                        const std::vector<Columns>& value_columns) const;
+  ExplainInput cut_in(std::int64_t heads) const;
+  std::vector<Columns> chosen_columns() const;
   std::optional<std::int64_t> chosen_query(const ExplainInput& input) const;
   ordered_json exercises(const Options& options) const;
   Array output_projection(std::int64_t in) const;
@@ -58,6 +70,7 @@ class Explain : public Command {
   std::string example_, q_, k_, v_, tokens_text_, query_, columns_, w_o_, pruned_;
   std::string order_ = "bthd", w_o_order_ = "out-in";
   std::string text_, text_file_;
+  const CLI::App* app_ = nullptr;  ///< knows which options were given
   std::int64_t heads_ = 0, batch_ = 0, layer_ = -1, head_ = 0;
   bool json_ = false, exercises_ = false;
   CallOptions call_;
@@ -70,8 +83,9 @@ class Explain : public Command {
 void Explain::add_options(CLI::App& app) {
   const char* arrays = "Arrays instead (.npy, or FILE.safetensors:NAME)";
   const auto option = [&](const char* name, auto& value, const char* type, const char* text) {
-    return app.add_option(name, value, text)->type_name(type);
+    return app.add_option(name, value, text)->type_name(type)->check(not_empty());
   };
+  app_ = &app;
   option("example", example_, "FILE.json|MODEL",
          "{tokens, q, k, v}: rows of all heads side by side; with --layer, a model");
   option("--heads", heads_, "N", "Cut rows into that many heads (default 1)")
@@ -128,18 +142,16 @@ Array matrix_of(const json& from, const std::string& path, const std::string& na
     if (!row.is_array() || row.size() != from[0].size()) refuse("has rows of different lengths");
     for (const json& number : row) {
       if (!number.is_number()) refuse("holds something else than numbers");
-      *out++ = number.get<float>();
+      const float value = number.get<float>();
+      if (!std::isfinite(value)) refuse("holds " + number.dump() + ", too large for float32");
+      *out++ = value;
     }
   }
   return matrix.array;
 }
 
 json parse_json(const std::string& text, const std::string& path) {
-  try {
-    return json::parse(text);
-  } catch (const json::exception& error) {
-    throw FileError(path, std::string("is not JSON: ") + error.what());
-  }
+  return formats::parse_json(path, "the file", text, kMaxDepth);
 }
 
 void Explain::read_example(const std::string& text, const std::string& path) {
@@ -191,27 +203,42 @@ std::vector<std::string> split(const std::string& text) {
   return pieces;
 }
 
-std::vector<Columns> Explain::chosen_columns(std::int64_t heads) const {
+/// What --columns says.
+std::vector<Columns> Explain::chosen_columns() const {
   std::vector<Columns> columns;
-  if (!columns_.empty()) {
-    for (const std::string& piece : split(columns_)) {
-      const std::size_t dash = piece.find('-');
-      const std::int64_t first = whole(piece.substr(0, dash), "--columns");
-      const std::int64_t last =
-          dash == std::string::npos ? first : whole(piece.substr(dash + 1), "--columns");
-      if (last < first) throw UsageError("--columns: " + piece + " runs backwards");
-      columns.push_back({first, last});
-    }
-    return columns;
+  for (const std::string& piece : split(columns_)) {
+    const std::size_t dash = piece.find('-');
+    const std::int64_t first = whole(piece.substr(0, dash), "--columns");
+    const std::int64_t last =
+        dash == std::string::npos ? first : whole(piece.substr(dash + 1), "--columns");
+    if (last < first) throw UsageError("--columns: " + piece + " runs backwards");
+    columns.push_back({first, last});
   }
-  const std::int64_t model_dim = rows_q_.view.layout.extents[1];
-  if (heads < 1 || model_dim % heads != 0 || model_dim == 0) {
-    throw InvalidArgument("explain: model_dim (" + std::to_string(model_dim) +
+  return columns;
+}
+
+/// Rows of `width` columns cut into so many heads; `name` is what messages call the width.
+std::vector<Columns> equal_columns(std::int64_t width, const char* name, std::int64_t heads) {
+  if (heads < 1 || width % heads != 0 || width == 0) {
+    throw InvalidArgument(std::string("explain: ") + name + " (" + std::to_string(width) +
                           ") is not a multiple of --heads (" + std::to_string(heads) + ")");
   }
-  const std::int64_t dim = model_dim / heads;
+  const std::int64_t dim = width / heads;
+  std::vector<Columns> columns;
   for (std::int64_t h = 0; h < heads; ++h) columns.push_back({h * dim, (h + 1) * dim - 1});
   return columns;
+}
+
+/// The rows cut into so many heads: q and k alike, v by its own width.
+ExplainInput Explain::cut_in(std::int64_t heads) const {
+  const std::int64_t model_dim = rows_q_.view.layout.extents[1],
+                     k_dim = rows_k_.view.layout.extents[1];
+  if (k_dim != model_dim) {
+    throw InvalidArgument("explain: k has " + std::to_string(k_dim) + " columns (expected " +
+                          std::to_string(model_dim) + " as q)");
+  }
+  const std::vector<Columns> columns = equal_columns(model_dim, "model_dim", heads);
+  return input_of(columns, equal_columns(rows_v_.view.layout.extents[1], "v's width", heads));
 }
 
 std::vector<std::string> names_of(const std::vector<std::string>& tokens, std::int64_t count,
@@ -244,10 +271,12 @@ Array Explain::output_projection(std::int64_t in) const {
   return w_o;
 }
 
-ExplainInput Explain::input_of(const std::vector<Columns>& columns) const {
+/// Heads cut from rows, or, without columns, arrays that have an axis of them.
+ExplainInput Explain::input_of(const std::vector<Columns>& columns,
+                               const std::vector<Columns>& value_columns) const {
   ExplainInput input;
   if (!columns.empty()) {
-    input = cut_heads(rows_q_, rows_k_, rows_v_, columns);
+    input = cut_heads(rows_q_, rows_k_, rows_v_, columns, value_columns);
   } else {
     const AxisOrder order = order_ == "bhtd" ? AxisOrder::bhtd : AxisOrder::bthd;
     input.q = {as_batch_tokens_heads_dim(rows_q_.view, order, "explain: q"), rows_q_.owner};
@@ -299,9 +328,13 @@ json rows_json(const Array& rows) {
 /// The textbook's exercises on rows of four columns and more: every block in one object.
 ordered_json Explain::exercises(const Options& options) const {
   const std::int64_t model_dim = rows_q_.view.layout.extents[1];
-  const auto one = [&](const std::vector<Columns>& columns, bool causal, bool swapped,
+  const std::int64_t value_dim = rows_v_.view.layout.extents[1];
+  if (value_dim != model_dim) {
+    throw InvalidArgument("explain: v has " + std::to_string(value_dim) +
+                          " columns (--exercises expects " + std::to_string(model_dim) + " as q)");
+  }
+  const auto one = [&](ExplainInput input, bool causal, bool swapped,
                        const std::vector<std::int64_t>& heads) {
-    ExplainInput input = input_of(columns);
     if (swapped) {  // the permutation that swaps the two halves
       const std::int64_t extents[] = {model_dim, model_dim};
       const OwnedArray w_o = allocate(ElementType::float32, extents);
@@ -324,17 +357,43 @@ ordered_json Explain::exercises(const Options& options) const {
   all["k"] = rows_json(rows_k_);
   all["v"] = rows_json(rows_v_);
   for (const std::int64_t heads : {1, 2, 4})
-    all["cases"].push_back(one(chosen_columns(heads), false, false, {}));
-  all["cases"].push_back(one(chosen_columns(2), true, false, {}));
-  const Columns half{0, model_dim / 2 - 1};
-  all["identical_subspaces"] = one({half, half}, false, false, {});
-  all["output_projection"] = one(chosen_columns(2), false, true, {})["output_projection"];
-  all["pruning"] = one(chosen_columns(2), false, false, {0, 1})["pruning"];
+    all["cases"].push_back(one(cut_in(heads), false, false, {}));
+  all["cases"].push_back(one(cut_in(2), true, false, {}));
+  const std::vector<Columns> half(2, {0, model_dim / 2 - 1});
+  all["identical_subspaces"] = one(input_of(half, half), false, false, {});
+  all["output_projection"] = one(cut_in(2), false, true, {})["output_projection"];
+  all["pruning"] = one(cut_in(2), false, false, {0, 1})["pruning"];
   return all;
+}
+
+/// Refuses every option given that is none of `options`: it would change nothing.
+void Explain::take_only(std::initializer_list<const char*> options,
+                        const std::string& reason) const {
+  for (const CLI::Option* given : app_->get_options()) {
+    const std::string name = given->get_name();
+    if (given->count() > 0 && std::find(options.begin(), options.end(), name) == options.end())
+      throw UsageError(name + " changes nothing here: " + reason);
+  }
+}
+
+/// Options that say something only beside others.
+void Explain::check_companions() const {
+  if (!text_.empty() || !text_file_.empty()) throw UsageError("--text and --file need --layer");
+  if (app_->count("--wo-order") > 0 && w_o_.empty()) throw UsageError("--wo-order needs --wo");
+  if (heads_ != 0 && !columns_.empty())
+    throw UsageError("--heads and --columns exclude each other");
+  if (exercises_) {
+    take_only(
+        {"example", "--exercises", "--json", "--q", "--k", "--v", "--tokens", "--isa", "--threads"},
+        "--exercises shows cases of its own");
+  }
 }
 
 /// A head of a real model: its q, k and v are what the run gave to attention().
 void Explain::run_model(const Console& console) {
+  take_only({"example", "--layer", "--head", "--text", "--file", "--query", "--json", "--isa",
+             "--threads"},
+            "--layer shows what the model did");
   if (example_.empty()) throw UsageError("--layer needs a model");
   if (text_.empty() && text_file_.empty()) throw UsageError("--layer needs --text or --file");
   const std::string text = text_file_.empty() ? text_ : read_text(text_file_);
@@ -358,7 +417,7 @@ void Explain::run_model(const Console& console) {
 
 void Explain::run(const Console& console) {
   if (layer_ >= 0) return run_model(console);
-  if (!text_.empty() || !text_file_.empty()) throw UsageError("--text and --file need --layer");
+  check_companions();
   read_arrays();
   if (!tokens_text_.empty()) tokens_ = split(tokens_text_);
   const Options options = run_.options();
@@ -374,8 +433,11 @@ void Explain::run(const Console& console) {
         "--heads and --columns cut rows [tokens, model_dim]; these arrays have an axis of heads "
         "already");
   }
+  if (whole_rows && batch_ != 0)
+    throw UsageError("--batch " + std::to_string(batch_) + ": rows are one sequence, number 0");
+  const std::vector<Columns> columns = chosen_columns();
   const ExplainInput input =
-      input_of(whole_rows ? chosen_columns(heads_ == 0 ? 1 : heads_) : std::vector<Columns>());
+      whole_rows && columns.empty() ? cut_in(heads_ == 0 ? 1 : heads_) : input_of(columns, columns);
   AttentionArguments call;
   call.q = input.q.view;
   call.k = input.k.view;

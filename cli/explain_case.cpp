@@ -112,12 +112,14 @@ double compare_with_attention(AttentionArguments call, const Case& traced, std::
 }  // namespace
 
 ExplainInput cut_heads(const Array& q, const Array& k, const Array& v,
-                       const std::vector<Columns>& columns) {
+                       const std::vector<Columns>& columns,
+                       const std::vector<Columns>& value_columns) {
   ExplainInput input;
   input.q = gather_columns(q, columns, "q");
   input.k = gather_columns(k, columns, "k");
-  input.v = gather_columns(v, columns, "v");
+  input.v = gather_columns(v, value_columns, "v");
   input.columns = columns;
+  input.value_columns = value_columns;
   return input;
 }
 

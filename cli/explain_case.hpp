@@ -19,14 +19,15 @@ using Matrix = std::vector<std::vector<double>>;
 struct Columns {
   std::int64_t first = 0, last = 0;
   std::int64_t count() const { return last - first + 1; }
+  bool operator==(const Columns&) const = default;
 };
 
 /// q, k and v as attention reads them, and the names of the tokens.
 struct ExplainInput {
   Array q, k, v;  ///< [batch, tokens, heads, dim]
   std::vector<std::string> q_tokens, k_tokens;
-  std::vector<Columns>
-      columns;             ///< of each head, where the heads were cut from whole rows; else empty
+  // Of each head, in q and k and in v, where the heads were cut from whole rows; else empty.
+  std::vector<Columns> columns, value_columns;
   Array w_o;               ///< [out, heads * value_dim], where given
   std::int64_t batch = 0;  ///< the sequence that is shown
 };
@@ -60,10 +61,12 @@ struct Pruned {
   double norm = 0.0;  ///< L2 norm over all rows shown of the change
 };
 
-/// Heads cut from rows [tokens, model_dim]: head h takes columns[h] of q, k and v alike (all of one
-/// width). Throws InvalidArgument where columns lie outside the rows.
+/// Heads cut from rows [tokens, model_dim]: head h takes columns[h] of q and k and value_columns[h]
+/// of v (all columns of one width, and all value columns). Throws InvalidArgument where columns lie
+/// outside the rows.
 ExplainInput cut_heads(const Array& q, const Array& k, const Array& v,
-                       const std::vector<Columns>& columns);
+                       const std::vector<Columns>& columns,
+                       const std::vector<Columns>& value_columns);
 
 /// Traces the chosen queries (all of them where `query` is none) and runs attention() on the same
 /// arrays beside it. `call` brings mask and modifiers. Throws InvalidArgument.

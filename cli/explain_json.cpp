@@ -14,6 +14,10 @@ ordered_json case_json(const Case& shown, const ExplainInput& input,
   json["queries"] = shown.queries;
   for (const Columns& columns : input.columns)
     json["columns"].push_back({columns.first, columns.last});
+  if (input.value_columns != input.columns) {
+    for (const Columns& columns : input.value_columns)
+      json["value_columns"].push_back({columns.first, columns.last});
+  }
   json["heads"] = ordered_json::array();
   for (const HeadNumbers& head : shown.heads) {
     ordered_json one;

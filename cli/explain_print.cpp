@@ -76,15 +76,18 @@ std::string scale_text(const Case& shown) {
   return "1/√" + std::to_string(shown.head_dim) + " = " + value;
 }
 
+std::string columns_text(const Columns& c) {
+  if (c.count() == 1) return "column " + std::to_string(c.first);
+  return "columns " + std::to_string(c.first) + "-" + std::to_string(c.last);
+}
+
 std::string head_title(const HeadNumbers& head, const ExplainInput& input) {
   std::string title = "Head " + std::to_string(head.head);
   const auto h = static_cast<std::size_t>(head.head);
   if (h < input.columns.size()) {
-    const Columns& c = input.columns[h];
-    title += c.count() == 1
-                 ? "   column " + std::to_string(c.first)
-                 : "   columns " + std::to_string(c.first) + "-" + std::to_string(c.last);
-    title += " of q, k and v";
+    const Columns &c = input.columns[h], &value = input.value_columns[h];
+    title += "   " + columns_text(c);
+    title += value == c ? " of q, k and v" : " of q and k, " + columns_text(value) + " of v";
   } else if (head.kv_head != head.head) {
     title += "   reads key/value head " + std::to_string(head.kv_head);
   }

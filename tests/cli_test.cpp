@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -73,6 +74,24 @@ TEST(Program, HelpAndVersion) {
       EXPECT_NE(of.out.find("Example"), std::string::npos) << command->name();
       EXPECT_EQ(of.err, "");
     }
+  }
+}
+
+TEST(Program, AnUnknownSubcommandIsNamed) {
+  expect_refused({"bogus"}, cli::kBadUsage, "'bogus' is not a subcommand");
+  expect_refused({"--bogus"}, cli::kBadUsage, "'--bogus' is not a subcommand");
+}
+
+TEST(Program, EmptyValuesAreRefusedByName) {
+  for (const char* option : {"--query", "--columns", "--prune", "--wo", "--tokens", "--lengths",
+                             "--mask", "--window", "--sink", "--scale", "--dropout"}) {
+    expect_refused({"explain", option, ""}, cli::kBadUsage,
+                   std::string(option) + ": the value is empty");
+  }
+  for (const char* option : {"--weights-heads", "--weights-queries", "--lse", "--type", "-o",
+                             "--q-start", "--q-offsets", "--documents"}) {
+    expect_refused({"attend", "q.npy", "k.npy", "v.npy", option, ""}, cli::kBadUsage,
+                   "the value is empty");
   }
 }
 
@@ -183,6 +202,55 @@ TEST(Explain, RefusesWhatItCannotShow) {
       "rows of different lengths");
   expect_refused({"explain", "--wo", directory.write("w.json", "[[1,2]]")}, 1,
                  "--wo has shape [1, 2]");
+}
+
+TEST(Explain, RefusesWhatWouldChangeNothing) {
+  const auto refused = [](std::vector<std::string> arguments, const std::string& because) {
+    arguments.insert(arguments.begin(), "explain");
+    expect_refused(arguments, cli::kBadUsage, because);
+  };
+  refused({"--exercises", "--causal"}, "--causal changes nothing here: --exercises");
+  refused({"--exercises", "--heads", "2"}, "--heads changes nothing here");
+  refused({"--exercises", "--soft-cap", "2"}, "--soft-cap changes nothing here");
+  refused({"model", "--layer", "0", "--text", "a", "--causal"},
+          "--causal changes nothing here: --layer");
+  refused({"--columns", "0-1,0-1", "--heads", "4"}, "--heads and --columns exclude each other");
+  refused({"--wo-order", "in-out"}, "--wo-order needs --wo");
+  refused({"--batch", "3"}, "--batch 3: rows are one sequence");
+  refused({"--seed", "0"}, "--seed needs --dropout");
+  EXPECT_EQ(run_program({"explain", "--batch", "0"}).status, cli::kSuccess);
+  EXPECT_EQ(run_program({"explain", "--dropout", "0", "--seed", "3"}).status, cli::kSuccess);
+}
+
+TEST(Explain, RefusesNumbersThatFloat32DoesNotHold) {
+  const ScratchDirectory directory;
+  const auto file = [&](const std::string& q, const std::string& behind = "") {
+    return directory.write("a.json", "{\"q\":[[" + q + "]],\"k\":[[1]],\"v\":[[1]]}" + behind);
+  };
+  EXPECT_EQ(run_program({"explain", file("1e38")}).status, cli::kSuccess);
+  expect_refused({"explain", file("1e39")}, 1, "q holds 1e+39, too large for float32");
+  expect_refused({"explain", file("1", std::string(1, '\0') + "more")}, 1, "is not JSON");
+  expect_refused({"explain", "--sink", "nan"}, 2, "--sink: 'nan' is not finite");
+  expect_refused({"explain", "--alibi-slopes", "inf"}, 2, "--alibi-slopes: 'inf' is not finite");
+}
+
+TEST(Explain, ValuesAreCutByTheirOwnWidth) {
+  const ScratchDirectory directory;
+  const auto file = [&](const std::string& k) {
+    return directory.write("a.json", "{\"q\":[[1,0,0,1]],\"k\":" + k + ",\"v\":[[5,7],[5,7]]}");
+  };
+  const std::string rows = file("[[1,2,3,4],[4,3,2,1]]");
+  const json made = run_program_json({"explain", rows, "--heads", "2"});
+  EXPECT_EQ(made["columns"], json({{0, 1}, {2, 3}}));
+  EXPECT_EQ(made["value_columns"], json({{0, 0}, {1, 1}}));
+  EXPECT_EQ(made["output"], json({{5.0, 7.0}})) << "the same whatever the weights";
+  const std::string shown = run_program({"explain", rows, "--heads", "2"}).out;
+  EXPECT_NE(shown.find("columns 0-1 of q and k, column 0 of v"), std::string::npos) << shown;
+  expect_refused({"explain", rows, "--heads", "4"}, 1,
+                 "v's width (2) is not a multiple of --heads (4)");
+  expect_refused({"explain", rows, "--exercises"}, 1, "v has 2 columns (--exercises expects 4");
+  expect_refused({"explain", file("[[1,2],[3,4]]"), "--heads", "2"}, 1,
+                 "k has 2 columns (expected 4 as q)");
 }
 
 /// q, k and v of a small call as files, and the answer of the library itself.
@@ -386,6 +454,72 @@ TEST(Attend, RaggedBatches) {
   EXPECT_EQ(arrays.output("lse.npy").size(), 24u);
 }
 
+TEST(Attend, PackedMasksOfRaggedBatches) {
+  const Arrays arrays;
+  // Two sequences, of 2 and 4 queries, 1 and 5 keys: more keys than there are heads in k.
+  const std::vector<std::string> ragged{"--q-offsets", "0,2,6", "--kv-offsets", "0,1,6", "--mask"};
+  std::vector<std::uint8_t> visible(2 * 4 * 5), packed(2 * 4);
+  for (std::size_t i = 0; i < visible.size(); ++i) {
+    visible[i] = i % 3 != 0;
+    if (visible[i]) packed[i / 5] = static_cast<std::uint8_t>(packed[i / 5] | 1u << (i % 5));
+  }
+  const std::string mask = arrays.directory.file("mask.npy");
+  const auto made_with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> options = ragged;
+    options.insert(options.end(), more.begin(), more.end());
+    const Outcome made = run_program(arrays.command(options));
+    EXPECT_EQ(made.status, 0) << made.err;
+    return arrays.output();
+  };
+  formats::write_npy(mask, ConstView(visible.data(), {2, 1, 4, 5}));
+  const std::vector<float> wanted = made_with({mask});
+  formats::write_npy(mask, ConstView(packed.data(), {2, 1, 4, 1}));
+  EXPECT_EQ(made_with({mask, "--packed-mask"}), wanted);
+}
+
+TEST(Attend, EachResultHasAFileOfItsOwn) {
+  const Arrays arrays;
+  const std::string out = arrays.directory.file("out.npy");
+  std::filesystem::create_symlink("out.npy", arrays.directory.file("link.npy"));
+  arrays.directory.write("out.npy", "old");
+  expect_refused(arrays.command({"--lse", out}), 2, "--out and --lse name one file");
+  expect_refused(arrays.command({"--lse", arrays.directory.file("./out.npy")}), 2, "--lse");
+  expect_refused(arrays.command({"--entropy", arrays.directory.file("link.npy")}), 2, "--entropy");
+  const std::string key = arrays.directory.file("key.npy");
+  expect_refused(arrays.command({"--max-key", key, "--max-weight", key}), 2,
+                 "--max-weight and --max-key name one file");
+  expect_refused(arrays.command({"--lse", "-"}), 2, "--lse: '-' is not a file");
+  expect_refused(arrays.command({"--lse", arrays.directory.file("missing/lse.npy")}), 1,
+                 "lse.npy: cannot be written");
+  EXPECT_EQ(ScratchDirectory::read(out), "old") << "refused before anything was computed";
+}
+
+TEST(Attend, RefusalsNameOptions) {
+  const Arrays arrays;
+  formats::write_npy(arrays.directory.file("q.npy"), ConstView(arrays.q.data(), {3, 4, 8}));
+  expect_refused(arrays.command({"--causal"}), 1,
+                 "--align is not given, but a causal mask depends on it where q_len (3) and kv_len "
+                 "(6) or their valid lengths may differ; expected --align end or --align start");
+  const std::string q = arrays.directory.file("q.npy");
+  expect_refused(arrays.command({"--mask", q}), 1,
+                 "--mask is float32, expected boolean or bit (an additive mask is --bias)");
+  expect_refused(arrays.command({"--lengths", "9"}), 1, "--lengths[0] (9) is not within 0 .. 6");
+  expect_refused(arrays.command({"--soft-cap", "-1"}), 1, ": --soft-cap (-1)");
+  expect_refused(arrays.command({"--alibi", "--align", "end", "--alibi-slopes", "1,1,1,1"}), 1,
+                 "--alibi-slopes and --alibi are both given");
+  expect_refused(arrays.command({"--q-start", "0", "--align", "end"}), 1,
+                 "--q-start and --align are both given");
+}
+
+TEST(Attend, QueriesBeyondTheLastAreNamed) {
+  const Arrays arrays;
+  for (const char* queries : {"0:99999999999", "6:1", "9223372036854775807:1", "-1:2", "0:7"}) {
+    expect_refused(
+        arrays.command({"--weights", "w.npy", std::string("--weights-queries=") + queries}), 1,
+        std::string("--weights-queries ") + queries + " (q has 6 queries");
+  }
+}
+
 TEST(Attend, SafetensorsBfloat16) {
   const Arrays arrays;
   std::string header = "{", data;
@@ -448,6 +582,8 @@ TEST(Bench, ListsItsCasesAndGivesJson) {
   const Outcome list = run_program({"bench", "--list", "--filter", "^causal float32"});
   EXPECT_EQ(list.status, 0);
   EXPECT_EQ(std::count(list.out.begin(), list.out.end(), '\n'), 6);
+  EXPECT_EQ(run_program_json({"bench", "--list", "--filter", "^causal float32 n=512"}),
+            json({{"cases", {"causal float32 n=512 d=64", "causal float32 n=512 d=128"}}}));
   const json made = run_program_json(
       {"bench", "--filter", "causal float32 n=512 d=64", "--seconds", "0.01", "--threads", "1"});
   for (const char* key : {"cpu", "isa", "threads", "ceilings", "cases"})
