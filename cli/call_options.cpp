@@ -55,6 +55,7 @@ constexpr std::pair<const char*, const char*> kOptionNames[] = {
     {"q_start[", "--q-start["},
     {"q_offsets", "--q-offsets"},
     {"kv_offsets", "--kv-offsets"},
+    {"row.batch", "--batch"},
     {"window: left", "--window: left"},
     {"window: right", "--window: right"},
     {"mask.prefix_lengths", "--prefix"},
@@ -112,7 +113,7 @@ void CallOptions::add_mask_options(CLI::App& app) {
          "Document id of each query, where they differ from the keys'");
   option("--mask", mask_, "FILE",
          "Booleans, true may attend: [query, key], with axes for heads and batch in\n"
-         "front where they differ; other extents than the keys' may be 1, for all alike");
+         "front where they differ; extents of 1, save the keys', are for all alike");
   app.add_flag("--packed-mask", packed_mask_,
                "The mask's rows are bits in bytes (numpy.packbits, bitorder='little')")
       ->group(kMaskGroup);

@@ -503,6 +503,8 @@ TEST(Attend, RefusalsNameOptions) {
   const std::string q = arrays.directory.file("q.npy");
   expect_refused(arrays.command({"--mask", q}), 1,
                  "--mask is float32, expected boolean or bit (an additive mask is --bias)");
+  expect_refused({"explain", "--q", q, "--k", q, "--v", q, "--batch", "3"}, 1,
+                 "--batch (3) is not below batch (1)");
   expect_refused(arrays.command({"--lengths", "9"}), 1, "--lengths[0] (9) is not within 0 .. 6");
   expect_refused(arrays.command({"--soft-cap", "-1"}), 1, ": --soft-cap (-1)");
   expect_refused(arrays.command({"--alibi", "--align", "end", "--alibi-slopes", "1,1,1,1"}), 1,

@@ -252,6 +252,10 @@ TEST(OutputFile, AppearsOnlyWhenComplete) {
   }
   EXPECT_EQ(ScratchDirectory::read(path), "old");
   EXPECT_THROW(formats::OutputFile("/dev/null"), FileError);
+  std::filesystem::create_symlink("/dev/null", directory.file("link"));
+  EXPECT_EQ(
+      test::refusal_of<FileError>([&] { const formats::OutputFile file(directory.file("link")); }),
+      directory.file("link") + ": cannot be written: not a regular file");
   EXPECT_THROW(formats::OutputFile(directory.file("missing/out.npy")), FileError);
   EXPECT_THROW(formats::OutputFile("-"), FileError) << "a file of that name is ./-";
 }

@@ -55,7 +55,7 @@ OutputFile::OutputFile(const std::string& path)
       part_(target_ + ".part-" + std::to_string(::getpid())) {
   if (path == "-") throw FileError(path, "cannot be written: standard output takes no file");
   struct stat status {};
-  const bool replaces = ::stat(target_.c_str(), &status) == 0;
+  const bool replaces = ::stat(path.c_str(), &status) == 0;
   if (replaces && !S_ISREG(status.st_mode)) {
     throw FileError(path, "cannot be written: not a regular file");
   }
