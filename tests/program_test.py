@@ -73,7 +73,8 @@ class Program(unittest.TestCase):
             self.skipTest("no /dev/full here")
         with open("/dev/full", "w") as full:
             for arguments in (["explain"], ["--help"], ["--version"], ["explain", "--help"]):
-                done = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+                done = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      timeout=120)
                 self.assertEqual(done.returncode, 1, arguments)
                 self.assertIn("standard output could not be written", done.stderr)
 
