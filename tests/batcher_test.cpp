@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "polyhead/error.h"
 #include "support/effort.h"
@@ -200,6 +201,77 @@ TEST(Batcher, PromptsThatBeginWithAWholeSplitAlike) {
   }
 }
 
+TEST(Batcher, EqualBeginningsAreComputedOnce) {
+  const std::string path = test::fetched_model("smollm2");
+  if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
+  const Model model{ModelFile(path)};
+  std::vector<models::Request> requests(4);
+  for (models::Request& request : requests) request = {some_ids(100, 4), 3, {}};
+  requests[1].prompt[50] = 7;           // six pages of 8 are alike, then none
+  requests[3].prompt = some_ids(9, 5);  // alike with nobody
+  BatcherOptions options;
+  options.sequences = 4;
+  options.pages = 60;
+  options.page_tokens = 8;
+  options.step_tokens = 24;
+  Batcher batcher(model, options);
+  for (const auto& request : requests) batcher.submit(request);
+  ASSERT_TRUE(batcher.step());
+  EXPECT_EQ(batcher.cache().sequences(), 2) << "who shares nothing joins at once";
+  while (batcher.step()) {
+  }
+  const std::int64_t shared[] = {0, 48, 96, 0};
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const models::Answer& answer = batcher.answer(static_cast<std::int64_t>(i));
+    EXPECT_EQ(answer.ids, answer_alone(model, requests[i])) << i;
+    EXPECT_EQ(answer.shared, shared[i]) << i;
+  }
+}
+
+TEST(Batcher, WhatARequestComputedItselfIsNotShared) {
+  const std::string path = test::fetched_model("smollm2");
+  if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
+  const Model model{ModelFile(path)};
+  BatcherOptions options;
+  options.pages = 4;
+  options.page_tokens = 8;
+  Batcher batcher(model, options);
+  batcher.submit({some_ids(5, 1), 20, {}});
+  batcher.submit({some_ids(9, 2), 20, {}});
+  while (batcher.step()) {
+  }
+  EXPECT_GT(batcher.figures().interrupted, 0);
+  EXPECT_EQ(batcher.answer(0).shared, 0);
+  EXPECT_EQ(batcher.answer(1).shared, 0);
+}
+
+TEST(Batcher, TakesRequestsWhileItHears) {
+  const std::string path = test::fetched_model("smollm2");
+  if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
+  const Model model{ModelFile(path)};
+  BatcherOptions options;
+  options.sequences = 2;
+  options.pages = 8;
+  options.page_tokens = 8;
+  std::vector<models::Request> requests;
+  for (const unsigned seed : {1u, 2u, 3u, 4u, 5u}) requests.push_back({some_ids(6, seed), 2, {}});
+  std::size_t submitted = 0;
+  Batcher* self = nullptr;
+  Batcher batcher(model, options, {}, [&](std::int64_t, std::int32_t) {
+    while (submitted < requests.size()) self->submit(requests[submitted++]);
+  });
+  self = &batcher;
+  batcher.submit(requests[submitted++]);
+  const models::Answer& first = batcher.answer(0);
+  for (int steps = 0; batcher.step(); ++steps) ASSERT_LT(steps, 30);
+  EXPECT_EQ(&first, &batcher.answer(0));
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const models::Answer& answer = batcher.answer(static_cast<std::int64_t>(i));
+    EXPECT_EQ(answer.ids, answer_alone(model, requests[i])) << i;
+    EXPECT_EQ(answer.stop, models::Stop::max_tokens);
+  }
+}
+
 TEST(Batcher, EndsAndRefuses) {
   const std::string path = test::fetched_model("smollm2");
   if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
@@ -211,6 +283,12 @@ TEST(Batcher, EndsAndRefuses) {
   EXPECT_THROW(batcher.submit({{}, 4, {}}), InvalidArgument);
   EXPECT_THROW(batcher.submit({some_ids(12, 1), 6, {}}), InvalidArgument);  // 17 tokens, 16 places
   EXPECT_THROW(batcher.submit({some_ids(2, 1), -1, {}}), InvalidArgument);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THROW(batcher.submit({some_ids(5, 1), kMost, {}}), InvalidArgument);
+  const std::int32_t beyond = static_cast<std::int32_t>(model.config().vocab_size);
+  EXPECT_THROW(batcher.submit({{-1}, 4, {}}), InvalidArgument);
+  EXPECT_THROW(batcher.submit({{3, beyond}, 4, {}}), InvalidArgument);
+  EXPECT_THROW(batcher.submit({{3}, 4, {.temperature = -1.0f}}), InvalidArgument);
   const std::int64_t nothing = batcher.submit({some_ids(3, 1), 0, {}});
   const std::int64_t ended = batcher.submit({some_ids(12, 1), 5, {}});
   EXPECT_EQ(batcher.answer(nothing).stop, models::Stop::max_tokens);

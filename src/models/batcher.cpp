@@ -27,7 +27,7 @@ Batcher::Batcher(const Model& model, const BatcherOptions& options, Ends ends, H
       hear_(std::move(hear)),
       pool_(model.make_pool(options.pages, options.page_tokens, options.cache)) {}
 
-std::int64_t Batcher::submit(const Request& request) {
+void Batcher::check(const Request& request) const {
   constexpr const char* kCall = "Batcher::submit";
   const auto count = static_cast<std::int64_t>(request.prompt.size());
   if (count == 0) base::refuse(kCall, "prompt has no token");
@@ -39,36 +39,70 @@ std::int64_t Batcher::submit(const Request& request) {
     base::refuse(kCall, "prompt has ", count, " tokens, expected at most the model's context, ",
                  context);
   }
+  const std::int64_t vocabulary = model_.config().vocab_size;
+  for (const std::int32_t id : request.prompt) {
+    if (id < 0 || id >= vocabulary) {
+      base::refuse(kCall, "prompt has the id ", id, ", expected 0 .. ", vocabulary - 1);
+    }
+  }
   // The last token of an answer is never run.
-  const std::int64_t longest =
-      std::min(context, count + std::max<std::int64_t>(request.max_tokens - 1, 0));
+  const std::int64_t run = std::max<std::int64_t>(request.max_tokens - 1, 0);
+  const std::int64_t longest = count + std::min(run, context - count);
   const std::int64_t pages = (longest + options_.page_tokens - 1) / options_.page_tokens;
   if (pages > options_.pages) {
     base::refuse(kCall, "prompt and max_tokens need ", pages,
                  " pages, expected at most the pool's ", options_.pages);
   }
+}
+
+std::int64_t Batcher::submit(const Request& request) {
+  check(request);
   const auto number = static_cast<std::int64_t>(answers_.size());
+  Running next{number, 0, request.prompt, request.max_tokens, Sampler(request.sampling)};
   answers_.emplace_back();
-  if (request.max_tokens == 0) {
+  if (request.max_tokens == 0)
     answers_.back().stop = Stop::max_tokens;
-    return number;
-  }
-  waiting_.push_back({number, 0, request.prompt, 0, request.max_tokens, Sampler(request.sampling)});
+  else
+    waiting_.push_back(std::move(next));
   return number;
 }
 
 void Batcher::admit() {
-  PagedCache& cache = pool_.cache();
-  while (!waiting_.empty() && std::ssize(running_) < options_.sequences) {
+  for (std::size_t i = 0; i < waiting_.size() && std::ssize(running_) < options_.sequences;) {
     // A full pool takes nobody in beside those who run.
-    if (!running_.empty() && cache.free_pages() == 0) return;
-    Running next = std::move(waiting_.front());
-    waiting_.pop_front();
-    next.sequence = cache.create();
-    next.held = cache.adopt_prefix(next.sequence, next.tokens);
-    answers_[static_cast<std::size_t>(next.request)].shared += next.held;
-    running_.push_back(std::move(next));
+    if (!running_.empty() && pool_.cache().free_pages() == 0) return;
+    if (should_wait(waiting_[i])) {
+      ++i;
+      continue;
+    }
+    Running next = std::move(waiting_[i]);
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+    join(std::move(next));
   }
+}
+
+/// Whether somebody who runs is about to compute a page that `next` could share, and nobody has
+/// computed it yet. Who runs computes all its tokens, so that the wait ends.
+bool Batcher::should_wait(const Running& next) const {
+  std::int64_t computed = 0, coming = 0;
+  for (const Running& running : running_) {
+    const auto same = std::ranges::mismatch(next.tokens, running.tokens).in1;
+    // The last token is run in any case: its logits are wanted.
+    const std::int64_t common = std::min(same - next.tokens.begin(), std::ssize(next.tokens) - 1);
+    computed = std::max(computed, std::min(common, running.held) / options_.page_tokens);
+    coming = std::max(coming, common / options_.page_tokens);
+  }
+  return coming > computed;
+}
+
+void Batcher::join(Running next) {
+  next.sequence = pool_.cache().create();
+  next.held = pool_.cache().adopt_prefix(next.sequence, next.tokens);
+  Answer& answer = answers_[static_cast<std::size_t>(next.request)];
+  const std::int64_t prompt = std::ssize(next.tokens) - std::ssize(answer.ids);
+  // Up to `reached` the tokens were counted before, or are its own.
+  answer.shared += std::max<std::int64_t>(std::min(next.held, prompt) - next.reached, 0);
+  running_.push_back(std::move(next));
 }
 
 /// One token of everybody past the prompt first, so that answers go on while prompts are read.
@@ -93,6 +127,7 @@ void Batcher::interrupt_last() {
   Running last = std::move(running_.back());
   running_.pop_back();
   pool_.cache().release(last.sequence);
+  last.reached = std::max(last.reached, last.held);
   last.held = 0;
   waiting_.push_front(std::move(last));
   ++figures_.interrupted;

@@ -32,7 +32,7 @@ enum class Stop : std::uint8_t { running, end, max_tokens, context };
 struct Answer {
   std::vector<std::int32_t> ids;
   Stop stop = Stop::running;
-  std::int64_t shared = 0;  ///< tokens of the prompt whose pages another request had computed
+  std::int64_t shared = 0;  ///< of the prompt, tokens whose pages another request computed
 };
 
 struct BatcherFigures {
@@ -43,27 +43,31 @@ struct BatcherFigures {
 
 /// Runs many requests over one pool of pages. Each step takes one token of every request that is
 /// past its prompt, and chunks of prompts up to step_tokens. Where prompts begin alike the pages
-/// are shared. Where the pool is full, the request that joined last gives its pages back and begins
-/// again later.
+/// are shared: a request joins when nobody is about to compute a page that it could share. Where
+/// the pool is full, the request that joined last gives its pages back and begins again later.
 ///
 /// Every request gets the tokens, and the logits' bits, that it gets alone: neither the batch nor
 /// the chunks nor sharing nor an interruption changes them. Used by one caller at a time.
 class Batcher {
  public:
-  /// Says for each request which tokens end an answer, and hears of each token as it comes.
+  /// Says for each request which tokens end an answer, and hears of each token as it comes. Both
+  /// are called within step(); they may submit more and read answers, but neither step nor throw.
   using Ends = std::function<bool(std::int32_t token)>;
   using Hear = std::function<void(std::int64_t request, std::int32_t token)>;
 
   /// `model` outlives the batcher. Throws InvalidArgument for impossible options.
   Batcher(const Model& model, const BatcherOptions& options, Ends ends = {}, Hear hear = {});
 
-  /// Queues a request and gives its number, 0, 1, 2, ... Throws InvalidArgument where it has no
-  /// token, or could not run in the whole pool by itself.
+  /// Queues a request and gives its number, 0, 1, 2, ... Throws InvalidArgument where its prompt
+  /// has no token, more than the model's context or one outside its vocabulary, where max_tokens or
+  /// the sampling is out of range, or where it could not run in the whole pool by itself; nothing
+  /// is queued then.
   std::int64_t submit(const Request& request);
 
   /// One joint run. False when nothing is left to do.
   bool step();
 
+  /// What there is of an answer; the reference lasts as long as the batcher.
   const Answer& answer(std::int64_t request) const;
   BatcherFigures figures() const { return figures_; }
   const PagedCache& cache() const { return pool_.cache(); }
@@ -72,13 +76,17 @@ class Batcher {
   struct Running {
     std::int64_t request = 0, sequence = 0;
     std::vector<std::int32_t> tokens;  ///< prompt and answer so far
-    std::int64_t held = 0;             ///< of them, in the cache
     std::int64_t max_tokens = 0;
     Sampler sampler;
+    std::int64_t held = 0;     ///< of `tokens`, in the cache
+    std::int64_t reached = 0;  ///< the most it held before it was interrupted
     std::int64_t pending() const { return static_cast<std::int64_t>(tokens.size()) - held; }
   };
 
+  void check(const Request& request) const;
   void admit();
+  bool should_wait(const Running& next) const;
+  void join(Running next);
   void plan(std::vector<SequencePart>& parts, std::vector<std::size_t>& who) const;
   void interrupt_last();
   void take(Running& running, std::span<const float> logits);
@@ -91,7 +99,7 @@ class Batcher {
   SequencePool pool_;
   std::deque<Running> waiting_;
   std::vector<Running> running_;  ///< in the order in which they joined
-  std::vector<Answer> answers_;
+  std::deque<Answer> answers_;    ///< its elements stay where they are when one is added
   BatcherFigures figures_;
   std::vector<float> logits_;
 };
