@@ -9,6 +9,7 @@
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
 #include "cli/measure.hpp"
+#include "cli/number_checks.hpp"
 #include "cli/table.hpp"
 #include "polyhead/error.h"
 
@@ -66,10 +67,10 @@ void Bench::add_options(CLI::App& app) {
                  "Threads of the ceilings, and of the cases that take all of them (default:\n"
                  "POLYHEAD_THREADS, else all processors)")
       ->type_name("N")
-      ->check(CLI::Range(1, 4096).description(""));
+      ->check(whole_number(1, 4096));
   app.add_option("--seconds", seconds_, "Time for each case (default 0.4)")
       ->type_name("S")
-      ->check(CLI::PositiveNumber.description(""));
+      ->check(positive_number());
   app.add_option("--model", model_,
                  "Measure a model instead: loading, prefill of 2,048 tokens and decoding after\n"
                  "1,024, or 64 texts of 128 tokens")

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cli/command.hpp"
+#include "cli/number_checks.hpp"
 #include "cli/option_checks.hpp"
 #include "polyhead/error.h"
 
@@ -135,7 +136,7 @@ void CallOptions::add_modifier_options(CLI::App& app) {
   option("--alibi-slopes", slopes_, "LIST|FILE", "The same with slopes of one's own, one a head");
   option("--sink", sink_, "LIST|FILE", "One more logit a head, in the softmax's denominator only");
   option("--dropout", dropout_, "P", "Probability of dropping a weight");
-  option("--seed", seed_, "N", "Seed of the dropout");
+  option("--seed", seed_, "N", "Seed of the dropout")->check(whole_number(0, kLargestSeed));
   option("--sequence-ids", sequence_ids_, "LIST|FILE",
          "Names the sequences to the dropout's random numbers");
 }
@@ -242,7 +243,7 @@ void RunOptions::add_options(CLI::App& app) {
       ->type_name("NAME");
   app.add_option("--threads", threads_, "Threads (default: POLYHEAD_THREADS, else all processors)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber.description(""));
+      ->check(whole_number(1, 4096));
 }
 
 Options RunOptions::options() const {

@@ -14,6 +14,7 @@
 #include "cli/five_tokens.hpp"
 #include "cli/json_text.hpp"
 #include "cli/model_options.hpp"
+#include "cli/number_checks.hpp"
 #include "cli/option_checks.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/json_text.hpp"
@@ -89,7 +90,7 @@ void Explain::add_options(CLI::App& app) {
   option("example", example_, "FILE.json|MODEL",
          "{tokens, q, k, v}: rows of all heads side by side; with --layer, a model");
   option("--heads", heads_, "N", "Cut rows into that many heads (default 1)")
-      ->check(CLI::PositiveNumber.description(""));
+      ->check(whole_number(1));
   option("--columns", columns_, "LIST",
          "Columns of each head, e.g. 0-1,2-3; heads may share columns");
   option("--query", query_, "TOKEN|INDEX", "One query row, with every product written out");
@@ -110,16 +111,16 @@ void Explain::add_options(CLI::App& app) {
       ->check(CLI::IsMember({"bthd", "bhtd"}).description(""))
       ->group(arrays);
   option("--batch", batch_, "N", "Which sequence to show (default 0)")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(whole_number(0))
       ->group(arrays);
   option("--tokens", tokens_text_, "LIST", "Names of the tokens, separated by commas")
       ->group(arrays);
   const char* model = "A head of a real model";
   auto* layer = option("--layer", layer_, "N", "The layer, counted from 0")
-                    ->check(CLI::NonNegativeNumber.description(""))
+                    ->check(whole_number(0))
                     ->group(model);
   option("--head", head_, "N", "Its query head (default 0)")
-      ->check(CLI::NonNegativeNumber.description(""))
+      ->check(whole_number(0))
       ->needs(layer)
       ->group(model);
   option("--text", text_, "TEXT", "What the model reads")->group(model);

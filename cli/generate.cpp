@@ -10,6 +10,7 @@
 #include "cli/json_text.hpp"
 #include "cli/kv_options.hpp"
 #include "cli/model_options.hpp"
+#include "cli/number_checks.hpp"
 #include "cli/stream_text.hpp"
 #include "cli/table.hpp"
 #include "models/chat.hpp"
@@ -94,21 +95,20 @@ void Generate::add_options(CLI::App& app) {
                               "standard input")
                    ->type_name("FILE")
                    ->excludes(one);
-  const auto positive = CLI::PositiveNumber.description("");
   app.add_option("--batch", many_.batch, "Prompts that run at once, at most (default 8)")
       ->type_name("N")
-      ->check(positive)
+      ->check(whole_number(1))
       ->needs(many);
   app.add_option("--page-tokens", many_.page_tokens,
                  "Tokens of a page of the KV cache: a power of two from 8 to 256 (default 64)")
       ->type_name("N")
-      ->check(positive)
+      ->check(whole_number(1))
       ->needs(many);
   app.add_option("--pool-tokens", many_.pool_tokens,
                  "Tokens that the KV cache of the whole batch holds (default: the longest of "
                  "--prompts with --max-tokens, --batch times)")
       ->type_name("N")
-      ->check(positive)
+      ->check(whole_number(1))
       ->needs(many);
   app.add_flag("--chat", chat_, "The prompt is what a person says to a chat model");
   app.add_option("--chat-template", chat_template_,
@@ -118,15 +118,20 @@ void Generate::add_options(CLI::App& app) {
       ->type_name("TEXT");
   app.add_option("--max-tokens", max_tokens_, "At most so many tokens (default 128)")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber.description(""));
+      ->check(whole_number(0));
   app.add_option("--temperature", sampling_.temperature,
                  "Divides the logits before a token is drawn; 0, the default: always the best")
       ->type_name("T");
-  app.add_option("--top-k", sampling_.top_k, "Draw among the K best only")->type_name("K");
+  app.add_option("--top-k", sampling_.top_k,
+                 "Draw among the K best only; 0, the default: among all")
+      ->type_name("K")
+      ->check(whole_number(0));
   app.add_option("--top-p", sampling_.top_p,
                  "Draw among the fewest whose probabilities reach P together")
       ->type_name("P");
-  app.add_option("--seed", sampling_.seed, "Of the draws (default 0)")->type_name("N");
+  app.add_option("--seed", sampling_.seed, "Of the draws (default 0)")
+      ->type_name("N")
+      ->check(whole_number(0, kLargestSeed));
   app.add_flag("--json", json_, "Print ids, text and figures as JSON when all is done");
   app.footer(kExample);
 }

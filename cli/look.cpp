@@ -9,6 +9,7 @@
 #include "cli/look_print.hpp"
 #include "cli/look_run.hpp"
 #include "cli/model_options.hpp"
+#include "cli/number_checks.hpp"
 #include "cli/page_report.hpp"
 #include "cli/probe.hpp"
 #include "cli/table.hpp"
@@ -64,7 +65,7 @@ void Look::add_options(CLI::App& app) {
   app.add_flag("--open", open_, "Show the page in the browser");
   app.add_option("--tokens", most_tokens_, "Only the first N tokens")
       ->type_name("N")
-      ->check(CLI::PositiveNumber.description(""));
+      ->check(whole_number(1));
   app.add_option("--layers", layers_, "Only these layers, e.g. 0,10-19; a line for each head")
       ->type_name("LIST");
   app.add_option("--heads", heads_, "Only these heads, e.g. 17.4,16.0; a line for each")
@@ -76,7 +77,7 @@ void Look::add_options(CLI::App& app) {
   app.add_option("--rows", rows_, "With --json: the weights of these queries, e.g. 1,14,28")
       ->delimiter(',')
       ->type_name("LIST")
-      ->check(CLI::NonNegativeNumber.description(""));
+      ->check(whole_number(0));
   app.footer(kExample);
 }
 

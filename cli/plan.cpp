@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/command.hpp"
+#include "cli/number_checks.hpp"
 #include "cli/plan_input.hpp"
 #include "cli/plan_shape.hpp"
 #include "cli/table.hpp"
@@ -85,7 +86,7 @@ void PlanCommand::add_options(CLI::App& app) {
                "predicted");
   app.add_option("--threads", threads_, "Threads of --here (default: all)")
       ->type_name("N")
-      ->check(CLI::Range(1, 4096).description(""));
+      ->check(whole_number(1, 4096));
   app.add_option("--memory", memory_, "Memory of the machine, instead of what it has")
       ->type_name("80GB");
   app.add_option("--bandwidth", bandwidth_, "Its memory bandwidth, bytes a second")

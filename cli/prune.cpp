@@ -8,6 +8,7 @@
 #include "cli/json_text.hpp"
 #include "cli/look_print.hpp"
 #include "cli/model_options.hpp"
+#include "cli/number_checks.hpp"
 #include "cli/prune_run.hpp"
 #include "cli/table.hpp"
 #include "models/formats/output_file.hpp"
@@ -58,10 +59,10 @@ void Prune::add_options(CLI::App& app) {
   app.add_option("--tokens", most_tokens_,
                  "Only the first N tokens (default 256): the model reads them about once a head")
       ->type_name("N")
-      ->check(CLI::PositiveNumber.description(""));
+      ->check(whole_number(1));
   app.add_option("--points", points_, "Points of the curve between no and all heads (default 20)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber.description(""));
+      ->check(whole_number(1));
   app.add_flag("--json", json_, "Print JSON, every number in full");
   app.add_option("-o,--output", output_, "Also draw the curve")->type_name("FILE.svg");
   app.footer(kExample);

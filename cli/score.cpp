@@ -8,6 +8,7 @@
 #include "cli/json_text.hpp"
 #include "cli/kv_options.hpp"
 #include "cli/model_options.hpp"
+#include "cli/number_checks.hpp"
 #include "cli/table.hpp"
 #include "models/tokenizers/tokenizer.hpp"
 
@@ -57,7 +58,7 @@ void ScoreCommand::add_options(CLI::App& app) {
   app.add_option("--text", text_, "The text itself")->type_name("TEXT")->excludes(file);
   app.add_option("--context", context_, "Tokens of a window (default: the model's context)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber.description(""));
+      ->check(whole_number(1));
   app.add_flag("--json", json_, "Print the figures as JSON");
   app.footer(kExample);
 }

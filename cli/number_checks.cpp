@@ -1,0 +1,38 @@
+#include "cli/number_checks.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <string>
+
+namespace polyhead::cli {
+
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
+  const bool bounded = most < static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const std::string from = std::to_string(least);
+  const std::string expected =
+      bounded ? "from " + from + " to " + std::to_string(most) : "of at least " + from;
+  const auto refusal = [=](const std::string& text) -> std::string {
+    const char* const end = text.data() + text.size();
+    std::uint64_t number = 0;
+    const auto [read, error] = std::from_chars(text.data(), end, number);
+    // CLI11 takes what begins with 0 for octal.
+    const bool whole = read == end && !(text.size() > 1 && text.front() == '0');
+    const bool large = error == std::errc::result_out_of_range || number > most;
+    if (whole && large && !bounded) return text + " is larger than " + std::to_string(most);
+    if (whole && !large && error == std::errc() && number >= least) return {};
+    return text + " is not a whole number " + expected;
+  };
+  return CLI::Validator(refusal, "");
+}
+
+CLI::Validator positive_number() {
+  const auto refusal = [](const std::string& text) -> std::string {
+    double number = 0.0;
+    const bool read = CLI::detail::lexical_cast(text, number);
+    if (read && number > 0.0 && std::isfinite(number)) return {};
+    return text + " is not a number above 0";
+  };
+  return CLI::Validator(refusal, "");
+}
+
+}  // namespace polyhead::cli

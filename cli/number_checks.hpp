@@ -1,0 +1,20 @@
+// Which numbers an option takes.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <limits>
+
+namespace polyhead::cli {
+
+/// Seeds fill 64 bits.
+inline constexpr std::uint64_t kLargestSeed = std::numeric_limits<std::uint64_t>::max();
+
+/// A whole number, in decimal, from `least` to `most`.
+CLI::Validator whole_number(std::uint64_t least,
+                            std::uint64_t most = std::numeric_limits<std::int64_t>::max());
+
+/// A finite number above 0.
+CLI::Validator positive_number();
+
+}  // namespace polyhead::cli

@@ -1,0 +1,60 @@
+// Options refuse numbers by what they take.
+#include <gtest/gtest.h>
+
+#include "cli/exit_codes.hpp"
+#include "support/run_program.hpp"
+
+namespace polyhead {
+namespace {
+
+using test::run_program;
+
+struct Case {
+  std::vector<std::string> arguments;  ///< the last two: an option and what it refuses
+  const char* expected;
+};
+
+TEST(NumberChecks, OptionsSayWhatTheyTake) {
+  const std::vector<std::string> generate = {"generate", "m", "--prompts", "f"};
+  const auto with = [](std::vector<std::string> arguments, const char* option, const char* value) {
+    arguments.insert(arguments.end(), {option, value});
+    return arguments;
+  };
+  const Case cases[] = {
+      {with(generate, "--batch", "0"), "0 is not a whole number of at least 1"},
+      {with(generate, "--batch", "-1"), "-1 is not a whole number of at least 1"},
+      {with(generate, "--batch", "010"), "010 is not a whole number of at least 1"},
+      {with(generate, "--batch", "99999999999999999999"),
+       "99999999999999999999 is larger than 9223372036854775807"},
+      {with(generate, "--batch", "9223372036854775808"),
+       "9223372036854775808 is larger than 9223372036854775807"},
+      {with(generate, "--page-tokens", "8.5"), "8.5 is not a whole number of at least 1"},
+      {with(generate, "--pool-tokens", "x"), "x is not a whole number of at least 1"},
+      {with(generate, "--max-tokens", "-1"), "-1 is not a whole number of at least 0"},
+      {with(generate, "--top-k", "-1"), "-1 is not a whole number of at least 0"},
+      {with(generate, "--seed", "-1"), "-1 is not a whole number of at least 0"},
+      {with({"attend", "q", "k", "v"}, "--threads", "0"), "0 is not a whole number from 1 to 4096"},
+      {with({"attend", "q", "k", "v"}, "--seed", "18446744073709551616"),
+       "18446744073709551616 is larger than 18446744073709551615"},
+      {with({"explain"}, "--heads", "0"), "0 is not a whole number of at least 1"},
+      {with({"explain"}, "--batch", "-1"), "-1 is not a whole number of at least 0"},
+      {with({"explain", "m"}, "--layer", "-1"), "-1 is not a whole number of at least 0"},
+      {with({"bench"}, "--threads", "4097"), "4097 is not a whole number from 1 to 4096"},
+      {with({"bench"}, "--seconds", "0"), "0 is not a number above 0"},
+      {with({"bench"}, "--seconds", "nan"), "nan is not a number above 0"},
+      {with({"plan", "--here"}, "--threads", "0"), "0 is not a whole number from 1 to 4096"},
+      {with({"look", "m"}, "--tokens", "0"), "0 is not a whole number of at least 1"},
+      {with({"look", "m"}, "--rows", "1,-2"), "-2 is not a whole number of at least 0"},
+      {with({"prune", "m"}, "--points", "0"), "0 is not a whole number of at least 1"},
+      {with({"score", "m"}, "--context", "0"), "0 is not a whole number of at least 1"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const test::Outcome made = run_program(arguments);
+    const std::string& option = arguments[arguments.size() - 2];
+    EXPECT_EQ(made.status, cli::kBadUsage) << option;
+    EXPECT_EQ(made.err.substr(0, made.err.find('\n')), "polyhead: " + option + ": " + expected);
+  }
+}
+
+}  // namespace
+}  // namespace polyhead
