@@ -70,7 +70,7 @@ void Bench::add_options(CLI::App& app) {
       ->check(whole_number(1, 4096));
   app.add_option("--seconds", seconds_, "Time for each case (default 0.4)")
       ->type_name("S")
-      ->check(positive_number());
+      ->check(number_if([](double s) { return s > 0.0; }, "above 0"));
   app.add_option("--model", model_,
                  "Measure a model instead: loading, prefill of 2,048 tokens and decoding after\n"
                  "1,024, or 64 texts of 128 tokens")

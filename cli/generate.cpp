@@ -1,6 +1,7 @@
 // polyhead generate: the words a model continues a text with.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -71,7 +72,10 @@ class Generate : public Command {
              Outcome& outcome) const;
   void report(const Console& console, const Outcome& outcome) const;
 
+  /// Throws UsageError where options make no sense together, or by themselves.
+  void check_options() const;
   std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& text) const;
+  std::vector<std::int32_t> one_prompt(const ModelFile& file, const Tokenizer& tokenizer) const;
   void answer_all(const Console& console, Progress& progress) const;
 
   ModelOptions model_;
@@ -105,8 +109,8 @@ void Generate::add_options(CLI::App& app) {
       ->check(whole_number(1))
       ->needs(many);
   app.add_option("--pool-tokens", many_.pool_tokens,
-                 "Tokens that the KV cache of the whole batch holds (default: the longest of "
-                 "--prompts with --max-tokens, --batch times)")
+                 "Tokens that the KV cache of the whole batch holds, in whole pages: rounded up "
+                 "(default: the longest of --prompts with --max-tokens, --batch times)")
       ->type_name("N")
       ->check(whole_number(1))
       ->needs(many);
@@ -121,14 +125,16 @@ void Generate::add_options(CLI::App& app) {
       ->check(whole_number(0));
   app.add_option("--temperature", sampling_.temperature,
                  "Divides the logits before a token is drawn; 0, the default: always the best")
-      ->type_name("T");
+      ->type_name("T")
+      ->check(number_if([](double t) { return t >= 0.0; }, "of at least 0"));
   app.add_option("--top-k", sampling_.top_k,
                  "Draw among the K best only; 0, the default: among all")
       ->type_name("K")
       ->check(whole_number(0));
   app.add_option("--top-p", sampling_.top_p,
                  "Draw among the fewest whose probabilities reach P together")
-      ->type_name("P");
+      ->type_name("P")
+      ->check(number_if([](double p) { return p > 0.0 && p <= 1.0; }, "above 0 and at most 1"));
   app.add_option("--seed", sampling_.seed, "Of the draws (default 0)")
       ->type_name("N")
       ->check(whole_number(0, kLargestSeed));
@@ -219,33 +225,54 @@ std::vector<std::int32_t> Generate::prompt_ids(const Tokenizer& tokenizer,
 }
 
 void Generate::answer_all(const Console& console, Progress& progress) const {
-  const std::vector<std::string> texts = prompt_lines(prompts_);
-  const ModelFile file = model_.open();
-  check_decoder(file);
-  const Tokenizer tokenizer(file.tokenizer());
-  std::vector<Prompt> prompts;
-  prompts.reserve(texts.size());
-  for (const std::string& text : texts) prompts.push_back({text, prompt_ids(tokenizer, text)});
-  const Model model = model_.load(file);
-  progress.clear();
   ManyOptions options = many_;
-  const std::vector<std::int32_t>& longest =
-      std::ranges::max_element(prompts, {}, [](const auto& p) { return p.ids.size(); })->ids;
-  options.cache = cache_for(model, tokenizer, longest);
   options.max_tokens = max_tokens_;
   options.sampling = sampling_;
   options.json = json_;
+  std::vector<Prompt> prompts = prompt_lines(prompts_);
+  const ModelFile file = model_.open();
+  check_decoder(file);
+  const Tokenizer tokenizer(file.tokenizer());
+  for (Prompt& prompt : prompts) prompt.ids = prompt_ids(tokenizer, prompt.text);
+  check_prompts(prompts_, prompts, options, file.config().context_length);
+  const Model model = model_.load(file);
+  progress.clear();
+  const std::vector<std::int32_t>& longest =
+      std::ranges::max_element(prompts, {}, [](const auto& p) { return p.ids.size(); })->ids;
+  options.cache = cache_for(model, tokenizer, longest);
   generate_many(console, model, tokenizer, prompts, options);
 }
 
-void Generate::run(const Console& console) {
+/// What --prompt says, for a model that can read so much.
+std::vector<std::int32_t> Generate::one_prompt(const ModelFile& file,
+                                               const Tokenizer& tokenizer) const {
+  auto ids = prompt_ids(tokenizer, prompt_ == "-" ? read_text(prompt_) : prompt_);
+  if (ids.empty()) throw UsageError("--prompt: the text has no token");
+  const std::int64_t context = file.config().context_length;
+  if (std::ssize(ids) > context) {
+    throw InvalidArgument("generate: --prompt has " + std::to_string(ids.size()) +
+                          " tokens, the model takes " + std::to_string(context));
+  }
+  return ids;
+}
+
+void Generate::check_options() const {
   if (prompt_.empty() == prompts_.empty()) {
     throw UsageError("expected --prompt or --prompts, with a text");
   }
   if (!chat_ && !(chat_template_.empty() && system_.empty())) {
     throw UsageError("--chat-template and --system need --chat");
   }
+  const auto page = static_cast<std::uint64_t>(many_.page_tokens);
+  if (page < 8 || page > 256 || !std::has_single_bit(page)) {
+    throw UsageError("--page-tokens (" + std::to_string(page) +
+                     ") is not a power of two from 8 to 256");
+  }
   kv_.check();
+}
+
+void Generate::run(const Console& console) {
+  check_options();
   Progress progress(console);
   progress.show("loading ...");
   if (!prompts_.empty()) return answer_all(console, progress);
@@ -254,8 +281,7 @@ void Generate::run(const Console& console) {
   check_decoder(file);
   const Tokenizer tokenizer(file.tokenizer());
   Outcome outcome;
-  outcome.prompt = prompt_ids(tokenizer, prompt_ == "-" ? read_text(prompt_) : prompt_);
-  if (outcome.prompt.empty()) throw UsageError("--prompt: the text has no token");
+  outcome.prompt = one_prompt(file, tokenizer);
   const Model model = model_.load(file);
   outcome.load = watch.lap();
   progress.clear();

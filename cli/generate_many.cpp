@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <string_view>
+#include <tuple>
 
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
@@ -28,33 +31,33 @@ const char* stop_name(models::Stop stop) {
   }
 }
 
-/// When each request spoke first, counted from the start.
+/// When each request spoke first, in seconds from the start.
 class FirstWords {
  public:
-  explicit FirstWords(std::size_t requests) : seconds_(requests, -1.0) {}
+  explicit FirstWords(std::size_t requests) : seconds_(requests) {}
   double now() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   }
   void hear(std::int64_t request) {
-    double& first = seconds_[static_cast<std::size_t>(request)];
-    if (first < 0.0) first = now();
+    std::optional<double>& first = seconds_[static_cast<std::size_t>(request)];
+    if (!first) first = now();
   }
-  double of(std::size_t request) const { return seconds_[request]; }
+  std::optional<double> of(std::size_t request) const { return seconds_[request]; }
 
-  /// The median and the largest of those who spoke.
-  std::pair<double, double> median_and_most() const {
+  /// The median and the largest of those who spoke, if anybody did.
+  std::optional<std::pair<double, double>> median_and_most() const {
     std::vector<double> spoke;
-    for (const double s : seconds_) {
-      if (s >= 0.0) spoke.push_back(s);
+    for (const auto& first : seconds_) {
+      if (first) spoke.push_back(*first);
     }
-    if (spoke.empty()) return {0.0, 0.0};
+    if (spoke.empty()) return {};
     std::sort(spoke.begin(), spoke.end());
-    return {spoke[spoke.size() / 2], spoke.back()};
+    return std::pair(spoke[spoke.size() / 2], spoke.back());
   }
 
  private:
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::vector<double> seconds_;
+  std::vector<std::optional<double>> seconds_;
 };
 
 std::string text_of(const models::Tokenizer& tokenizer, const std::vector<std::int32_t>& ids,
@@ -67,23 +70,36 @@ std::string text_of(const models::Tokenizer& tokenizer, const std::vector<std::i
   return stream.text();
 }
 
+std::int64_t pages_of(std::int64_t tokens, const ManyOptions& options) {
+  return tokens / options.page_tokens + (tokens % options.page_tokens != 0);
+}
+
+/// Pages that a prompt and its answer fill. The last token of an answer is never run.
+std::int64_t pages_for(const Prompt& prompt, const ManyOptions& options, std::int64_t context) {
+  const std::int64_t read = std::ssize(prompt.ids);
+  const std::int64_t run = std::max<std::int64_t>(options.max_tokens - 1, 0);
+  return pages_of(read + std::min(run, context - read), options);
+}
+
+std::int64_t pool_pages(const std::vector<Prompt>& prompts, const ManyOptions& options,
+                        std::int64_t context) {
+  std::int64_t longest = 0, all = 0;
+  for (const Prompt& prompt : prompts) {
+    const std::int64_t pages = pages_for(prompt, options, context);
+    longest = std::max(longest, pages);
+    all += pages;
+  }
+  if (options.pool_tokens == 0) return longest * std::min(options.batch, std::ssize(prompts));
+  return std::min(pages_of(options.pool_tokens, options), all);
+}
+
 models::BatcherOptions batcher_options(const std::vector<Prompt>& prompts,
                                        const ManyOptions& options, std::int64_t context) {
   models::BatcherOptions to;
   to.sequences = options.batch;
   to.page_tokens = options.page_tokens;
   to.cache = options.cache;
-  std::int64_t tokens = options.pool_tokens;
-  if (tokens == 0) {
-    std::int64_t longest = 1;
-    for (const Prompt& prompt : prompts) {
-      longest = std::max(longest, std::min(context, std::ssize(prompt.ids) + options.max_tokens));
-    }
-    const std::int64_t pages = (longest + to.page_tokens - 1) / to.page_tokens;
-    to.pages = pages * std::min<std::int64_t>(options.batch, std::ssize(prompts));
-  } else {
-    to.pages = std::max<std::int64_t>(tokens / to.page_tokens, 1);
-  }
+  to.pages = pool_pages(prompts, options, context);
   return to;
 }
 
@@ -98,20 +114,25 @@ void report(const Console& console, const Batcher& batcher, const Outcome& outco
             const FirstWords& first) {
   const models::BatcherFigures figures = batcher.figures();
   const PagedCacheConfig& pool = batcher.cache().config();
-  const auto [median, most] = first.median_and_most();
   const double share = static_cast<double>(figures.most_pages) / static_cast<double>(pool.pages);
   console.err << "polyhead: " << grouped(static_cast<long long>(outcome.read)) << " tokens read, "
               << grouped(static_cast<long long>(outcome.written)) << " written in "
               << duration(outcome.seconds) << " ("
-              << fixed(static_cast<double>(outcome.written) / outcome.seconds, 1)
-              << " a second); first token after " << duration(median) << " (median), "
-              << duration(most) << " (last)\n"
-              << "polyhead: " << grouped(figures.steps) << " steps; at most " << figures.most_pages
-              << " of " << pool.pages << " pages of " << pool.page_tokens << " tokens ("
-              << fixed(100.0 * share, 0) << " % of "
+              << fixed(static_cast<double>(outcome.written) / outcome.seconds, 1) << " a second)";
+  if (const auto spoke = first.median_and_most()) {
+    console.err << "; first token after " << duration(spoke->first) << " (median), "
+                << duration(spoke->second) << " (last)";
+  }
+  console.err << "\npolyhead: " << grouped(figures.steps) << " steps; at most "
+              << figures.most_pages << " of " << pool.pages << " pages of " << pool.page_tokens
+              << " tokens (" << fixed(100.0 * share, 0) << " % of "
               << fixed(static_cast<double>(batcher.cache().bytes()) / (1 << 20), 1) << " MiB); "
               << grouped(outcome.shared) << " prompt tokens shared; " << figures.interrupted
               << " interrupted\n";
+}
+
+nlohmann::ordered_json json_of(const std::optional<double>& number) {
+  return number ? nlohmann::ordered_json(*number) : nullptr;
 }
 
 nlohmann::ordered_json json_of(const Batcher& batcher, const Outcome& outcome,
@@ -122,8 +143,9 @@ nlohmann::ordered_json json_of(const Batcher& batcher, const Outcome& outcome,
   all["tokens_read"] = outcome.read;
   all["tokens_written"] = outcome.written;
   all["tokens_per_second"] = static_cast<double>(outcome.written) / outcome.seconds;
-  all["first_token_seconds"] = {{"median", first.median_and_most().first},
-                                {"most", first.median_and_most().second}};
+  std::optional<double> median, most;
+  if (const auto spoke = first.median_and_most()) std::tie(median, most) = *spoke;
+  all["first_token_seconds"] = {{"median", json_of(median)}, {"most", json_of(most)}};
   all["steps"] = figures.steps;
   all["cache"] = {{"pages", batcher.cache().config().pages},
                   {"page_tokens", batcher.cache().config().page_tokens},
@@ -136,16 +158,40 @@ nlohmann::ordered_json json_of(const Batcher& batcher, const Outcome& outcome,
 
 }  // namespace
 
-std::vector<std::string> prompt_lines(const std::string& place) {
-  std::vector<std::string> lines;
-  std::istringstream text(read_text(place));
+std::vector<Prompt> prompt_lines(const std::string& place) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some editors begin a file with it
+  const std::string whole = read_text(place);
+  std::istringstream text(whole.starts_with(kByteOrderMark) ? whole.substr(kByteOrderMark.size())
+                                                            : whole);
+  std::vector<Prompt> prompts;
+  std::size_t number = 0;
   for (std::string line; std::getline(text, line);) {
+    ++number;
     if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (!line.empty()) lines.push_back(line);
+    if (!line.empty()) prompts.push_back({number, line, {}});
   }
-  if (lines.empty())
+  if (prompts.empty())
     throw UsageError("--prompts: " + place + " has no prompt, expected one a line");
-  return lines;
+  return prompts;
+}
+
+void check_prompts(const std::string& place, const std::vector<Prompt>& prompts,
+                   const ManyOptions& options, std::int64_t context) {
+  const std::int64_t pool = pages_of(options.pool_tokens, options);
+  for (const Prompt& prompt : prompts) {
+    const std::int64_t tokens = std::ssize(prompt.ids);
+    const std::string line = "line " + std::to_string(prompt.line);
+    if (tokens == 0) throw formats::FileError(place, line + " has no token");
+    const std::string has = line + " has " + std::to_string(tokens) + " tokens";
+    if (tokens > context) {
+      throw formats::FileError(place, has + ", the model takes " + std::to_string(context));
+    }
+    const std::int64_t pages = pages_for(prompt, options, context);
+    if (options.pool_tokens == 0 || pages <= pool) continue;
+    throw formats::FileError(place, has + " and with --max-tokens needs " + std::to_string(pages) +
+                                        " pages of " + std::to_string(options.page_tokens) +
+                                        ", --pool-tokens holds " + std::to_string(pool));
+  }
 }
 
 void generate_many(const Console& console, const models::Model& model,
@@ -176,7 +222,7 @@ void generate_many(const Console& console, const models::Model& model,
                            {"ids", answer.ids},
                            {"text", text_of(tokenizer, answer.ids, unseen, false)},
                            {"stop", stop_name(answer.stop)},
-                           {"first_token_seconds", first.of(next)}});
+                           {"first_token_seconds", json_of(first.of(next))}});
         continue;
       }
       console.out << console.styled(Style::heading, "[" + std::to_string(next + 1) + "] ")

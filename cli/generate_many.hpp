@@ -12,6 +12,7 @@ namespace polyhead::cli {
 
 /// A prompt as the file has it, and what the model is given for it.
 struct Prompt {
+  std::size_t line = 0;  ///< of the file, from 1
   std::string text;
   std::vector<std::int32_t> ids;
 };
@@ -27,8 +28,14 @@ struct ManyOptions {
   bool json = false;
 };
 
-/// The lines of a file that are not empty. Throws FileError; UsageError where there are none.
-std::vector<std::string> prompt_lines(const std::string& place);
+/// The lines of a file that are not empty, without their ids. Throws FileError; UsageError where
+/// there are none.
+std::vector<Prompt> prompt_lines(const std::string& place);
+
+/// Throws FileError, with the line, for a prompt that cannot run: one without a token, or too long
+/// for the model's context or for --pool-tokens.
+void check_prompts(const std::string& place, const std::vector<Prompt>& prompts,
+                   const ManyOptions& options, std::int64_t context);
 
 /// Answers every prompt, in the order of the file; figures go to the error stream, or with the
 /// answers into JSON.

@@ -25,12 +25,12 @@ CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
   return CLI::Validator(refusal, "");
 }
 
-CLI::Validator positive_number() {
-  const auto refusal = [](const std::string& text) -> std::string {
+CLI::Validator number_if(bool (*holds)(double), const char* expected) {
+  const auto refusal = [=](const std::string& text) -> std::string {
     double number = 0.0;
     const bool read = CLI::detail::lexical_cast(text, number);
-    if (read && number > 0.0 && std::isfinite(number)) return {};
-    return text + " is not a number above 0";
+    if (read && std::isfinite(number) && holds(number)) return {};
+    return text + " is not a number " + expected;
   };
   return CLI::Validator(refusal, "");
 }

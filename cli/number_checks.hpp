@@ -14,7 +14,7 @@ inline constexpr std::uint64_t kLargestSeed = std::numeric_limits<std::uint64_t>
 CLI::Validator whole_number(std::uint64_t least,
                             std::uint64_t most = std::numeric_limits<std::int64_t>::max());
 
-/// A finite number above 0.
-CLI::Validator positive_number();
+/// A finite number for which `holds` does, which `expected` puts into words: "above 0".
+CLI::Validator number_if(bool (*holds)(double), const char* expected);
 
 }  // namespace polyhead::cli
