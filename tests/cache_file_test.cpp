@@ -2,10 +2,13 @@
 #include "polyhead/cache_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "polyhead/paged_cache.h"
@@ -109,10 +112,13 @@ TEST_F(CacheFile, BringsBackEveryTypeBitForBitAndAttentionTheSame) {
 TEST_F(CacheFile, RefusesAnotherModelOrCache) {
   save_caches(path_, kPrint, caches(f16, false, true, 1));
   std::vector<KvCache> into = caches(f16, false, true, 2);
-  EXPECT_EQ(load(into, {9, 2, 3, 4}), "load_caches: FILE was saved for other model");
-  EXPECT_EQ(load(into, {1, 9, 3, 4}), "load_caches: FILE was saved for other weights");
+  EXPECT_EQ(load(into, {9, 2, 3, 4}),
+            "load_caches: FILE was saved for other model");
+  EXPECT_EQ(load(into, {1, 9, 3, 4}),
+            "load_caches: FILE was saved for other weights");
   EXPECT_EQ(load(into, {1, 2, 9, 4}), "load_caches: FILE was saved for other RoPE");
-  EXPECT_EQ(load(into, {1, 2, 3, 9}), "load_caches: FILE was saved for other tokens");
+  EXPECT_EQ(load(into, {1, 2, 3, 9}),
+            "load_caches: FILE was saved for other tokens");
   std::vector<KvCache> other = caches(bf16, false, true, 2);
   EXPECT_EQ(load(other),
             "load_caches: FILE, cache 0: its type, sizes or kind of scales are not this cache's");
@@ -153,6 +159,53 @@ TEST_F(CacheFile, RefusesDamage) {
   version[8] = 7;
   put(version);
   EXPECT_EQ(load(into), "load_caches: FILE has version 7, expected 1");
+}
+
+TEST_F(CacheFile, ReplacesTheFileThatLinksLeadTo) {
+  const auto list = caches(f16, false, true, 1);
+  const std::string other = directory_.write("prompt.kv.partial", "somebody else's");
+  const std::string link = directory_.file("link"), hanging = directory_.file("hanging");
+  put("before");
+  std::filesystem::permissions(path_, std::filesystem::perms::owner_read);
+  std::filesystem::create_symlink("prompt.kv", link);
+  std::filesystem::create_symlink(directory_.file("new.kv"), hanging);
+  save_caches(link, kPrint, list);
+  save_caches(hanging, kPrint, list);
+  EXPECT_TRUE(std::filesystem::is_symlink(link) && std::filesystem::is_symlink(hanging));
+  EXPECT_EQ(contents(), ScratchDirectory::read(directory_.file("new.kv")));
+  EXPECT_EQ(ScratchDirectory::read(other), "somebody else's");
+  EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms::owner_read);
+  EXPECT_EQ(directory_.file_count(), 5u) << "nothing is left behind";
+  auto into = caches(f16, false, false, 2);
+  load_caches(hanging, kPrint, into);
+  EXPECT_EQ(saved(into), saved(list));
+}
+
+TEST_F(CacheFile, GoesThroughAPipe) {
+  const auto list = caches(f32, false, true, 1);
+  const std::string pipe = directory_.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { save_caches(pipe, kPrint, list); });
+  auto into = caches(f32, false, false, 2);
+  load_caches(pipe, kPrint, into);
+  writer.join();
+  EXPECT_EQ(saved(into), saved(list));
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+}
+
+TEST_F(CacheFile, RefusesWhatIsNoFile) {
+  const auto list = caches(f32, false, true, 1);
+  auto into = caches(f32, false, false, 2);
+  const std::string none = directory_.file("none/prompt.kv");
+  std::filesystem::create_directory(path_);
+  EXPECT_EQ(load(into), "load_caches: FILE cannot be read: Is a directory");
+  EXPECT_EQ(refusal_of([&] { load_caches(none, kPrint, into); }),
+            "load_caches: " + none + " cannot be opened: No such file or directory");
+  EXPECT_EQ(refusal_of([&] { save_caches(path_, kPrint, list); }),
+            "save_caches: " + path_ + " cannot be written: Is a directory");
+  EXPECT_EQ(refusal_of([&] { save_caches(none, kPrint, list); }),
+            "save_caches: " + none + " cannot be written: No such file or directory");
+  EXPECT_EQ(directory_.file_count(), 1u);
 }
 
 // A file whose checksum is right may still lie; what the cache reads is bounds-checked by itself.

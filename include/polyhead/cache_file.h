@@ -21,8 +21,9 @@ struct CacheFingerprint {
 };
 
 /// Writes the caches (one a layer, say) to one file: version, fingerprint, each cache's sizes,
-/// lengths, scales and rows, and a checksum of it all. The file appears at once, when it is
-/// complete. Throws InvalidArgument naming the path where it cannot be
+/// lengths, scales and rows, and a checksum of it all. The file appears, or replaces another, at
+/// once, when it is complete; links at `path` are followed, and what is no regular file there (a
+/// pipe, a device) is written to. Throws InvalidArgument naming the path where it cannot be
 /// written.
 void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<const KvCache> caches);

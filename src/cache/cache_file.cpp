@@ -5,14 +5,13 @@
 #include "polyhead/cache_file.h"
 
 #include <bit>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <utility>
 #include <vector>
 
 #include "base/refuse.hpp"
+#include "cache/saved_bytes.hpp"
+#include "cache/saved_file.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
@@ -64,17 +63,6 @@ Header header_of(const Kind& kind, const CacheFingerprint& f, std::size_t items)
   return header;
 }
 
-std::vector<std::byte> contents_of(const Kind& kind, const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) base::refuse(kind.call, path, " cannot be opened");
-  const std::streamoff size = file.tellg();
-  std::vector<std::byte> bytes(size > 0 ? static_cast<std::size_t>(size) : 0);
-  file.seekg(0);
-  if (!file.read(reinterpret_cast<char*>(bytes.data()), size))
-    base::refuse(kind.call, path, " cannot be read");
-  return bytes;
-}
-
 /// The items' part of a file, everything else having been checked; how many they are is in `found`.
 std::span<const std::byte> checked_body(const Kind& kind, const std::string& path,
                                         std::span<const std::byte> bytes,
@@ -99,27 +87,11 @@ std::span<const std::byte> checked_body(const Kind& kind, const std::string& pat
   return summed.subspan(kHeaderBytes);
 }
 
-/// Adds the checksum to a file's bytes and writes them, all or nothing.
-void write_file(const char* call, const std::string& path, const std::vector<std::byte>& bytes) {
+/// Adds the checksum to a file's bytes and writes them.
+void finish(const char* call, const std::string& path, std::vector<std::byte>& bytes) {
   const std::uint64_t sum = checksum(bytes);
-  const std::string partial = path + ".partial";
-  {
-    std::ofstream file(partial, std::ios::binary | std::ios::trunc);
-    file.write(reinterpret_cast<const char*>(bytes.data()),
-               static_cast<std::streamsize>(bytes.size()));
-    file.write(reinterpret_cast<const char*>(&sum), sizeof sum);
-    file.close();
-    if (!file) {
-      std::remove(partial.c_str());
-      base::refuse(call, path, " cannot be written");
-    }
-  }
-  std::error_code failure;
-  std::filesystem::rename(partial, path, failure);
-  if (failure) {
-    std::remove(partial.c_str());
-    base::refuse(call, path, " cannot be written: ", failure.message());
-  }
+  cache::put(bytes, &sum, sizeof sum);
+  cache::write_file(call, path, bytes);
 }
 
 /// Gives loaded sequences back, unless it is told that all were.
@@ -171,12 +143,12 @@ void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<const KvCache* const> caches) {
   std::vector<std::byte> bytes = begun(kCaches, fingerprint, caches.size());
   for (const KvCache* cache : caches) cache->save(bytes);
-  write_file("save_caches", path, bytes);
+  finish("save_caches", path, bytes);
 }
 
 void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<KvCache* const> caches) {
-  const std::vector<std::byte> bytes = contents_of(kCaches, path);
+  const std::vector<std::byte> bytes = cache::read_file(kCaches.call, path);
   Header header;
   std::span<const std::byte> rest = checked_body(kCaches, path, bytes, fingerprint, header);
   if (header.items != caches.size()) {
@@ -199,13 +171,13 @@ void save_sequences(const std::string& path, const CacheFingerprint& fingerprint
                     const PagedCache& cache, std::span<const std::int64_t> sequences) {
   std::vector<std::byte> bytes = begun(kSequences, fingerprint, sequences.size());
   for (const std::int64_t sequence : sequences) cache.save(sequence, bytes);
-  write_file("save_sequences", path, bytes);
+  finish("save_sequences", path, bytes);
 }
 
 PagedCache::Status load_sequences(const std::string& path, const CacheFingerprint& fingerprint,
                                   PagedCache& cache, std::vector<std::int64_t>& sequences,
                                   std::uint64_t salt) {
-  const std::vector<std::byte> bytes = contents_of(kSequences, path);
+  const std::vector<std::byte> bytes = cache::read_file(kSequences.call, path);
   Header header;
   std::span<const std::byte> rest = checked_body(kSequences, path, bytes, fingerprint, header);
   LoadedSequences loaded(cache);

@@ -1,0 +1,138 @@
+#include "cache/saved_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/refuse.hpp"
+
+namespace polyhead::inline v0::cache {
+namespace {
+
+/// An open file, closed when it goes.
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File() { close(); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  bool close() { return descriptor_ < 0 || ::close(std::exchange(descriptor_, -1)) == 0; }
+
+  bool write(std::span<const std::byte> bytes) const {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+      if (written < 0 && errno != EINTR) return false;
+      bytes = bytes.subspan(static_cast<std::size_t>(std::max<ssize_t>(written, 0)));
+    }
+    return true;
+  }
+
+ private:
+  int descriptor_;
+};
+
+[[noreturn]] void cannot(const char* call, const std::string& path, const char* what) {
+  const int error = errno;
+  base::refuse(call, path, " cannot be ", what, ": ", std::strerror(error));
+}
+
+/// Where the links at `path`, if it is one, end: there may be nothing yet.
+std::string without_links(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as Linux follows them
+  std::filesystem::path at = path;
+  std::error_code not_a_link;
+  for (int i = 0; i < kMostLinks; ++i) {
+    const std::filesystem::path next = std::filesystem::read_symlink(at, not_a_link);
+    if (not_a_link) break;
+    at = at.parent_path() / next;  // an absolute one replaces all
+  }
+  return at.string();
+}
+
+/// A name beside `path` that no other writer of this or another process has.
+std::string part_name(const std::string& path) {
+  static std::atomic<std::uint64_t> count{0};
+  return path + ".part-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+}
+
+/// Removes a file that is not wanted any more, unless it is told that it is.
+class Unfinished {
+ public:
+  explicit Unfinished(const std::string& name) : name_(name) {}
+  ~Unfinished() {
+    if (!kept_) ::unlink(name_.c_str());
+  }
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+  void keep() { kept_ = true; }
+
+ private:
+  const std::string& name_;
+  bool kept_ = false;
+};
+
+/// Opens a new file beside `target` and gives its name.
+int open_part(const std::string& target, std::string& part) {
+  for (;;) {
+    part = part_name(target);
+    const int descriptor = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0 || errno != EEXIST) return descriptor;
+  }
+}
+
+void write_through(const char* call, const std::string& path, std::span<const std::byte> bytes) {
+  File file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (file.descriptor() < 0 || !file.write(bytes) || !file.close()) cannot(call, path, "written");
+}
+
+}  // namespace
+
+std::vector<std::byte> read_file(const char* call, const std::string& path) {
+  constexpr std::size_t kStep = 1 << 16;  // bytes, of a pipe that does not say how many come
+  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat status {};
+  if (file.descriptor() < 0 || ::fstat(file.descriptor(), &status) != 0)
+    cannot(call, path, "opened");
+  std::vector<std::byte> bytes;
+  // One more than there are, to see the end.
+  if (S_ISREG(status.st_mode)) bytes.resize(static_cast<std::size_t>(status.st_size) + 1);
+  for (std::size_t size = 0;;) {
+    if (size == bytes.size()) bytes.resize(size + std::max(size, kStep));
+    const ssize_t read = ::read(file.descriptor(), bytes.data() + size, bytes.size() - size);
+    if (read < 0 && errno == EINTR) continue;
+    if (read < 0) cannot(call, path, "read");
+    size += static_cast<std::size_t>(read);
+    if (read > 0) continue;
+    bytes.resize(size);
+    return bytes;
+  }
+}
+
+void write_file(const char* call, const std::string& path, std::span<const std::byte> bytes) {
+  const std::string target = without_links(path);
+  struct stat before {};
+  const bool exists = ::stat(target.c_str(), &before) == 0;
+  if (exists && !S_ISREG(before.st_mode)) return write_through(call, path, bytes);
+  std::string part;
+  File file(open_part(target, part));
+  if (file.descriptor() < 0) cannot(call, path, "written");
+  Unfinished unfinished(part);
+  if (exists) ::fchmod(file.descriptor(), before.st_mode & 07777);
+  // A full disk may show itself only in close().
+  if (!file.write(bytes) || !file.close() || std::rename(part.c_str(), target.c_str()) != 0)
+    cannot(call, path, "written");
+  unfinished.keep();
+}
+
+}  // namespace polyhead::inline v0::cache
