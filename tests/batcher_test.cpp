@@ -93,6 +93,22 @@ INSTANTIATE_TEST_SUITE_P(Weights, PoolOf,
                            return form.param == WeightForm::float32 ? "float32" : "bfloat16";
                          });
 
+TEST(Pool, AFullOneForgetsNoPrefix) {
+  const std::string path = test::fetched_model("smollm2");
+  if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
+  const Model model{ModelFile(path)};
+  auto pool = model.make_pool(6, 8);
+  PagedCache& cache = pool.cache();
+  const auto ids = some_ids(40, 4);
+  const SequencePart prompt[] = {{cache.create(), std::span(ids).first(32), false}};
+  ASSERT_EQ(model.forward(pool, prompt, nullptr), PagedCache::Status::ok);
+  cache.release(prompt[0].sequence);
+  const SequencePart both[] = {{cache.create(), ids, false},
+                               {cache.create(), std::span(ids).first(16), false}};
+  EXPECT_EQ(model.forward(pool, both, nullptr), PagedCache::Status::exhausted);
+  EXPECT_EQ(cache.adopt_prefix(cache.create(), ids), 32);
+}
+
 TEST(Pool, AFullOneAndWrongPartsChangeNothing) {
   const std::string path = test::fetched_model("smollm2");
   if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";

@@ -13,7 +13,10 @@
 #include "polyhead/attention.h"
 #include "polyhead/layer.h"
 #include "support/effort.h"
+#include "support/failing_allocation.h"
 #include "support/problem.h"
+
+thread_local std::int64_t polyhead::test::allocations_left = -1;
 
 namespace {
 
@@ -21,6 +24,8 @@ std::atomic<std::int64_t> allocations{0};
 
 void* counted(std::size_t bytes, std::size_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
+  std::int64_t& left = polyhead::test::allocations_left;
+  if (left >= 0 && left-- == 0) throw std::bad_alloc();
   void* memory =
       alignment <= alignof(std::max_align_t)
           ? std::malloc(bytes > 0 ? bytes : 1)

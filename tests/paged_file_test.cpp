@@ -67,7 +67,7 @@ void put(PagedCache& cache, std::int64_t sequence, const std::vector<std::int32_
     Tensor k(f32, {n, kHeads, kDim}), v(f32, {n, kHeads, kValueDim});
     k.fill_normal(random);
     v.fill_normal(random);
-    cache.write(sequence, layer, first, k.const_view(), v.const_view());
+    ASSERT_EQ(cache.write(sequence, layer, first, k.const_view(), v.const_view()), Status::ok);
   }
 }
 
@@ -173,11 +173,13 @@ TEST_F(PagedFile, RefusesAnotherModelOrCache) {
   EXPECT_EQ(load(cache, into, {1, 2, 9, 4}), "load_sequences: FILE was saved for other RoPE");
   PagedCache by_token = cache_of({ElementType::int8, false});
   EXPECT_EQ(load(by_token, into),
-            "load_sequences: FILE, sequence 0: its type, sizes or kind of scales are not this "
-            "cache's");
+            "load_sequences: FILE, sequence 0: its key_scales is by channel, expected by token");
+  PagedCache bytes = cache_of({ElementType::float8_e4m3});
+  EXPECT_EQ(load(bytes, into),
+            "load_sequences: FILE, sequence 0: its type is int8, expected float8_e4m3");
   PagedCache other = cache_of({ElementType::int8, true, 16, 40, 0.03f});
   EXPECT_EQ(load(other, into),
-            "load_sequences: FILE, sequence 0: its keys' scales by channel are not this cache's");
+            "load_sequences: FILE, sequence 0: its key_scales[0, 0, 0] is 0.02, expected 0.03");
   PagedCache small = cache_of({ElementType::int8, true, 16, 6});  // 3 and 4 pages are needed
   EXPECT_EQ(load(small, into), "exhausted");
   EXPECT_EQ(into, std::vector<std::int64_t>{42});

@@ -44,8 +44,10 @@ struct PagedBatch {
 /// Equal prefixes are shared: `extend` may be told the tokens' numbers, full pages are then
 /// remembered by a hash chain over tokens and salt, and `adopt_prefix` gives a new sequence the
 /// pages whose tokens, salt and predecessors all compare equal. The rows of a page must follow
-/// from those alone: one cache serves one model, one set of weights and one RoPE. Pages of released
-/// sequences stay remembered until the pool needs them, the least recently used going first.
+/// from those alone: one cache serves one model, one set of weights and one RoPE. Where two
+/// sequences computed an equal page, with the same bits, they hold one from the next extend() or
+/// truncate() of the later one on. Pages of released sequences stay remembered until the pool needs
+/// them, the least recently used going first.
 ///
 /// The pool running out is a status, and changes nothing. Movable; not for concurrent use.
 class PagedCache {
@@ -83,12 +85,22 @@ class PagedCache {
   [[nodiscard]] Status extend(std::int64_t sequence, std::int64_t count,
                               std::span<const std::int32_t> tokens = {});
 
+  /// What one sequence gets of an extend() of several.
+  struct Extension {
+    std::int64_t sequence = -1, count = 0;
+    std::span<const std::int32_t> tokens{};
+  };
+  /// The same for several sequences, each given once: all of them get their room, or none does.
+  [[nodiscard]] Status extend(std::span<const Extension> parts);
+
   /// The rows of tokens [first, first + n) of one layer: k [n, kv_heads, head_dim], v [n, kv_heads,
-  /// value_dim], float32, float16 or bfloat16. Once the last layer's rows of a full page are
-  /// written, the page may be shared; other layers' are to be written before. Throws
-  /// InvalidArgument where the tokens are not there or lie on a page that others hold.
-  void write(std::int64_t sequence, std::int64_t layer, std::int64_t first, ConstView k,
-             ConstView v);
+  /// value_dim], float32, float16 or bfloat16, in any order. Once a full page's rows are written in
+  /// all layers, the page may be shared. Pages that others hold are copied first, and the others
+  /// keep theirs: exhausted, with nothing written, where the pool has too few; never for room that
+  /// extend has made since the last fork. Rows written anew have tokens of no number from then on.
+  /// Throws InvalidArgument.
+  [[nodiscard]] Status write(std::int64_t sequence, std::int64_t layer, std::int64_t first,
+                             ConstView k, ConstView v);
 
   /// extend, and write of the one layer: for caches without layers.
   [[nodiscard]] Status append(std::int64_t sequence, ConstView k, ConstView v,
@@ -97,7 +109,8 @@ class PagedCache {
   /// Forgets the tokens from `length` on. Throws InvalidArgument if there are fewer.
   void truncate(std::int64_t sequence, std::int64_t length);
 
-  /// The page table and lengths of these sequences; good until one of them changes.
+  /// The page table and lengths of these sequences; good until one of them is extended, truncated
+  /// or released, or a write copies a page of it.
   void batch(std::span<const std::int64_t> sequences, PagedBatch& to) const;
   /// What attention reads of `batch` in one layer; points into both.
   KvView view(std::int64_t layer, const PagedBatch& batch) const;
@@ -118,6 +131,10 @@ class PagedCache {
   /// by channel, is cut short or does not fit; pages may be of another size. Its full pages are
   /// remembered under `salt` as if they had been written here.
   Loaded load(std::span<const std::byte>& from, std::uint64_t salt = 0);
+
+  /// The pages that load() takes for what `from` begins with, and leaves the rest there: so that
+  /// several are loaded or none. -1, and why in `wrong`, where load() would refuse it.
+  std::int64_t pages_to_load(std::span<const std::byte>& from, std::string& wrong) const;
 
   /// Sequences that hold page `page`; for tests and displays.
   std::int64_t holders(std::int64_t page) const;

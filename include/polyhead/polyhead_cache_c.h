@@ -196,7 +196,9 @@ POLYHEAD_C_API polyhead_status polyhead_paged_sequence_extend(polyhead_paged_cac
                                                               int64_t sequence, int64_t count,
                                                               const int32_t* tokens);
 /* The rows of tokens [first, first + n) of one layer: k [n, kv_heads, head_dim], v [n, kv_heads,
- * value_dim], float32, float16 or bfloat16. */
+ * value_dim], float32, float16 or bfloat16. Pages that other sequences hold are copied first:
+ * POLYHEAD_EXHAUSTED, with nothing written, where the pool has too few; never for room that extend
+ * has made since the last fork. */
 POLYHEAD_C_API polyhead_status polyhead_paged_sequence_write(polyhead_paged_cache* cache,
                                                              int64_t sequence, int64_t layer,
                                                              int64_t first, const polyhead_view* k,
@@ -210,7 +212,7 @@ POLYHEAD_C_API polyhead_status polyhead_paged_sequence_append(polyhead_paged_cac
 
 /* Page table and lengths of some sequences, for one call of attention over them, as a ragged batch
  * (q_offsets) or a padded one. Filled by _set as often as one likes; good until a sequence in it
- * changes. */
+ * is extended, truncated or released, or a write copies a page of it. */
 typedef struct polyhead_paged_batch polyhead_paged_batch;
 
 POLYHEAD_C_API polyhead_status polyhead_paged_batch_create(polyhead_paged_batch** batch);

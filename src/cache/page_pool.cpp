@@ -1,6 +1,8 @@
 #include "cache/page_pool.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 namespace polyhead::inline v0::cache {
 namespace {
@@ -18,7 +20,8 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t more) {
 PagePool::PagePool(std::int64_t pages, std::int64_t page_tokens)
     : page_tokens_(page_tokens),
       pages_(static_cast<std::size_t>(pages)),
-      tokens_(static_cast<std::size_t>(pages * page_tokens)) {
+      tokens_(static_cast<std::size_t>(pages * page_tokens)),
+      buckets_(std::bit_ceil(pages_.size()), kNoPage) {
   free_.reserve(pages_.size());
   for (std::int64_t page = pages; page-- > 0;) free_.push_back(static_cast<std::int32_t>(page));
 }
@@ -62,36 +65,37 @@ std::uint64_t PagePool::hash(const PageStamp& parent, std::uint64_t salt,
 
 std::int32_t PagePool::find(const PageStamp& parent, std::uint64_t salt,
                             std::span<const std::int32_t> tokens) const {
-  const auto [first, last] = index_.equal_range(hash(parent, salt, tokens));
-  for (auto entry = first; entry != last; ++entry) {
-    const Page& page = at(entry->second);
+  const std::uint64_t wanted = hash(parent, salt, tokens);
+  for (std::int32_t page = buckets_[bucket(wanted)]; page != kNoPage; page = at(page).next) {
+    const Page& p = at(page);
     // The parent was found the same way, so that the whole chain is compared, not its hash.
-    if (page.parent == parent && page.salt == salt &&
-        std::ranges::equal(spelling(entry->second), tokens)) {
-      return entry->second;
+    if (p.hash == wanted && p.parent == parent && p.salt == salt &&
+        std::ranges::equal(spelling(page), tokens)) {
+      return page;
     }
   }
   return kNoPage;
 }
 
-PageStamp PagePool::remember(std::int32_t page, const PageStamp& parent, std::uint64_t salt,
-                             std::span<const std::int32_t> tokens) {
-  if (const std::int32_t known = find(parent, salt, tokens); known != kNoPage) return stamp(known);
+void PagePool::remember(std::int32_t page, const PageStamp& parent, std::uint64_t salt,
+                        std::span<const std::int32_t> tokens) {
   Page& p = at(page);
+  p.parent = parent;
+  // Remembered after an equal prefix that was evicted since: it is found behind this one now.
+  if (p.remembered) return;
   p.remembered = true;
   p.hash = hash(parent, salt, tokens);
   p.salt = salt;
-  p.parent = parent;
   std::ranges::copy(tokens, tokens_.begin() + page * page_tokens_);
-  index_.emplace(p.hash, page);
-  return stamp(page);
+  p.next = std::exchange(buckets_[bucket(p.hash)], page);
 }
 
 void PagePool::forget(std::int32_t page) {
   Page& p = at(page);
   if (!p.remembered) return;
-  const auto [first, last] = index_.equal_range(p.hash);
-  index_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == page; }));
+  std::int32_t* link = &buckets_[bucket(p.hash)];
+  while (*link != page) link = &at(*link).next;
+  *link = p.next;
   p.remembered = false;
   ++p.serial;
 }

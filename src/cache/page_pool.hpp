@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 namespace polyhead::inline v0::cache {
@@ -17,7 +16,8 @@ struct PageStamp {
   bool operator==(const PageStamp&) const = default;
 };
 
-/// Counts, the free list, and the index of remembered prefixes. Knows nothing of rows.
+/// Counts, the free list, and the index of remembered prefixes. Knows nothing of rows. Only the
+/// constructor allocates: nothing after it can fail.
 class PagePool {
  public:
   PagePool(std::int64_t pages, std::int64_t page_tokens);
@@ -38,11 +38,10 @@ class PagePool {
   /// none.
   std::int32_t find(const PageStamp& parent, std::uint64_t salt,
                     std::span<const std::int32_t> tokens) const;
-  /// Remembers a held page; an equal one that is remembered already stands for it. Returns the one
-  /// that does.
-  PageStamp remember(std::int32_t page, const PageStamp& parent, std::uint64_t salt,
-                     std::span<const std::int32_t> tokens);
-  /// A remembered page is about to be written.
+  /// Remembers a held page, which find() does not know: no equal one is remembered.
+  void remember(std::int32_t page, const PageStamp& parent, std::uint64_t salt,
+                std::span<const std::int32_t> tokens);
+  /// A page is about to be written: it is no longer remembered.
   void forget(std::int32_t page);
   PageStamp stamp(std::int32_t page) const { return {page, at(page).serial}; }
 
@@ -53,11 +52,13 @@ class PagePool {
     bool remembered = false;
     std::uint64_t hash = 0, salt = 0;
     PageStamp parent;
+    std::int32_t next = kNoPage;                    // of the same bucket
     std::int32_t older = kNoPage, newer = kNoPage;  // among the idle ones
   };
 
   Page& at(std::int32_t page) { return pages_[static_cast<std::size_t>(page)]; }
   const Page& at(std::int32_t page) const { return pages_[static_cast<std::size_t>(page)]; }
+  std::size_t bucket(std::uint64_t hash) const { return hash & (buckets_.size() - 1); }
   std::span<const std::int32_t> spelling(std::int32_t page) const;
   std::uint64_t hash(const PageStamp& parent, std::uint64_t salt,
                      std::span<const std::int32_t> tokens) const;
@@ -68,7 +69,7 @@ class PagePool {
   std::vector<Page> pages_;
   std::vector<std::int32_t> tokens_;  // [page][page_tokens]: what remembered pages spell
   std::vector<std::int32_t> free_;
-  std::unordered_multimap<std::uint64_t, std::int32_t> index_;
+  std::vector<std::int32_t> buckets_;  // the first remembered page of each hash; a power of two
   std::int32_t oldest_ = kNoPage, newest_ = kNoPage;
   std::int64_t idle_ = 0;
 };

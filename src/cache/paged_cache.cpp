@@ -16,12 +16,13 @@
 namespace polyhead::inline v0 {
 namespace {
 
+using cache::Equal;
 using cache::Held;
 using cache::kNoPage;
-using cache::kNoToken;
 using cache::PagePool;
 using cache::PageStamp;
 using cache::Store;
+using cache::Stretches;
 
 void check_config(const PagedCacheConfig& config) {
   constexpr const char* kCall = "PagedCache";
@@ -71,6 +72,25 @@ void check_rows(const char* name, const ConstView& rows, std::int64_t tokens, st
   base::footprint_of(kCall, name, rows);
 }
 
+void check_extensions(const char* call, std::span<const PagedCache::Extension> parts) {
+  std::vector<std::int64_t> sequences;
+  for (const auto& [sequence, count, tokens] : parts) {
+    if (count < 0) base::refuse(call, "count (", count, ") is negative");
+    if (!tokens.empty() && std::ssize(tokens) != count)
+      base::refuse(call, "tokens has ", tokens.size(), " numbers, expected ", count);
+    sequences.push_back(sequence);
+  }
+  std::ranges::sort(sequences);
+  const auto twice = std::ranges::adjacent_find(sequences);
+  if (twice != sequences.end()) base::refuse(call, "sequence ", *twice, " is given twice");
+}
+
+/// Room for `size` elements in all, more where that spares later calls from moving them.
+void make_room(std::vector<std::int32_t>& list, std::int64_t size) {
+  const auto wanted = static_cast<std::size_t>(size);
+  if (wanted > list.capacity()) list.reserve(std::max(wanted, 2 * list.capacity()));
+}
+
 void write_row(Store& to, std::int32_t page, std::int64_t in_page, const ConstView& from,
                std::int64_t token) {
   const auto& strides = from.layout.strides;
@@ -109,19 +129,21 @@ std::int64_t PagedCache::sequences() const {
 }
 
 std::int64_t PagedCache::create(std::uint64_t salt) {
-  state_->held[state_->next].salt = salt;
+  state_->held.try_emplace(state_->next, salt, state_->config.layers);
   return state_->next++;
 }
 
 std::int64_t PagedCache::fork(std::int64_t sequence) {
-  Held copy = state_->at("PagedCache::fork", sequence);
-  for (const std::int32_t page : copy.pages) state_->pool.hold(page);
-  state_->held.emplace(state_->next, std::move(copy));
-  return state_->next++;
+  State& s = *state_;
+  const Held& from = s.at("PagedCache::fork", sequence);
+  s.held.emplace(s.next, Held(from));
+  for (const std::int32_t page : from.pages) s.pool.hold(page);  // nothing can fail any more
+  return s.next++;
 }
 
 void PagedCache::release(std::int64_t sequence) {
-  const Held& held = state_->at("PagedCache::release", sequence);
+  Held& held = state_->at("PagedCache::release", sequence);
+  state_->remember_pages(held, Equal::share);
   // The last page first: what follows a prefix is evicted before it.
   for (std::size_t i = held.pages.size(); i-- > 0;) state_->pool.let_go(held.pages[i]);
   state_->held.erase(sequence);
@@ -139,52 +161,53 @@ std::int64_t PagedCache::adopt_prefix(std::int64_t sequence, std::span<const std
   }
   const auto size = static_cast<std::size_t>(state_->config.page_tokens);
   PagePool& pool = state_->pool;
+  Held adopted(held.salt, state_->config.layers);
   PageStamp parent;
   for (std::size_t at = 0; at + size < tokens.size(); at += size) {
-    const std::span<const std::int32_t> spelled = tokens.subspan(at, size);
-    const std::int32_t page = pool.find(parent, held.salt, spelled);
+    const std::int32_t page = pool.find(parent, held.salt, tokens.subspan(at, size));
     if (page == kNoPage) break;
-    pool.hold(page);
     parent = pool.stamp(page);
-    held.pages.push_back(page);
-    held.chain.push_back(parent);
-    held.tokens.insert(held.tokens.end(), spelled.begin(), spelled.end());
-    held.length += state_->config.page_tokens;
+    adopted.pages.push_back(page);
   }
-  held.written = held.length;
+  adopted.remembered = std::ssize(adopted.pages);
+  adopted.length = adopted.remembered * state_->config.page_tokens;
+  if (adopted.length == 0) return 0;
+  adopted.tokens.assign(tokens.begin(), tokens.begin() + adopted.length);
+  for (Stretches& layer : adopted.written) layer.add(0, adopted.length);
+  for (const std::int32_t page : adopted.pages) pool.hold(page);  // nothing can fail any more
+  held = std::move(adopted);
   return held.length;
 }
 
 PagedCache::Status PagedCache::extend(std::int64_t sequence, std::int64_t count,
                                       std::span<const std::int32_t> tokens) {
+  const Extension part{sequence, count, tokens};
+  return extend({&part, 1});
+}
+
+PagedCache::Status PagedCache::extend(std::span<const Extension> parts) {
   constexpr const char* kCall = "PagedCache::extend";
   State& s = *state_;
-  Held& held = s.at(kCall, sequence);
-  if (count < 0) base::refuse(kCall, "count (", count, ") is negative");
-  if (!tokens.empty() && static_cast<std::int64_t>(tokens.size()) != count)
-    base::refuse(kCall, "tokens has ", tokens.size(), " numbers, expected ", count);
-  if (count == 0) return Status::ok;
-  // Before any arithmetic that could overflow.
-  if (count > s.pool.size() * s.config.page_tokens) return Status::exhausted;
-  const bool partial = held.length % s.config.page_tokens != 0;
-  const bool copies = partial && s.pool.holders(held.pages.back()) > 1;
-  const std::int64_t more =
-      s.pages_of(held.length + count) - static_cast<std::int64_t>(held.pages.size());
-  if (more + (copies ? 1 : 0) > s.pool.available()) return Status::exhausted;
-  held.pages.reserve(held.pages.size() + static_cast<std::size_t>(more));
-  held.tokens.reserve(held.tokens.size() + static_cast<std::size_t>(count));
-  if (partial) s.own_last_page(held);
-  for (std::int64_t i = 0; i < more; ++i) held.pages.push_back(s.pool.take());
-  if (tokens.empty())
-    held.tokens.resize(held.tokens.size() + static_cast<std::size_t>(count), kNoToken);
-  else
-    held.tokens.insert(held.tokens.end(), tokens.begin(), tokens.end());
-  held.length += count;
+  check_extensions(kCall, parts);
+  bool fits = true;
+  for (const Extension& part : parts) {
+    s.at(kCall, part.sequence);
+    // Before any arithmetic that could overflow.
+    fits = fits && part.count <= s.pool.size() * s.config.page_tokens;
+  }
+  if (!fits || s.pages_for(parts) > s.pool.available()) return Status::exhausted;
+  for (const Extension& part : parts) {
+    Held& held = s.held.at(part.sequence);
+    make_room(held.pages, s.pages_of(held.length + part.count));
+    make_room(held.tokens, held.length + part.count);
+  }
+  // Nothing can fail any more.
+  for (const Extension& part : parts) s.add_tokens(s.held.at(part.sequence), part);
   return Status::ok;
 }
 
-void PagedCache::write(std::int64_t sequence, std::int64_t layer, std::int64_t first, ConstView k,
-                       ConstView v) {
+PagedCache::Status PagedCache::write(std::int64_t sequence, std::int64_t layer, std::int64_t first,
+                                     ConstView k, ConstView v) {
   constexpr const char* kCall = "PagedCache::write";
   State& s = *state_;
   Held& held = s.at(kCall, sequence);
@@ -197,15 +220,9 @@ void PagedCache::write(std::int64_t sequence, std::int64_t layer, std::int64_t f
   }
   check_rows("k", k, tokens, s.config.kv_heads, s.config.head_dim);
   check_rows("v", v, tokens, s.config.kv_heads, s.config.value_dim);
-  if (tokens == 0) return;  // touches no page, not even the one that `first` lies on
+  if (tokens == 0) return Status::ok;  // touches no page, not even the one that `first` lies on
+  if (!s.own_pages(held, first, first + tokens)) return Status::exhausted;
   const std::int64_t size = s.config.page_tokens;
-  for (std::int64_t page = first / size; page * size < first + tokens; ++page) {
-    const std::int32_t at = held.pages[static_cast<std::size_t>(page)];
-    if (s.pool.holders(at) > 1 || static_cast<std::size_t>(page) < held.chain.size()) {
-      base::refuse(kCall, "tokens from ", std::max(first, page * size), " of sequence ", sequence,
-                   " lie on a page that is or may be shared");
-    }
-  }
   const auto index = static_cast<std::size_t>(layer);
   const base::FloatEnvironment environment(base::Subnormals::kept);
   for (std::int64_t i = 0; i < tokens; ++i) {
@@ -213,9 +230,8 @@ void PagedCache::write(std::int64_t sequence, std::int64_t layer, std::int64_t f
     write_row(s.keys[index], page, (first + i) % size, k, i);
     write_row(s.values[index], page, (first + i) % size, v, i);
   }
-  if (layer != s.config.layers - 1 || first > held.written) return;
-  held.written = std::max(held.written, first + tokens);
-  s.remember_pages(held);
+  s.mark_written(held, layer, first, first + tokens);
+  return Status::ok;
 }
 
 PagedCache::Status PagedCache::append(std::int64_t sequence, ConstView k, ConstView v,
@@ -229,8 +245,7 @@ PagedCache::Status PagedCache::append(std::int64_t sequence, ConstView k, ConstV
   check_rows("k", k, count, s.config.kv_heads, s.config.head_dim);
   check_rows("v", v, count, s.config.kv_heads, s.config.value_dim);
   if (const Status status = extend(sequence, count, tokens); status != Status::ok) return status;
-  write(sequence, 0, first, k, v);
-  return Status::ok;
+  return write(sequence, 0, first, k, v);  // the room is the sequence's own: nothing is copied
 }
 
 void PagedCache::truncate(std::int64_t sequence, std::int64_t length) {
@@ -241,15 +256,15 @@ void PagedCache::truncate(std::int64_t sequence, std::int64_t length) {
     base::refuse(kCall, "length (", length, ") is not within 0 .. ", held.length,
                  ", what sequence ", sequence, " holds");
   }
-  while (static_cast<std::int64_t>(held.pages.size()) > s.pages_of(length)) {
+  s.remember_pages(held, Equal::share);
+  while (std::ssize(held.pages) > s.pages_of(length)) {
     s.pool.let_go(held.pages.back());
     held.pages.pop_back();
   }
   held.length = length;
-  held.written = std::min(held.written, length);
+  for (Stretches& layer : held.written) layer.cut(length);
   held.tokens.resize(static_cast<std::size_t>(length));
-  held.chain.resize(
-      std::min(held.chain.size(), static_cast<std::size_t>(length / s.config.page_tokens)));
+  held.remembered = std::min(held.remembered, length / s.config.page_tokens);
 }
 
 void PagedCache::batch(std::span<const std::int64_t> sequences, PagedBatch& to) const {

@@ -2,25 +2,32 @@
 // what was saved from pages of one size is taken into pages of another.
 //   sizes, the numbers of the tokens, the keys' scales by channel, and for each layer keys and
 //   values: of each head the rows of all tokens, then its scales of each block of dims.
+#include "cache/paged_saving.hpp"
+
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "cache/paged_state.hpp"
 #include "cache/saved_bytes.hpp"
+#include "cache/saved_sizes.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
 
+using cache::Equal;
 using cache::Held;
 using cache::Store;
 
-/// What must agree before rows can be taken over, and how many of them there are.
-struct SavedSizes {
-  std::int64_t type, layers, kv_heads, head_dim, value_dim, by_channel;
-  bool operator==(const SavedSizes&) const = default;
-};
+constexpr const char* kCutShort = "it is cut short";
 
-SavedSizes sizes_of(const PagedCacheConfig& c) {
+/// What must agree before rows can be taken over, and how many of them there are.
+constexpr cache::SizeName kSizes[] = {
+    {"type", cache::SizeKind::type},        {"layers"}, {"kv_heads"}, {"head_dim"}, {"value_dim"},
+    {"key_scales", cache::SizeKind::scales}};
+using Sizes = cache::SavedSizes<std::size(kSizes)>;
+enum : std::size_t { kLayers = 1, kHeads = 2, kHeadDim = 3, kByChannel = 5 };
+
+Sizes sizes_of(const PagedCacheConfig& c) {
   return {static_cast<std::int64_t>(c.type),
           c.layers,
           c.kv_heads,
@@ -60,61 +67,101 @@ std::int64_t token_bytes(const std::vector<Store>& keys, const std::vector<Store
 
 }  // namespace
 
+std::string cache::take_key_scales(std::span<const std::byte> from, std::vector<float>& scales) {
+  Sizes sizes{};
+  std::int64_t length = 0;
+  if (!take(from, &sizes, sizeof sizes) || !take(from, &length, sizeof length)) return kCutShort;
+  scales.clear();
+  if (sizes[kByChannel] == 0) return {};
+  std::size_t count = 1;
+  for (const std::size_t size : {kLayers, kHeads, kHeadDim}) {
+    const std::int64_t of = sizes[size];
+    if (of < 0 || (of > 0 && count > from.size() / 4 / static_cast<std::size_t>(of)))
+      return kCutShort;
+    count *= static_cast<std::size_t>(of);
+  }
+  scales.resize(count);
+  take(from, scales.data(), count * 4);  // there, as was just checked
+  return {};
+}
+
+std::string PagedCache::State::take_saved(std::span<const std::byte>& from,
+                                          cache::Saved& to) const {
+  std::span<const std::byte> rest = from;
+  Sizes sizes{};
+  if (!cache::take(rest, &sizes, sizeof sizes)) return kCutShort;
+  if (std::string differs = cache::first_difference(kSizes, sizes, sizes_of(config));
+      !differs.empty())
+    return differs;
+  std::vector<float> scales(key_scales.size());
+  if (!cache::take(rest, &to.length, sizeof to.length) ||
+      !cache::take(rest, scales.data(), scales.size() * 4))
+    return kCutShort;
+  if (std::string differs =
+          cache::first_difference(scales, key_scales, config.kv_heads, config.head_dim);
+      !differs.empty())
+    return differs;
+  if (to.length < 0) return "its length is impossible";
+  // Before anything is allocated: the rows that the length promises are there.
+  const std::int64_t bytes = token_bytes(keys, values);
+  if (to.length > std::ssize(rest) / bytes) return kCutShort;
+  to.tokens = rest.first(static_cast<std::size_t>(to.length) * 4);
+  to.rows = rest.subspan(to.tokens.size(), static_cast<std::size_t>(to.length * (bytes - 4)));
+  from = rest.subspan(to.tokens.size() + to.rows.size());
+  return {};
+}
+
 void PagedCache::save(std::int64_t sequence, std::vector<std::byte>& to) const {
   State& s = *state_;
   const Held& held = s.at("PagedCache::save", sequence);
-  const SavedSizes sizes = sizes_of(s.config);
+  const Sizes sizes = sizes_of(s.config);
+  const std::int64_t written = held.written_tokens();
   cache::put(to, &sizes, sizeof sizes);
-  cache::put(to, &held.written, sizeof held.written);
+  cache::put(to, &written, sizeof written);
   cache::put(to, s.key_scales.data(), s.key_scales.size() * 4);
-  cache::put(to, held.tokens.data(), static_cast<std::size_t>(held.written) * 4);
+  cache::put(to, held.tokens.data(), static_cast<std::size_t>(written) * 4);
   for (std::size_t layer = 0; layer < s.keys.size(); ++layer) {
     for (Store* store : {&s.keys[layer], &s.values[layer]}) {
-      visit_pieces(*store, held.pages, held.written,
+      visit_pieces(*store, held.pages, written,
                    [&](std::span<std::byte> piece) { cache::put(to, piece.data(), piece.size()); });
     }
   }
 }
 
+std::int64_t PagedCache::pages_to_load(std::span<const std::byte>& from, std::string& wrong) const {
+  cache::Saved saved;
+  wrong = state_->take_saved(from, saved);
+  return wrong.empty() ? state_->pages_of(saved.length) : -1;
+}
+
 PagedCache::Loaded PagedCache::load(std::span<const std::byte>& from, std::uint64_t salt) {
   State& s = *state_;
-  const auto fail = [](const char* reason) { return Loaded{-1, false, reason}; };
-  const char* const cut_short = "it is cut short";
   std::span<const std::byte> rest = from;
-  SavedSizes sizes{};
-  std::int64_t length = 0;
-  if (!cache::take(rest, &sizes, sizeof sizes)) return fail(cut_short);
-  if (sizes != sizes_of(s.config))
-    return fail("its type, sizes or kind of scales are not this cache's");
-  std::vector<float> scales(s.key_scales.size());
-  if (!cache::take(rest, &length, sizeof length) ||
-      !cache::take(rest, scales.data(), scales.size() * 4))
-    return fail(cut_short);
-  if (!scales.empty() && std::memcmp(scales.data(), s.key_scales.data(), scales.size() * 4) != 0)
-    return fail("its keys' scales by channel are not this cache's");
-  if (length < 0) return fail("its length is impossible");
-  // Before anything is allocated: the rows that the length promises are there.
-  const std::int64_t bytes = token_bytes(s.keys, s.values);
-  if (length > static_cast<std::int64_t>(rest.size()) / bytes) return fail(cut_short);
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(length));
-  cache::take(rest, tokens.data(), tokens.size() * 4);
-  const std::int64_t sequence = create(salt);
-  if (extend(sequence, length, tokens) != Status::ok) {
-    release(sequence);
+  cache::Saved saved;
+  if (std::string wrong = s.take_saved(rest, saved); !wrong.empty())
+    return {-1, false, std::move(wrong)};
+  const std::int64_t size = s.config.page_tokens;
+  if (saved.length > s.pool.size() * size || s.pages_of(saved.length) > s.pool.available())
     return {-1, true, "the pool has too few pages left"};
-  }
-  Held& held = s.at("PagedCache::load", sequence);
+  Held held(salt, s.config.layers);
+  held.length = saved.length;
+  held.tokens.resize(static_cast<std::size_t>(saved.length));
+  cache::take(saved.tokens, held.tokens.data(), saved.tokens.size());
+  for (cache::Stretches& layer : held.written) layer.add(0, saved.length);
+  held.pages.resize(static_cast<std::size_t>(s.pages_of(saved.length)));
+  Held& loaded = s.held.emplace(s.next, std::move(held)).first->second;
+  // Nothing can fail any more.
+  for (std::int32_t& page : loaded.pages) page = s.pool.take();
   for (std::size_t layer = 0; layer < s.keys.size(); ++layer) {
     for (Store* store : {&s.keys[layer], &s.values[layer]}) {
-      visit_pieces(*store, held.pages, length, [&](std::span<std::byte> piece) {
-        cache::take(rest, piece.data(), piece.size());  // there, as was just checked
+      visit_pieces(*store, loaded.pages, saved.length, [&](std::span<std::byte> piece) {
+        cache::take(saved.rows, piece.data(), piece.size());
       });
     }
   }
-  held.written = length;
-  s.remember_pages(held);
+  s.remember_pages(loaded, Equal::share);
   from = rest;
-  return {sequence, false, {}};
+  return {s.next++, false, {}};
 }
 
 }  // namespace polyhead::inline v0

@@ -2,7 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -11,6 +15,7 @@
 #include "cache/append.hpp"
 #include "cache/page_pool.hpp"
 #include "cache/store.hpp"
+#include "cache/stretches.hpp"
 #include "polyhead/paged_cache.h"
 
 namespace polyhead::inline v0 {
@@ -20,13 +25,32 @@ namespace cache {
 inline constexpr std::int32_t kNoToken = std::numeric_limits<std::int32_t>::min();
 
 struct Held {
-  std::uint64_t salt = 0;
-  std::int64_t length = 0;   // tokens there is room for
-  std::int64_t written = 0;  // tokens whose last layer is written, from the first on
+  Held(std::uint64_t salted, std::int64_t layers)
+      : salt(salted), written(static_cast<std::size_t>(layers)) {}
+
+  /// Tokens whose rows are written in all layers, from the first on.
+  std::int64_t written_tokens() const {
+    std::int64_t least = length;
+    for (const Stretches& layer : written) least = std::min(least, layer.from_zero());
+    return least;
+  }
+
+  std::uint64_t salt;
+  std::int64_t length = 0;         // tokens there is room for
+  std::vector<Stretches> written;  // of each layer: which of them
   std::vector<std::int32_t> pages;
   std::vector<std::int32_t> tokens;  // numbers, kNoToken where none was told
-  std::vector<PageStamp> chain;      // remembered pages that spell the first full pages
+  std::int64_t remembered = 0;       // of the first pages; each spells its tokens after the others
 };
+
+/// A saved sequence whose sizes, scales and length have been found to be a cache's.
+struct Saved {
+  std::int64_t length = 0;
+  std::span<const std::byte> tokens, rows;
+};
+
+/// What a sequence does with a full page where the pool remembers an equal one.
+enum class Equal : std::uint8_t { keep_own, share };
 
 /// One layer of a cache's key_scales, dense.
 inline std::vector<float> layer_scales(const ConstView& scales, std::int64_t layer) {
@@ -76,37 +100,36 @@ struct PagedCache::State {
     return (tokens + config.page_tokens - 1) / config.page_tokens;
   }
 
-  /// Makes the page that the next token goes to the sequence's own.
-  void own_last_page(cache::Held& sequence) {
-    std::int32_t& page = sequence.pages.back();
-    if (pool.holders(page) == 1) {
-      pool.forget(page);
-      return;
-    }
-    const std::int32_t fresh = pool.take();
-    const std::int64_t tokens = sequence.length % config.page_tokens;
-    for (std::size_t layer = 0; layer < keys.size(); ++layer) {
-      keys[layer].copy(fresh, keys[layer], page, tokens);
-      values[layer].copy(fresh, values[layer], page, tokens);
-    }
-    pool.let_go(page);
-    page = fresh;
-  }
+  /// Makes a page of a sequence its own before it is written: a copy where others hold it (so that
+  /// a page must be available), and no longer remembered.
+  void own_page(cache::Held& sequence, std::int64_t page);
 
-  /// Remembers the pages that have become full, written and spelled.
-  void remember_pages(cache::Held& sequence) {
-    const std::int64_t size = config.page_tokens;
-    while (static_cast<std::int64_t>(sequence.chain.size() + 1) * size <= sequence.written) {
-      const std::size_t page = sequence.chain.size();
-      const std::span<const std::int32_t> spelled(
-          sequence.tokens.data() + static_cast<std::int64_t>(page) * size,
-          static_cast<std::size_t>(size));
-      if (std::ranges::find(spelled, cache::kNoToken) != spelled.end()) return;
-      const cache::PageStamp parent = page == 0 ? cache::PageStamp{} : sequence.chain.back();
-      if (page > 0 && pool.stamp(parent.page) != parent) return;  // evicted since
-      sequence.chain.push_back(pool.remember(sequence.pages[page], parent, sequence.salt, spelled));
-    }
-  }
+  /// own_page() of all pages that tokens [first, end) lie on; false, with nothing changed, where
+  /// the pool has too few to copy to.
+  bool own_pages(cache::Held& sequence, std::int64_t first, std::int64_t end);
+
+  /// Notes that the rows of tokens [first, end) are written. Rows that replace others are the
+  /// sequence's own affair: their tokens lose their numbers, and their pages are not shared.
+  void mark_written(cache::Held& sequence, std::int64_t layer, std::int64_t first,
+                    std::int64_t end);
+
+  /// Remembers the pages that have become full, written and spelled, up to the first that equals a
+  /// remembered one. Equal::share goes on with that one instead, if it has the same rows: the
+  /// sequence's table changes then, so that it is for calls after which no table is good. Cannot
+  /// fail.
+  void remember_pages(cache::Held& sequence, cache::Equal equal) noexcept;
+
+  /// Whether all rows of two full, written pages are the same, bit for bit.
+  bool same_rows(std::int32_t a, std::int32_t b);
+
+  /// extend() of one sequence, for which the pages are there and its vectors have room.
+  void add_tokens(cache::Held& sequence, const Extension& part) noexcept;
+
+  /// Pages that extend() of these, which give each sequence once, takes.
+  std::int64_t pages_for(std::span<const Extension> parts);
+
+  /// Moves `from` past the saved sequence that it begins with, or says why it cannot be loaded.
+  std::string take_saved(std::span<const std::byte>& from, cache::Saved& to) const;
 
   PagedCacheConfig config;
   cache::PagePool pool;

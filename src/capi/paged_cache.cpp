@@ -117,10 +117,9 @@ polyhead_status polyhead_paged_sequence_write(polyhead_paged_cache* cache, int64
                                               int64_t layer, int64_t first, const polyhead_view* k,
                                               const polyhead_view* v) {
   constexpr const char* kCall = "polyhead_paged_sequence_write";
-  return guarded(kCall, [&] {
-    need(kCall, "cache", cache);
-    cache->cache.write(sequence, layer, first, to_view(kCall, "k", need(kCall, "k", k)),
-                       to_view(kCall, "v", need(kCall, "v", v)));
+  return guarded_pool(kCall, cache, [&](polyhead::PagedCache& pool) {
+    return pool.write(sequence, layer, first, to_view(kCall, "k", need(kCall, "k", k)),
+                      to_view(kCall, "v", need(kCall, "v", v)));
   });
 }
 

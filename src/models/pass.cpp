@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.hpp"
 #include "base/codes.hpp"
 #include "layers/calls.hpp"
 #include "models/code_frame.hpp"
@@ -141,8 +142,10 @@ void Pass::read_pool(const Block& block, std::int64_t index, AttentionArguments&
   };
   for (std::size_t s = 0; s < pool.sequences.size(); ++s) {
     const std::int64_t first = tokens_.offsets[s], count = tokens_.offsets[s + 1] - first;
-    pool.cache->write(pool.sequences[s], index, pool.starts[s], rows_of(arguments.k, first, count),
-                      rows_of(arguments.v, first, count));
+    [[maybe_unused]] const auto status =
+        pool.cache->write(pool.sequences[s], index, pool.starts[s],
+                          rows_of(arguments.k, first, count), rows_of(arguments.v, first, count));
+    POLYHEAD_DCHECK(status == PagedCache::Status::ok);  // the room was just made: no copies
   }
   arguments.k = arguments.v = arguments.kv_offsets = {};
   arguments.kv = pool.cache->view(index, *pool.batch);

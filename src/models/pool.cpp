@@ -13,26 +13,18 @@ constexpr const char* kCall = "Model::forward";
 /// Forgets what a step added to its sequences, unless it is told that the step succeeded.
 class Extended {
  public:
-  explicit Extended(PagedCache& cache) : cache_(cache) {}
+  explicit Extended(const PooledSequences& pooled) : pooled_(pooled) {}
   Extended(const Extended&) = delete;
   Extended& operator=(const Extended&) = delete;
   ~Extended() {
     if (kept_) return;
-    for (const auto& [sequence, length] : before_) cache_.truncate(sequence, length);
-  }
-
-  PagedCache::Status add(const SequencePart& part) {
-    const std::int64_t length = cache_.length(part.sequence);
-    const auto status =
-        cache_.extend(part.sequence, static_cast<std::int64_t>(part.ids.size()), part.ids);
-    if (status == PagedCache::Status::ok) before_.emplace_back(part.sequence, length);
-    return status;
+    for (std::size_t i = 0; i < pooled_.sequences.size(); ++i)
+      pooled_.cache->truncate(pooled_.sequences[i], pooled_.starts[i]);
   }
   void keep() { kept_ = true; }
 
  private:
-  PagedCache& cache_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> before_;
+  const PooledSequences& pooled_;
   bool kept_ = false;
 };
 
@@ -103,6 +95,7 @@ PagedCache::Status Model::forward(SequencePool& pool, std::span<const SequencePa
   check_parts(held.cache, parts, model.config.context_length);
   std::vector<std::int32_t> ids;
   std::vector<std::int64_t> last;  // rows whose logits are wanted
+  std::vector<PagedCache::Extension> room;
   Tokens tokens;
   tokens.offsets.push_back(0);
   tokens.pooled.cache = &held.cache;
@@ -113,16 +106,15 @@ PagedCache::Status Model::forward(SequencePool& pool, std::span<const SequencePa
     tokens.offsets.push_back(static_cast<std::int64_t>(ids.size()));
     tokens.pooled.sequences.push_back(part.sequence);
     tokens.pooled.starts.push_back(held.cache.length(part.sequence));
+    room.push_back({part.sequence, std::ssize(part.ids), part.ids});
     if (part.logits) last.push_back(tokens.offsets.back() - 1);
   }
   if (parts.empty()) return PagedCache::Status::ok;
   tokens.ids = ids;
   tokens.frames = held.frames;
 
-  Extended extended(held.cache);
-  for (const SequencePart& part : parts) {
-    if (extended.add(part) != PagedCache::Status::ok) return PagedCache::Status::exhausted;
-  }
+  if (held.cache.extend(room) != PagedCache::Status::ok) return PagedCache::Status::exhausted;
+  Extended extended(tokens.pooled);
   held.cache.batch(tokens.pooled.sequences, held.batch);
   const RunOptions options;
   Pass pass(model.config, model.engine, model.activations, tokens, held.memory, options);

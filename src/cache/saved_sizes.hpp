@@ -1,0 +1,73 @@
+// The sizes at the front of a saved cache, and what is said where they are not those of the cache
+// that is to be filled.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "polyhead/types.h"
+
+namespace polyhead::inline v0::cache {
+
+/// How a size is shown: as it is, as an element type, or as by channel (1) or by token (0).
+enum class SizeKind : std::uint8_t { number, type, scales };
+struct SizeName {
+  const char* name;
+  SizeKind kind = SizeKind::number;
+};
+
+template <std::size_t count>
+using SavedSizes = std::array<std::int64_t, count>;
+
+inline std::string shown_size(SizeKind kind, std::int64_t size) {
+  if (kind == SizeKind::scales && (size == 0 || size == 1)) return size ? "by channel" : "by token";
+  // Of a damaged file they may be anything.
+  if (kind == SizeKind::type && size == static_cast<std::uint8_t>(size))
+    return element_name(static_cast<ElementType>(size));
+  return std::to_string(size);
+}
+
+/// "its head_dim is 64, expected 128" of the first size that differs; empty: none does.
+template <std::size_t count>
+std::string first_difference(const SizeName (&names)[count], const SavedSizes<count>& found,
+                             const SavedSizes<count>& expected) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (found[i] == expected[i]) continue;
+    const auto& [name, kind] = names[i];
+    return std::string("its ") + name + " is " + shown_size(kind, found[i]) + ", expected " +
+           shown_size(kind, expected[i]);
+  }
+  return {};
+}
+
+/// With as many digits as tell it from others.
+inline std::string shown_scale(float scale) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, scale).ptr};
+}
+
+/// The same for keys' scales by channel, [layers][kv_heads][head_dim] of the cache.
+inline std::string first_difference(const std::vector<float>& found,
+                                    const std::vector<float>& expected, std::int64_t kv_heads,
+                                    std::int64_t head_dim) {
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    // Bits: what is NaN is equal to itself here.
+    if (std::bit_cast<std::uint32_t>(found[i]) == std::bit_cast<std::uint32_t>(expected[i]))
+      continue;
+    const auto at = static_cast<std::int64_t>(i);
+    std::ostringstream text;
+    text << "its key_scales[" << at / (kv_heads * head_dim) << ", " << at / head_dim % kv_heads
+         << ", " << at % head_dim << "] is " << shown_scale(found[i]) << ", expected "
+         << shown_scale(expected[i]);
+    return text.str();
+  }
+  return {};
+}
+
+}  // namespace polyhead::inline v0::cache
