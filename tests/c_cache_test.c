@@ -377,6 +377,9 @@ static void test_paged(void) {
                 "holds 2 sequences, expected 1");
   CHECK_OK(polyhead_paged_cache_free_pages(other, &number));
   CHECK(number == 40 && loaded[0] == -1);
+  CHECK_OK(polyhead_paged_cache_remembered_pages(other, &number));
+  CHECK(number == 0); /* none of the file's */
+  CHECK_REFUSED(polyhead_paged_sequences_key_scales(FILE_NAME, &kPrint, &q_view), "by channel");
   CHECK_OK(polyhead_paged_sequences_load(FILE_NAME, &kPrint, other, 7, loaded, kBatch));
   check_ragged(other, loaded);
   CHECK_OK(polyhead_paged_sequence_release(other, loaded[0]));
@@ -385,6 +388,34 @@ static void test_paged(void) {
   CHECK_OK(polyhead_paged_cache_bytes(other, &number));
   CHECK(number == 40 * 16 * kKvHeads * (kDim + kValueDim) * 4);
   polyhead_paged_cache_destroy(other);
+  polyhead_paged_cache_destroy(cache);
+  remove(FILE_NAME);
+}
+
+/* A pool made with the scales that a file was saved with takes the file. */
+static void test_paged_scales(void) {
+  static float scales[kKvHeads * kDim], read[kKvHeads * kDim];
+  const int64_t extents[3] = {1, kKvHeads, kDim}, turned[3] = {1, kDim, kKvHeads - 1};
+  const polyhead_view made = polyhead_make_view(scales, POLYHEAD_FLOAT32, 3, extents, NULL);
+  const polyhead_view got = polyhead_make_view(read, POLYHEAD_FLOAT32, 3, extents, NULL);
+  const polyhead_view wrong = polyhead_make_view(read, POLYHEAD_FLOAT32, 3, turned, NULL);
+  polyhead_paged_cache_config config = paged_config(4);
+  polyhead_paged_cache* cache = NULL;
+  int64_t sequence = -1;
+  int i;
+  for (i = 0; i < kKvHeads * kDim; ++i) scales[i] = 0.5f + (float)i;
+  config.element_type = POLYHEAD_INT8;
+  config.key_scales = &made;
+  CHECK_OK(polyhead_paged_cache_create(&config, &cache));
+  CHECK_OK(polyhead_paged_sequence_create(cache, 0, &sequence));
+  CHECK_OK(polyhead_paged_sequences_save(FILE_NAME, &kPrint, cache, &sequence, 1));
+  polyhead_paged_cache_destroy(cache);
+  CHECK_REFUSED(polyhead_paged_sequences_key_scales(FILE_NAME, &kPrint, &wrong), "is not dense");
+  CHECK_OK(polyhead_paged_sequences_key_scales(FILE_NAME, &kPrint, &got));
+  CHECK(memcmp(read, scales, sizeof read) == 0);
+  config.key_scales = &got;
+  CHECK_OK(polyhead_paged_cache_create(&config, &cache));
+  CHECK_OK(polyhead_paged_sequences_load(FILE_NAME, &kPrint, cache, 0, &sequence, 1));
   polyhead_paged_cache_destroy(cache);
   remove(FILE_NAME);
 }
@@ -415,6 +446,7 @@ int main(void) {
   test_sliding();
   test_positions_in_the_cache();
   test_paged();
+  test_paged_scales();
   test_older_programs();
   return test_failures != 0;
 }

@@ -169,8 +169,10 @@ TEST_F(PagedFile, RefusesAnotherModelOrCache) {
   const auto sequences = fill(cache);
   save_sequences(path_, kPrint, cache, sequences);
   std::vector<std::int64_t> into = {42};
-  EXPECT_EQ(load(cache, into, {9, 2, 3, 4}), "load_sequences: FILE was saved for other model");
-  EXPECT_EQ(load(cache, into, {1, 2, 9, 4}), "load_sequences: FILE was saved for other RoPE");
+  EXPECT_EQ(load(cache, into, {9, 2, 3, 4}),
+            "load_sequences: FILE was saved for other model (1), expected 9");
+  EXPECT_EQ(load(cache, into, {1, 2, 9, 4}),
+            "load_sequences: FILE was saved for other RoPE (3), expected 9");
   PagedCache by_token = cache_of({ElementType::int8, false});
   EXPECT_EQ(load(by_token, into),
             "load_sequences: FILE, sequence 0: its key_scales is by channel, expected by token");
@@ -191,6 +193,60 @@ TEST_F(PagedFile, RefusesAnotherModelOrCache) {
       std::string::npos);
   save_caches(path_, kPrint, none);
   EXPECT_EQ(load(cache, into), "load_sequences: FILE is not a file of saved sequences");
+}
+
+// What a call that loads nothing must leave: prefixes to adopt, and none of the file's.
+TEST_F(PagedFile, WhatIsNotLoadedTakesNoRememberedPages) {
+  PagedCache from = cache_of({});
+  std::vector<std::int64_t> sequences;
+  for (const std::int32_t first : {1000, 2000, 3000}) {
+    sequences.push_back(from.create());
+    put(from, sequences.back(), counting(32, first), 1);
+  }
+  save_sequences(path_, kPrint, from, sequences);
+  PagedCache cache = cache_of({f32, false, 16, 5});
+  put(cache, cache.create(), counting(16, 5000), 1);
+  const std::int64_t prompt = cache.create(7);
+  put(cache, prompt, counting(64), 1);
+  cache.release(prompt);
+  const auto found = [&](std::int32_t first) {
+    const std::int64_t probe = cache.create(7);
+    const std::int64_t adopted = cache.adopt_prefix(probe, counting(65, first));
+    cache.release(probe);
+    return adopted;
+  };
+  std::vector<std::int64_t> into;
+  EXPECT_EQ(load(cache, into), "exhausted");  // 6 pages, 4 of which there are
+  EXPECT_EQ(found(0), 64);
+  EXPECT_EQ(found(1000), 0);
+  // Two fit, but the file holds three.
+  std::int64_t two[2] = {-1, -1};
+  EXPECT_EQ(refusal_of([&] { (void)load_sequences(path_, kPrint, cache, std::span(two), 7); }),
+            "load_sequences: " + path_ + " holds 3 sequences, expected 2");
+  EXPECT_EQ(found(0), 64);
+  EXPECT_EQ(two[0], -1);
+  std::int64_t three[3] = {-1, -1, -1};
+  PagedCache large = cache_of({});
+  EXPECT_EQ(load_sequences(path_, kPrint, large, std::span(three)), Status::ok);
+  EXPECT_EQ(saved(large, three), saved(from, sequences));
+}
+
+TEST_F(PagedFile, SaysTheScalesThatItsCacheHas) {
+  const PagedCache cache = [&] {
+    PagedCache filled = cache_of({ElementType::int8, true, 16, 40, 0.03f});
+    save_sequences(path_, kPrint, filled, fill(filled));
+    return filled;
+  }();
+  EXPECT_EQ(load_key_scales(path_, kPrint), std::vector<float>(kLayers * kHeads * kDim, 0.03f));
+  EXPECT_EQ(refusal_of([&] {
+              load_key_scales(path_, {1, 2, 3, 5});
+            }),
+            "load_key_scales: " + path_ + " was saved for other tokens (4), expected 5");
+  save_sequences(path_, kPrint, cache, {});
+  EXPECT_TRUE(load_key_scales(path_, kPrint).empty());
+  PagedCache by_token = cache_of({ElementType::int8});
+  save_sequences(path_, kPrint, by_token, fill(by_token));
+  EXPECT_TRUE(load_key_scales(path_, kPrint).empty());
 }
 
 TEST_F(PagedFile, RefusesDamage) {

@@ -48,14 +48,26 @@ void save_sequences(const std::string& path, const CacheFingerprint& fingerprint
                     const PagedCache& cache, std::span<const std::int64_t> sequences);
 
 /// The sequences of a file as new ones of `cache`, in the order in which they were saved; their
-/// full pages are shared with later prompts of the same salt. Exhausted, with no sequence added,
-/// where they do not fit into the pool's free pages together. Throws InvalidArgument as
-/// load_caches does.
+/// full pages are shared with later prompts of the same salt. Exhausted where they do not fit into
+/// the pool's free pages together. Throws InvalidArgument as load_caches does. Where they are not
+/// loaded nothing has changed, and remembered pages are still remembered.
 [[nodiscard]] PagedCache::Status load_sequences(const std::string& path,
                                                 const CacheFingerprint& fingerprint,
                                                 PagedCache& cache,
                                                 std::vector<std::int64_t>& sequences,
                                                 std::uint64_t salt = 0);
+/// The same for as many as `sequences` has entries: a file of more or fewer is refused.
+[[nodiscard]] PagedCache::Status load_sequences(const std::string& path,
+                                                const CacheFingerprint& fingerprint,
+                                                PagedCache& cache,
+                                                std::span<std::int64_t> sequences,
+                                                std::uint64_t salt = 0);
+
+/// The scales by channel that a file's sequences were saved with, [layers][kv_heads][head_dim], as
+/// PagedCacheConfig::key_scales takes them: only a cache made with these loads the file. Empty
+/// where keys have no scales or some for each token, and in a file of no sequence. Throws
+/// InvalidArgument as load_sequences does.
+std::vector<float> load_key_scales(const std::string& path, const CacheFingerprint& fingerprint);
 
 }  // namespace polyhead::inline v0
 #pragma GCC visibility pop

@@ -255,10 +255,16 @@ POLYHEAD_C_API polyhead_status polyhead_paged_sequences_save(
     const int64_t* sequences, int64_t count);
 /* The sequences of a file as new ones, into `sequences` [count], as many as were saved; pages may
  * be of another size. Their full pages are shared with later prompts of the same salt.
- * POLYHEAD_EXHAUSTED, with no sequence added, where they do not fit into the pool's free pages. */
+ * POLYHEAD_EXHAUSTED where they do not fit into the pool's free pages. Where they are not loaded
+ * nothing has changed, and remembered pages are still remembered. */
 POLYHEAD_C_API polyhead_status polyhead_paged_sequences_load(
     const char* path, const polyhead_cache_fingerprint* print, polyhead_paged_cache* cache,
     uint64_t salt, int64_t* sequences, int64_t count);
+/* The scales by channel that a file's sequences were saved with, into scales, float32 [layers,
+ * kv_heads, head_dim], dense: only a paged cache made with these as key_scales loads the file.
+ * Refuses a file without. */
+POLYHEAD_C_API polyhead_status polyhead_paged_sequences_key_scales(
+    const char* path, const polyhead_cache_fingerprint* print, const polyhead_view* scales);
 
 #ifdef __cplusplus
 } /* extern "C" */

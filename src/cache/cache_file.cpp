@@ -4,12 +4,14 @@
 // Sequences of a paged cache: "PHKVPAGE", the same header, and each as PagedCache::save writes it.
 #include "polyhead/cache_file.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/refuse.hpp"
+#include "cache/paged_saving.hpp"
 #include "cache/saved_bytes.hpp"
 #include "cache/saved_file.hpp"
 
@@ -29,6 +31,7 @@ struct Kind {
 };
 constexpr Kind kCaches{"load_caches", "PHKVCACH", "caches"};
 constexpr Kind kSequences{"load_sequences", "PHKVPAGE", "sequences"};
+constexpr Kind kScales{"load_key_scales", "PHKVPAGE", "sequences"};
 
 struct Header {
   char magic[8];
@@ -82,7 +85,8 @@ std::span<const std::byte> checked_body(const Kind& kind, const std::string& pat
   constexpr const char* kNames[] = {"model", "weights", "RoPE", "tokens"};
   for (std::size_t i = 0; i < 4; ++i) {
     if (found.fingerprint[i] != expected.fingerprint[i])
-      base::refuse(call, path, " was saved for other ", kNames[i]);
+      base::refuse(call, path, " was saved for other ", kNames[i], " (", found.fingerprint[i],
+                   "), expected ", expected.fingerprint[i]);
   }
   return summed.subspan(kHeaderBytes);
 }
@@ -97,7 +101,9 @@ void finish(const char* call, const std::string& path, std::vector<std::byte>& b
 /// Gives loaded sequences back, unless it is told that all were.
 class LoadedSequences {
  public:
-  explicit LoadedSequences(PagedCache& cache) : cache_(cache) {}
+  LoadedSequences(PagedCache& cache, std::size_t count) : cache_(cache) {
+    loaded_.reserve(count);  // so that add() does not fail
+  }
   LoadedSequences(const LoadedSequences&) = delete;
   LoadedSequences& operator=(const LoadedSequences&) = delete;
   ~LoadedSequences() {
@@ -126,6 +132,58 @@ std::vector<Cache*> addresses_of(std::span<Cache> caches) {
   for (Cache& cache : caches) list.push_back(&cache);
   return list;
 }
+
+/// A file of sequences whose checksum and fingerprint are right.
+class SequencesFile {
+ public:
+  SequencesFile(const Kind& kind, const std::string& path, const CacheFingerprint& fingerprint)
+      : call_(kind.call),
+        path_(path),
+        bytes_(cache::read_file(kind.call, path)),
+        body_(checked_body(kind, path, bytes_, fingerprint, header_)) {}
+
+  std::size_t count() const { return header_.items; }
+
+  PagedCache::Status load(PagedCache& cache, std::uint64_t salt,
+                          std::vector<std::int64_t>& sequences) const {
+    // Whatever is wrong, or does not fit, is found before a page is taken from those remembered.
+    if (pages(cache) > cache.free_pages()) return PagedCache::Status::exhausted;
+    LoadedSequences loaded(cache, count());
+    std::span<const std::byte> rest = body_;
+    while (!rest.empty()) loaded.add(cache.load(rest, salt).sequence);
+    sequences = loaded.take();
+    return PagedCache::Status::ok;
+  }
+
+  std::vector<float> key_scales() const {
+    std::vector<float> scales;
+    if (count() == 0) return scales;
+    const std::string wrong = cache::take_key_scales(body_, scales);
+    if (!wrong.empty()) base::refuse(call_, path_, ", sequence 0: ", wrong);
+    return scales;
+  }
+
+ private:
+  /// That all sequences take together.
+  std::int64_t pages(const PagedCache& cache) const {
+    std::span<const std::byte> rest = body_;
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < count(); ++i) {
+      std::string wrong;
+      const std::int64_t pages = cache.pages_to_load(rest, wrong);
+      if (pages < 0) base::refuse(call_, path_, ", sequence ", i, ": ", wrong);
+      sum += pages;
+    }
+    if (!rest.empty()) base::refuse(call_, path_, " is ", rest.size(), " bytes too long");
+    return sum;
+  }
+
+  const char* call_;
+  const std::string& path_;
+  Header header_{};
+  std::vector<std::byte> bytes_;
+  std::span<const std::byte> body_;
+};
 
 }  // namespace
 
@@ -177,19 +235,26 @@ void save_sequences(const std::string& path, const CacheFingerprint& fingerprint
 PagedCache::Status load_sequences(const std::string& path, const CacheFingerprint& fingerprint,
                                   PagedCache& cache, std::vector<std::int64_t>& sequences,
                                   std::uint64_t salt) {
-  const std::vector<std::byte> bytes = cache::read_file(kSequences.call, path);
-  Header header;
-  std::span<const std::byte> rest = checked_body(kSequences, path, bytes, fingerprint, header);
-  LoadedSequences loaded(cache);
-  for (std::uint32_t i = 0; i < header.items; ++i) {
-    const PagedCache::Loaded one = cache.load(rest, salt);
-    if (one.exhausted) return PagedCache::Status::exhausted;
-    if (one.sequence < 0) base::refuse(kSequences.call, path, ", sequence ", i, ": ", one.wrong);
-    loaded.add(one.sequence);
+  const SequencesFile file(kSequences, path, fingerprint);
+  return file.load(cache, salt, sequences);
+}
+
+PagedCache::Status load_sequences(const std::string& path, const CacheFingerprint& fingerprint,
+                                  PagedCache& cache, std::span<std::int64_t> sequences,
+                                  std::uint64_t salt) {
+  const SequencesFile file(kSequences, path, fingerprint);
+  if (file.count() != sequences.size()) {
+    base::refuse(kSequences.call, path, " holds ", file.count(), " sequences, expected ",
+                 sequences.size());
   }
-  if (!rest.empty()) base::refuse(kSequences.call, path, " is ", rest.size(), " bytes too long");
-  sequences = loaded.take();
-  return PagedCache::Status::ok;
+  std::vector<std::int64_t> loaded;
+  const PagedCache::Status status = file.load(cache, salt, loaded);
+  std::ranges::copy(loaded, sequences.begin());
+  return status;
+}
+
+std::vector<float> load_key_scales(const std::string& path, const CacheFingerprint& fingerprint) {
+  return SequencesFile(kScales, path, fingerprint).key_scales();
 }
 
 }  // namespace polyhead::inline v0
