@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -188,6 +189,64 @@ TEST(Inspect, WeightsSumToOneAndTimesValuesGiveTheOutput) {
         }
       }
     }
+  }
+}
+
+// Where the LSE is so large that float32 rounds it coarsely, weights still sum to one, and times
+// values to the output: a bias that is as good as -inf over a whole row, and huge products.
+TEST(Inspect, WeightsOfRowsWithALargeLse) {
+  constexpr std::int64_t kQueries = 130, kKeys = 1200, kDim = 16;
+  Random random(12);
+  for (const Isa isa : isas()) {
+    for (const float bias : {0.0f, -1e4f, -1e9f, -FLT_MAX}) {
+      const double size = bias == 0.0f ? 60.0 : 1.0;
+      Tensor q(f32, {1, kQueries, 1, kDim}), k(f32, {1, kKeys, 1, kDim});
+      Tensor v(f32, {1, kKeys, 1, 1}), out(f32, {1, kQueries, 1, 1}), lse(f32, {1, kQueries, 1});
+      Tensor weights(f32, {1, 1, kQueries, kKeys}), received(f32, {1, 1, kKeys});
+      Tensor pooled(f32, {1, 1, 2, 3});
+      for (Tensor* x : {&q, &k}) {
+        x->fill([&](const Index&) { return size * random.normal(); });
+      }
+      v.fill_normal(random);
+      AttentionArguments a;
+      a.q = q.view(), a.k = k.view(), a.v = v.view(), a.out = out.view(), a.lse = lse.view();
+      if (bias != 0.0f) a.modifiers.bias = {&bias, {1, 1, 1, 1}};
+      attention(a, {.isa = isa});
+      inspect(a, {.weights = weights.view()}, {.isa = isa});
+      inspect(a, {.received = received.view()}, {.isa = isa});
+      inspect(a, {.pooled = pooled.view()}, {.isa = isa});
+      double mass = 0.0, cells = 0.0;
+      for (std::int64_t i = 0; i < kQueries; ++i) {
+        double sum = 0.0, product = 0.0;
+        for (std::int64_t j = 0; j < kKeys; ++j) {
+          sum += weights.get({0, 0, i, j});
+          product += weights.get({0, 0, i, j}) * v.get({0, j, 0, 0});
+        }
+        ASSERT_NEAR(sum, 1.0, 2e-5) << isa_name(isa) << " " << bias << " row " << i;
+        ASSERT_NEAR(product, out.get({0, i, 0, 0}), 5e-5) << isa_name(isa) << " " << bias;
+      }
+      for (std::int64_t j = 0; j < kKeys; ++j) mass += received.get({0, 0, j});
+      for (std::int64_t at = 0; at < 6; ++at) cells += pooled.get({0, 0, at / 3, at % 3});
+      EXPECT_NEAR(mass, kQueries, 1e-2) << isa_name(isa) << " " << bias;
+      EXPECT_NEAR(cells, kQueries, 1e-2) << isa_name(isa) << " " << bias;
+    }
+  }
+}
+
+// A sink's share is not the keys'.
+TEST(Inspect, WeightsBesideASinkWithALargeLse) {
+  const float sink = 200.0f, q = 1.0f, k[2] = {200.0f, 199.0f}, v[2] = {1.0f, 0.0f};
+  for (const Isa isa : isas()) {
+    float out, lse, weights[2];
+    AttentionArguments a;
+    a.q = {&q, {1, 1, 1, 1}}, a.k = {k, {1, 2, 1, 1}}, a.v = {v, {1, 2, 1, 1}};
+    a.out = {&out, {1, 1, 1, 1}}, a.lse = {&lse, {1, 1, 1}};
+    a.modifiers.sink = {&sink, {1}};
+    attention(a, {.isa = isa});
+    inspect(a, {.weights = View(weights, {1, 1, 1, 2})}, {.isa = isa});
+    const double z = 2.0 + std::exp(-1.0);
+    EXPECT_NEAR(weights[0], 1.0 / z, 1e-6) << isa_name(isa);
+    EXPECT_NEAR(weights[1], std::exp(-1.0) / z, 1e-6) << isa_name(isa);
   }
 }
 

@@ -102,7 +102,7 @@ struct ExactWeights {
       const bool any = mine.valid > 0 && keys > 0;
       const Sight::Kind kind = any ? weigher.see(block, keys).kind : Sight::nothing;
       if (lanes_are_keys && kind == Sight::everything && keys == kKeyBlock &&
-          mine.valid == mine.count) {
+          mine.valid == mine.count && !weigher.bases[t].shifted) {
         if (!keys_turned) turn_keys(loaded.k);
         keys_turned = true;
         store_by_keys(to, mine.count);
@@ -226,7 +226,7 @@ struct ExactWeights {
 #pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) {
       const Simd::V from =
-          exponent_base<kForm>(Simd::broadcast(weigher.base[weigher.tile][row + r]), unit);
+          exponent_base<kForm>(Simd::broadcast(weigher.bases[weigher.tile].base[row + r]), unit);
       float* const weights = reinterpret_cast<float*>(to + r * call.weights.row);
 #pragma GCC unroll 4
       for (int v = 0; v < kV; ++v) {

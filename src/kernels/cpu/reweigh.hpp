@@ -9,6 +9,7 @@ template <class Path>
 struct Reweigher {
   using Engine = Prefill<Path>;
   static constexpr std::int64_t kLine = 64;
+  static constexpr float kLargeLse = 64.0f;  // a float32 of this size is off by 4e-6 at most
 
   static std::int64_t scratch_bytes(const AttendCall& call) { return Engine::scratch_bytes(call); }
 
@@ -18,7 +19,13 @@ struct Reweigher {
   const std::int64_t head;
   const Aside aside;  // done beside the scores, after every kRows keys
   int tile = 0;       // of the engine's, the one in hand
-  alignas(64) float base[Engine::kMaxTiles][kTile];
+  // What weights are relative to: of a row the exponent is that of its score from `base`, less
+  // `shift`, which is 0 but where the LSE is large.
+  struct Bases {
+    alignas(64) float base[kTile], shift[kTile];
+    bool shifted = false;  // whether any lane is
+  };
+  Bases bases[Engine::kMaxTiles];
   float hidden = 0.0f;           // weight of a hidden pair; -0 tells it from one that came out as 0
   float* information = nullptr;  // where given: -sum w log2 w of each lane, key 0 left out
   Stream queries{};              // rows to fetch
@@ -36,14 +43,72 @@ struct Reweigher {
 
   /// Queries first .. first + rows become the tile.
   void place(std::int64_t first, int rows) {
-    Lanes& lanes = this->lanes();
-    lanes.place(call, engine.sequence, head, 1, first, rows);
+    place_lanes(first, rows);
+    find_bases();
+  }
+
+  /// The same but for the bases, which find_bases() or a copy of what that found gives.
+  void place_lanes(std::int64_t first, int rows) {
+    lanes().place(call, engine.sequence, head, 1, first, rows);
     engine.pack_q(tile);
+  }
+
+  void find_bases() {
+    Bases& to = bases[tile];
+    std::memset(to.shift, 0, sizeof to.shift);
+    to.shifted = false;
+    bool coarse[kTile], any = false;
     for (int i = 0; i < kTile; ++i) {
       float lse;
-      std::memcpy(&lse, row_address(call.lse, engine.sequence, lanes.query[i], head), 4);
+      std::memcpy(&lse, row_address(call.lse, engine.sequence, lanes().query[i], head), 4);
       const float finite = lse == -kInfinity ? 0.0f : lse;
-      base[tile][i] = static_cast<float>(static_cast<double>(finite) / engine.rules.natural);
+      to.base[i] = static_cast<float>(static_cast<double>(finite) / engine.rules.natural);
+      coarse[i] = std::fabs(finite) > kLargeLse && std::fabs(finite) < kInfinity;
+      any = any || coarse[i];
+    }
+    if (any) refine_bases(coarse);
+  }
+
+  /// Rows whose LSE is so large that its rounding would show in their weights have their largest
+  /// score and the sum of what is relative to it found anew, as the forward pass did.
+  void refine_bases(const bool (&coarse)[kTile]) {
+    Bases& to = bases[tile];
+    alignas(64) float most[kTile];
+    for (float& m : most) m = -kInfinity;
+    each_block([&](std::int64_t block, int keys)
+                   POLYHEAD_LAMBDA { prepare_scores(block, keys, load_keys(block, keys), most); });
+    for (int i = 0; i < kTile; ++i) {
+      if (coarse[i]) to.base[i] = most[i];
+    }
+    float sum[kTile] = {};
+    each_block([&](std::int64_t block, int keys) POLYHEAD_LAMBDA {
+      weigh_whole(block, keys, load_keys(block, keys));
+      for (int key = 0; key < keys; ++key) {
+        for (int i = 0; i < kTile; ++i) sum[i] += engine.memory.scores[key * kTile + i];
+      }
+    });
+    for (int i = 0; i < kTile; ++i) {
+      if (!coarse[i]) continue;
+      to.shift[i] =
+          static_cast<float>(std::log2(static_cast<double>(sum[i]) + sink_beside(most[i])));
+      to.shifted = to.shifted || to.shift[i] != 0.0f;
+    }
+  }
+
+  /// The sink's part of a sum of weights that are relative to the score `most`.
+  double sink_beside(float most) const {
+    if (call.score.sink == nullptr) return 0.0;
+    const double logit = static_cast<double>(call.score.sink[head * call.score.sink_stride]);
+    return std::exp(logit - static_cast<double>(most) * engine.rules.natural);
+  }
+
+  /// Calls f(block, keys) for the blocks of which the tile sees something.
+  template <class F>
+  void each_block(const F& f) {
+    const std::int64_t kv_len = engine.sequence.kv_len;
+    for (std::int64_t block = 0; block < kv_len; block += kKeyBlock) {
+      const int keys = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv_len - block));
+      if (see(block, keys).kind != Sight::nothing) f(block, keys);
     }
   }
 
@@ -67,16 +132,21 @@ struct Reweigher {
     return true;
   }
 
-  /// Scores of what was seen, [key][lane].
-  void prepare_scores(std::int64_t block, int keys, KeyBlock rows) {
-    engine.prepare_scores(tile, *engine.memory.sight, rows, block, keys, nullptr, aside);
+  /// Scores of what was seen, [key][lane]; `most`, where given, becomes each lane's largest.
+  void prepare_scores(std::int64_t block, int keys, KeyBlock rows, float* most = nullptr) {
+    engine.prepare_scores(tile, *engine.memory.sight, rows, block, keys, most, aside);
   }
 
   /// Weights of what was seen.
   void weigh_seen(std::int64_t block, int keys, KeyBlock rows) {
+    weigh_whole(block, keys, rows);
+    if (call.score.dropout > 0.0f) drop(engine.memory.scores, block, keys);
+  }
+
+  /// The same before any is dropped.
+  void weigh_whole(std::int64_t block, int keys, KeyBlock rows) {
     Sight& sight = *engine.memory.sight;
     prepare_scores(block, keys, rows);
-    float* scores = engine.memory.scores;
     if (sight.kind == Sight::some) engine.clear_unseen(sight, keys, hidden);
     for (int i = 0; i < sight.segments; ++i) {
       switch (engine.rules.exponent) {
@@ -91,7 +161,6 @@ struct Reweigher {
           break;
       }
     }
-    if (call.score.dropout > 0.0f) drop(scores, block, keys);
   }
 
   template <Exponent kForm>
@@ -108,11 +177,12 @@ struct Reweigher {
     // 2^-300 is 0 in float32, and 0 times a finite exponent is 0.
     const Simd::V least = Simd::broadcast(-300.0f);
     for (int v = part.first; v < part.last; ++v) {
-      const Simd::V from = exponent_base<kForm>(Simd::load(base[tile] + v * kLanes), unit);
+      const Simd::V from = exponent_base<kForm>(Simd::load(bases[tile].base + v * kLanes), unit);
+      const Simd::V shift = Simd::load(bases[tile].shift + v * kLanes);
       Simd::V spent = kInformation ? Simd::load(information + v * kLanes) : Simd::zero();
       for (int key = part.key_begin; key < part.key_end; ++key) {
         float* at = engine.memory.scores + key * kTile + v * kLanes;
-        Simd::V t = exponent_of<kForm>(Simd::load(at), from, unit);
+        Simd::V t = Simd::sub(exponent_of<kForm>(Simd::load(at), from, unit), shift);
         Simd::V p = Simd::exp2(t);
         if (!part.full) {
           const Simd::M seen = Simd::load_mask(sight.masks[key * kVectors + v]);

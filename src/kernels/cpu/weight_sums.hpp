@@ -12,23 +12,41 @@ struct WeightSums {
   static constexpr std::int64_t kStretch =
       1024;  // keys summed at a time: their lane sums stay in L2
 
+  using Bases = typename Weigher::Bases;
+
   static constexpr std::size_t sums_bytes() { return kStretch * kLanes * sizeof(float); }
+  /// Of each tile of a head, so that they are found once.
+  static std::size_t bases_bytes(const AttendCall& call) {
+    return static_cast<std::size_t>((call.q_len + kTile - 1) / kTile) * sizeof(Bases);
+  }
   static std::int64_t scratch_bytes(const InspectCall& call) {
-    return static_cast<std::int64_t>(sums_bytes()) + Weigher::scratch_bytes(call.attend);
+    return static_cast<std::int64_t>(sums_bytes() + bases_bytes(call.attend)) +
+           Weigher::scratch_bytes(call.attend);
   }
 
   const InspectCall& call;
   Weigher weigher;
   float* const sums;        // [key of the stretch][lane]
+  Bases* const bases;       // [tile]
   std::int64_t bin[kTile];  // row of the pooled map that a lane's query belongs to
 
   WeightSums(const InspectCall& c, std::int64_t batch, std::int64_t q_head, std::byte* scratch)
       : call(c),
-        weigher(c.attend, batch, q_head, scratch + sums_bytes(), {&fetch_aside, this}),
-        sums(reinterpret_cast<float*>(scratch)) {}
+        weigher(c.attend, batch, q_head, scratch + sums_bytes() + bases_bytes(c.attend),
+                {&fetch_aside, this}),
+        sums(reinterpret_cast<float*>(scratch)),
+        bases(reinterpret_cast<Bases*>(scratch + sums_bytes())) {}
 
-  void place(std::int64_t first, int rows) {
-    weigher.place(first, rows);
+  /// `known`: the tile was placed before.
+  void place(std::int64_t first, int rows, bool known) {
+    weigher.place_lanes(first, rows);
+    Bases& kept = bases[first / kTile];
+    if (known) {
+      weigher.bases[weigher.tile] = kept;
+    } else {
+      weigher.find_bases();
+      kept = weigher.bases[weigher.tile];
+    }
     for (int i = 0; i < kTile; ++i)
       bin[i] = bin_of(weigher.lanes().query[i], call.q_bins, call.attend.q_len);
   }
@@ -54,7 +72,7 @@ struct WeightSums {
       std::memset(self.sums, 0, sums_bytes());
       for (std::int64_t first = 0; first < q_len; first += kTile) {
         const int rows = static_cast<int>(std::min<std::int64_t>(kTile, q_len - first));
-        self.place(first, rows);
+        self.place(first, rows, from > 0);
         const std::int64_t left = std::min<std::int64_t>(kTile, q_len - first - rows);
         self.fetch_queries(first + rows, left);
         for (std::int64_t block = from; block < to; block += kKeyBlock) {
@@ -69,7 +87,7 @@ struct WeightSums {
   void sum_block(std::int64_t block, std::int64_t stretch, int keys, int rows) {
     const Sight::Kind kind = weigher.see(block, keys).kind;
     if (kind == Sight::nothing) return;
-    if (kind == Sight::everything && sums_scores(rows)) {
+    if (kind == Sight::everything && sums_scores(rows) && !weigher.bases[weigher.tile].shifted) {
       weigher.prepare_scores(block, keys, weigher.load_keys(block, keys));
       if (weigher.engine.rules.exponent == Exponent::fused)
         sum_scores<Exponent::fused>(block, stretch, keys, rows);
@@ -197,7 +215,7 @@ struct WeightSums {
   }
   template <Exponent kForm>
   Simd::V base_of(int v, Simd::V unit) const {
-    return exponent_base<kForm>(Simd::load(weigher.base[weigher.tile] + v * kLanes), unit);
+    return exponent_base<kForm>(Simd::load(weigher.bases[weigher.tile].base + v * kLanes), unit);
   }
 
   /// As add_received.
