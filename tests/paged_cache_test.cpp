@@ -94,22 +94,45 @@ class Twin {
       EXPECT_EQ(cache.length(id), length);
       return;
     }
-    const std::size_t first = plain.tokens.size();
+    const auto first = static_cast<std::int64_t>(plain.tokens.size());
     plain.tokens.insert(plain.tokens.end(), tokens.begin(), tokens.end());
-    for (std::int64_t layer = 0; layer < 2; ++layer) {
-      std::vector<float> k, v;
-      for (std::size_t at = first; at < plain.tokens.size(); ++at) {
-        for (std::int64_t i = 0; i < kHeads * kDim; ++i) {
-          k.push_back(row_value(plain, at, layer) + static_cast<float>(i));
-          v.push_back(-k.back());
-        }
-      }
-      const auto n = static_cast<std::int64_t>(tokens.size());
-      ASSERT_EQ(cache.write(id, layer, static_cast<std::int64_t>(first),
-                            ConstView(k.data(), {n, kHeads, kDim}),
-                            ConstView(v.data(), {n, kHeads, kDim})),
-                Status::ok);
+    // Sometimes a fork is made of room that is filled only then.
+    const std::int64_t fork = random.chance(0.2) ? cache.fork(id) : -1;
+    if (fork >= 0) {
+      model[fork] = plain;
+      fill(fork, first, fork);
     }
+    fill(id, first, model.count(fork) > 0 ? fork : -1);
+  }
+
+  /// The rows from `first` on, in two pieces, the later one first; then some of them once more.
+  /// Where the pool has no page to copy to, `spare` is released.
+  void fill(std::int64_t id, std::int64_t first, std::int64_t spare) {
+    const std::int64_t end = cache.length(id), middle = first + random.below(end - first + 1);
+    const std::int64_t again = random.chance(0.1) ? random.below(end) : end;
+    const std::int64_t layer = random.below(2);
+    for (const auto& [from, to] : {std::pair{middle, end}, {first, middle}, {again, end}}) {
+      if (write(id, layer, from, to) && write(id, 1 - layer, from, to)) continue;
+      ++exhausted_writes;
+      if (spare < 0) break;
+      cache.release(spare);
+      model.erase(spare);
+      if (spare == id) return;
+      return fill(id, first, -1);
+    }
+  }
+
+  bool write(std::int64_t id, std::int64_t layer, std::int64_t first, std::int64_t end) {
+    std::vector<float> k, v;
+    for (std::int64_t at = first; at < end; ++at) {
+      for (std::int64_t i = 0; i < kHeads * kDim; ++i) {
+        k.push_back(row_value(model[id], static_cast<std::size_t>(at), layer) +
+                    static_cast<float>(i));
+        v.push_back(-k.back());
+      }
+    }
+    return cache.write(id, layer, first, ConstView(k.data(), {end - first, kHeads, kDim}),
+                       ConstView(v.data(), {end - first, kHeads, kDim})) == Status::ok;
   }
 
   std::int64_t any() {
@@ -199,7 +222,7 @@ class Twin {
   Random random;
   std::map<std::int64_t, Plain> model;
   std::vector<std::int64_t> released;
-  std::int64_t adopted_tokens = 0, exhausted = 0;
+  std::int64_t adopted_tokens = 0, exhausted = 0, exhausted_writes = 0;
 };
 
 TEST(PagedCache, RandomOperationsAgreeWithAModel) {
@@ -216,6 +239,7 @@ TEST(PagedCache, RandomOperationsAgreeWithAModel) {
       EXPECT_GT(twin.adopted_tokens, 0) << pages;
     }
     EXPECT_GT(twin.exhausted, 0) << pages;
+    EXPECT_GT(twin.exhausted_writes, 0) << pages;
     while (!twin.model.empty()) {
       twin.cache.release(twin.model.begin()->first);
       twin.model.erase(twin.model.begin());

@@ -102,12 +102,13 @@ std::int64_t saved_tokens(const PagedCache& cache, std::int64_t sequence) {
 
 TEST(PagedSharing, SeveralSequencesAreExtendedOrNone) {
   PagedCache cache = cache_of(6);
-  remember(cache, counting(32));
+  const auto prompt = counting(32);
+  remember(cache, prompt);
   const std::int64_t a = cache.create(), b = cache.create();
   const PagedCache::Extension parts[] = {{a, 40}, {b, 16}};
   EXPECT_EQ(cache.extend(parts), Status::exhausted);
   EXPECT_EQ(cache.length(a), 0);
-  EXPECT_EQ(found(cache, counting(32)), 32);
+  EXPECT_EQ(found(cache, prompt), 32);
   EXPECT_EQ(refusal_of([&] {
               (void)cache.extend({{parts[0], parts[0]}});
             }),
@@ -117,7 +118,7 @@ TEST(PagedSharing, SeveralSequencesAreExtendedOrNone) {
             }),
             "PagedCache::extend: count (-1) is negative");
   EXPECT_EQ(cache.length(a), 0);
-  const PagedCache::Extension fits[] = {{a, 32, counting(32)}, {b, 16}};
+  const PagedCache::Extension fits[] = {{a, 32, prompt}, {b, 16}};
   EXPECT_EQ(cache.extend(fits), Status::ok);
   EXPECT_EQ(cache.length(a), 32);
   EXPECT_EQ(cache.free_pages(), 0);
@@ -204,9 +205,12 @@ TEST(PagedSharing, PagesAreRememberedAgainAfterTheirEqualsAreGone) {
   cache.release(b);
   EXPECT_EQ(found(cache, counting(16)), 16);
   EXPECT_EQ(cache.remembered_pages(), 2);
-  // They can all be evicted and written again: the index has each of them once.
-  for (const std::int32_t from : {100, 200, 0}) remember(cache, counting(48, from));
-  EXPECT_EQ(found(cache, counting(48)), 48);
+  // The index has each of them once: looking for others ends, and they can all be evicted.
+  for (std::int32_t from = 100; from <= 4000; from += 100)
+    EXPECT_EQ(found(cache, counting(8, from)), 0);
+  for (std::int32_t from = 100; from <= 1000; from += 100) remember(cache, counting(48, from));
+  EXPECT_EQ(found(cache, counting(48, 1000)), 48);
+  EXPECT_EQ(found(cache, counting(16)), 0);
 }
 
 TEST(PagedSharing, EqualTokensWithOtherRowsKeepThem) {
@@ -271,12 +275,16 @@ TEST(PagedSharing, RowsWrittenAnewAreNotForOthers) {
   EXPECT_EQ(found(cache, counting(24, 100)), 24);
   cache.release(b);
   EXPECT_EQ(found(cache, counting(24, 100)), 24);
-  // Nobody else does: what lies behind the page is not to be had either.
-  ASSERT_EQ(write(cache, a, 0, 1, 5), Status::ok);
-  EXPECT_EQ(found(cache, counting(16)), 0);
   cache.release(a);
   cache.release(c);
-  EXPECT_EQ(cache.remembered_pages(), 3);
+  EXPECT_EQ(cache.remembered_pages(), 4);
+  // Where nobody else does, what lies behind the page is not to be had either.
+  const std::int64_t d = cache.create();
+  ASSERT_EQ(put(cache, d, counting(24, 200), 1), Status::ok);
+  ASSERT_EQ(write(cache, d, 0, 1, 5), Status::ok);
+  EXPECT_EQ(found(cache, counting(24, 200)), 0);
+  cache.release(d);
+  EXPECT_EQ(cache.remembered_pages(), 4);
 }
 
 /// What a failed call may not change.
