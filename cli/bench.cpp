@@ -9,7 +9,7 @@
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
 #include "cli/measure.hpp"
-#include "cli/number_checks.hpp"
+#include "cli/option_checks.hpp"
 #include "cli/table.hpp"
 #include "polyhead/error.h"
 

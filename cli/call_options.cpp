@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "cli/command.hpp"
-#include "cli/number_checks.hpp"
 #include "cli/option_checks.hpp"
 #include "polyhead/error.h"
 

@@ -14,7 +14,6 @@
 #include "cli/five_tokens.hpp"
 #include "cli/json_text.hpp"
 #include "cli/model_options.hpp"
-#include "cli/number_checks.hpp"
 #include "cli/option_checks.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/json_text.hpp"

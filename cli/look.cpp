@@ -9,7 +9,7 @@
 #include "cli/look_print.hpp"
 #include "cli/look_run.hpp"
 #include "cli/model_options.hpp"
-#include "cli/number_checks.hpp"
+#include "cli/option_checks.hpp"
 #include "cli/page_report.hpp"
 #include "cli/probe.hpp"
 #include "cli/table.hpp"

@@ -2,16 +2,22 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <string>
+#include <cstdint>
+#include <limits>
 
 namespace polyhead::cli {
 
+/// Seeds fill 64 bits.
+inline constexpr std::uint64_t kLargestSeed = std::numeric_limits<std::uint64_t>::max();
+
+/// A whole number, in decimal, from `least` to `most`.
+CLI::Validator whole_number(std::uint64_t least,
+                            std::uint64_t most = std::numeric_limits<std::int64_t>::max());
+
+/// A finite number for which `holds` does, which `expected` puts into words: "above 0".
+CLI::Validator number_if(bool (*holds)(double), const char* expected);
+
 /// Anything but an empty text, which reads like an option that was not given: --lengths "$UNSET".
-inline CLI::Validator not_empty() {
-  const auto refusal = [](const std::string& text) {
-    return text.empty() ? std::string("the value is empty") : std::string();
-  };
-  return CLI::Validator(refusal, "");
-}
+CLI::Validator not_empty();
 
 }  // namespace polyhead::cli

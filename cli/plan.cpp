@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "cli/command.hpp"
-#include "cli/number_checks.hpp"
+#include "cli/option_checks.hpp"
 #include "cli/plan_input.hpp"
 #include "cli/plan_shape.hpp"
 #include "cli/table.hpp"

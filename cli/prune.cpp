@@ -8,7 +8,7 @@
 #include "cli/json_text.hpp"
 #include "cli/look_print.hpp"
 #include "cli/model_options.hpp"
-#include "cli/number_checks.hpp"
+#include "cli/option_checks.hpp"
 #include "cli/prune_run.hpp"
 #include "cli/table.hpp"
 #include "models/formats/output_file.hpp"

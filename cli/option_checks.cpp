@@ -1,4 +1,4 @@
-#include "cli/number_checks.hpp"
+#include "cli/option_checks.hpp"
 
 #include <charconv>
 #include <cmath>
@@ -31,6 +31,13 @@ CLI::Validator number_if(bool (*holds)(double), const char* expected) {
     const bool read = CLI::detail::lexical_cast(text, number);
     if (read && std::isfinite(number) && holds(number)) return {};
     return text + " is not a number " + expected;
+  };
+  return CLI::Validator(refusal, "");
+}
+
+CLI::Validator not_empty() {
+  const auto refusal = [](const std::string& text) {
+    return text.empty() ? std::string("the value is empty") : std::string();
   };
   return CLI::Validator(refusal, "");
 }
