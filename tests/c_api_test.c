@@ -215,6 +215,8 @@ static void test_dropout(void) {
   const polyhead_view ids = polyhead_make_view(ids_data, POLYHEAD_INT64, 1, batch_extent, NULL);
   polyhead_attention_arguments call = arguments_of_call();
   polyhead_modifiers modifiers = {.struct_bytes = sizeof modifiers};
+  const polyhead_mask mask = {.struct_bytes = sizeof mask, .align = POLYHEAD_ALIGN_END};
+  call.mask = &mask;
   call.modifiers = &modifiers;
   modifiers.dropout = 0.5f;
   modifiers.dropout_seed = 7;

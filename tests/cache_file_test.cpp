@@ -120,8 +120,7 @@ TEST_F(CacheFile, RefusesAnotherModelOrCache) {
   EXPECT_EQ(load(into, {1, 2, 3, 9}),
             "load_caches: FILE was saved for other tokens (4), expected 9");
   std::vector<KvCache> other = caches(bf16, false, true, 2);
-  EXPECT_EQ(load(other),
-            "load_caches: FILE, cache 0: its type, sizes or kind of scales are not this cache's");
+  EXPECT_EQ(load(other), "load_caches: FILE, cache 0: its type is float16, expected bfloat16");
   into.pop_back();
   EXPECT_EQ(load(into), "load_caches: FILE holds 2 caches, expected 1");
   std::vector<KvCache> small = caches(f16, false, false, 2, 69);
@@ -129,7 +128,7 @@ TEST_F(CacheFile, RefusesAnotherModelOrCache) {
   save_caches(path_, kPrint, caches(ElementType::int8, true, true, 1));
   std::vector<KvCache> by_token = caches(ElementType::int8, false, false, 1);
   EXPECT_EQ(load(by_token),
-            "load_caches: FILE, cache 0: its type, sizes or kind of scales are not this cache's");
+            "load_caches: FILE, cache 0: its key_scales is by channel, expected by token");
 }
 
 TEST_F(CacheFile, RefusesDamage) {

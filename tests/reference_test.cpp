@@ -198,6 +198,7 @@ TEST(Reference, DropoutKeepsTheStatedShareAndTheMean) {
   OneRow row(std::vector<float>(kKeys, 0.0f));
   row.arguments.modifiers.dropout.probability = kProbability;
   row.arguments.modifiers.dropout.seed = 99;
+  row.arguments.mask.align = Align::end;
   const reference::Result result = row.run();
   int kept = 0;
   for (double w : result.weights) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
 #include "cache/saved_bytes.hpp"
+#include "cache/saved_sizes.hpp"
 #include "cache/store.hpp"
 
 namespace polyhead::inline v0 {
@@ -227,10 +229,14 @@ void KvCache::truncate(std::int64_t sequence, std::int64_t length) {
 namespace {
 
 /// What must agree before rows can be taken over.
-struct SavedSizes {
-  std::int64_t type, batch, kv_heads, head_dim, value_dim, values_in_keys, by_channel;
-  bool operator==(const SavedSizes&) const = default;
-};
+constexpr cache::SizeName kSizes[] = {{"type", cache::SizeKind::type},
+                                      {"batch"},
+                                      {"kv_heads"},
+                                      {"head_dim"},
+                                      {"value_dim"},
+                                      {"values_in_keys"},
+                                      {"key_scales", cache::SizeKind::scales}};
+using SavedSizes = cache::SavedSizes<std::size(kSizes)>;
 
 SavedSizes sizes_of(const KvCacheConfig& c) {
   return {static_cast<std::int64_t>(c.type),
@@ -271,8 +277,8 @@ void KvCache::save(std::vector<std::byte>& to) const {
 }
 
 bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
-  const auto fail = [&](const char* reason) {
-    wrong = reason;
+  const auto fail = [&](std::string reason) {
+    wrong = std::move(reason);
     return false;
   };
   const char* const cut_short = "it is cut short";
@@ -281,7 +287,7 @@ bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
   SavedSizes sizes{};
   if (!cache::take(rest, &sizes, sizeof sizes)) return fail(cut_short);
   if (sizes != sizes_of(s.config))
-    return fail("its type, sizes or kind of scales are not this cache's");
+    return fail(cache::first_difference(kSizes, sizes, sizes_of(s.config)));
   std::vector<std::int64_t> lengths(s.lengths.size());
   std::vector<float> scales(s.key_scales.size());
   if (!cache::take(rest, lengths.data(), lengths.size() * 8)) return fail(cut_short);
