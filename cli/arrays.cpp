@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <cstring>
 #include <memory>
 
@@ -124,7 +125,9 @@ Array load_floats(const std::string& text, const std::string& what) {
   if (is_written_out(text)) {
     return numbers_written_out<float>(text, what, [&](const std::string& s, std::size_t* n) {
       const float number = std::stof(s, n);
-      if (!std::isfinite(number)) throw UsageError(what + ": '" + s + "' is not finite");
+      // A sink of -inf is none.
+      if (std::isnan(number) || number == std::numeric_limits<float>::infinity())
+        throw UsageError(what + ": '" + s + "' is not finite");
       return number;
     });
   }

@@ -232,6 +232,7 @@ TEST(Explain, RefusesNumbersThatFloat32DoesNotHold) {
   expect_refused({"explain", file("1", std::string(1, '\0') + "more")}, 1, "is not JSON");
   expect_refused({"explain", "--sink", "nan"}, 2, "--sink: 'nan' is not finite");
   expect_refused({"explain", "--alibi-slopes", "inf"}, 2, "--alibi-slopes: 'inf' is not finite");
+  EXPECT_EQ(run_program({"explain", "--heads", "1", "--sink=-inf"}).status, cli::kSuccess);
 }
 
 TEST(Explain, ValuesAreCutByTheirOwnWidth) {
