@@ -158,7 +158,7 @@ static void test_values_in_keys(void) {
 static void test_sliding(void) {
   polyhead_attention_arguments call = arguments_of_call();
   polyhead_sliding_cache_config config = {.struct_bytes = sizeof config};
-  polyhead_sliding_cache* cache = NULL;
+  polyhead_sliding_cache *cache = NULL, *loaded = NULL;
   polyhead_kv_view view = {.struct_bytes = sizeof view};
   polyhead_mask mask = {.struct_bytes = sizeof mask};
   polyhead_view queries;
@@ -190,6 +190,15 @@ static void test_sliding(void) {
   CHECK_OK(polyhead_sliding_cache_held(cache, 1, &number));
   CHECK(number == 2 + kWindow);
   CHECK_REFUSED(polyhead_sliding_cache_held(cache, kBatch, &number), "sequence (2)");
+  CHECK_OK(polyhead_sliding_cache_create(&config, &loaded));
+  CHECK_OK(polyhead_sliding_caches_save(FILE_NAME, &kPrint,
+                                        (const polyhead_sliding_cache* const*)&cache, 1));
+  CHECK_REFUSED(polyhead_sliding_caches_load(FILE_NAME, &kOther, &loaded, 1), "other weights");
+  CHECK_REFUSED(polyhead_sliding_caches_load(FILE_NAME, &kPrint, NULL, 1), "caches is null");
+  CHECK_OK(polyhead_sliding_caches_load(FILE_NAME, &kPrint, &loaded, 1));
+  CHECK_OK(polyhead_sliding_cache_length(loaded, 1, &number));
+  CHECK(number == kKvLen);
+  polyhead_sliding_cache_destroy(loaded);
   CHECK_OK(polyhead_sliding_cache_view(cache, &view));
   CHECK_OK(polyhead_sliding_cache_mask(cache, &mask));
   CHECK(mask.causal && mask.windowed && mask.left == kWindow - 1 && mask.first_tokens == 2);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -129,6 +130,110 @@ TEST_F(CacheFile, RefusesAnotherModelOrCache) {
   std::vector<KvCache> by_token = caches(ElementType::int8, false, false, 1);
   EXPECT_EQ(load(by_token),
             "load_caches: FILE, cache 0: its key_scales is by channel, expected by token");
+}
+
+/// A sliding cache of two sequences: one of 420 tokens, whose ring has come round and from which
+/// some were taken back, and one of 7.
+SlidingCache sliding(ElementType type, bool by_channel, bool filled, std::int64_t window = 70) {
+  Random random(9);
+  SlidingCacheConfig c;
+  c.batch = 2;
+  c.kv_heads = 2;
+  c.head_dim = 40;
+  c.value_dim = 24;
+  c.type = type;
+  c.window = window;
+  c.first_tokens = 3;
+  c.chunk = 60;
+  const std::vector<float> scales(2 * 40, 0.02f);
+  if (by_channel) c.key_scales = ConstView(scales.data(), {2, 40});
+  SlidingCache cache(c);
+  for (int turn = 0; filled && turn < 7; ++turn) {
+    Tensor k(f32, {2, 60, 2, 40}), v(f32, {2, 60, 2, 24});
+    k.fill_normal(random);
+    v.fill_normal(random);
+    const std::int32_t counts[] = {60, 1};
+    cache.append(k.const_view(), v.const_view(), ConstView(counts, {2}));
+  }
+  if (filled) cache.truncate(0, 380);
+  return cache;
+}
+
+/// What both sequences hold, as float32.
+std::vector<float> held(const SlidingCache& cache) {
+  std::vector<float> all;
+  for (std::int64_t b = 0; b < 2; ++b) {
+    Tensor k(f32, {cache.held(b), 2, 40}), v(f32, {cache.held(b), 2, 24});
+    cache.read(b, k.view(), v.view());
+    for (const Tensor* x : {&k, &v})
+      for_each_index(x->extents(),
+                     [&](const Index& at) { all.push_back(static_cast<float>(x->get(at))); });
+  }
+  return all;
+}
+
+TEST_F(CacheFile, BringsBackSlidingCachesThatGoOnAsBefore) {
+  for (const ElementType type : kTypesHeld) {
+    for (const bool by_channel : {false, true}) {
+      if (by_channel && type != ElementType::int8 && type != ElementType::int4) continue;
+      std::vector<SlidingCache> from, into;
+      from.push_back(sliding(type, by_channel, true));
+      into.push_back(sliding(type, by_channel, false));
+      save_caches(path_, kPrint, from);
+      load_caches(path_, kPrint, into);
+      EXPECT_EQ(held(into[0]), held(from[0])) << element_name(type);
+      Random random(3);
+      Tensor k(f32, {2, 60, 2, 40}), v(f32, {2, 60, 2, 24});
+      k.fill_normal(random);
+      v.fill_normal(random);
+      std::vector<std::byte> bytes[2];
+      for (SlidingCache* cache : {&from[0], &into[0]}) {
+        cache->append(k.const_view(), v.const_view());
+        cache->save(bytes[cache == &into[0]]);
+      }
+      EXPECT_EQ(into[0].length(0), 440);
+      EXPECT_EQ(held(into[0]), held(from[0])) << element_name(type);
+      EXPECT_EQ(bytes[0], bytes[1]) << element_name(type);
+    }
+  }
+}
+
+TEST_F(CacheFile, RefusesOtherSlidingCaches) {
+  std::vector<SlidingCache> from, into;
+  from.push_back(sliding(bf16, false, true));
+  save_caches(path_, kPrint, from);
+  const auto message = [&](SlidingCache cache) {
+    into.clear();
+    into.push_back(std::move(cache));
+    std::string said = refusal_of([&] { load_caches(path_, kPrint, into); });
+    EXPECT_EQ(into[0].length(0), 0);
+    const std::size_t at = said.find(path_);
+    return at == std::string::npos ? said : said.replace(at, path_.size(), "FILE");
+  };
+  EXPECT_EQ(message(sliding(bf16, false, false, 71)),
+            "load_caches: FILE, cache 0: its window is 70, expected 71");
+  EXPECT_EQ(message(sliding(f16, false, false)),
+            "load_caches: FILE, cache 0: its type is bfloat16, expected float16");
+  std::vector<KvCache> plain = caches(bf16, false, false, 1);
+  EXPECT_EQ(load(plain), "load_caches: FILE is not a file of saved caches");
+  // Cut anywhere, or with lengths that cannot be: nothing changes.
+  std::vector<std::byte> good;
+  from[0].save(good);
+  SlidingCache cache = sliding(bf16, false, false);
+  const auto refused = [&](std::span<const std::byte> bytes) {
+    std::string wrong;
+    EXPECT_FALSE(cache.load(bytes, wrong));
+    EXPECT_EQ(cache.length(0), 0);
+    return wrong;
+  };
+  for (std::size_t size = 0; size < good.size(); size += 97)
+    EXPECT_EQ(refused(std::span(good).first(size)), "it is cut short") << size;
+  constexpr std::size_t kLengths = 9 * 8;
+  for (const std::int64_t length : {std::int64_t{-1}, std::int64_t{421}, std::int64_t{359}}) {
+    std::vector<std::byte> bytes = good;
+    std::memcpy(bytes.data() + kLengths, &length, 8);
+    EXPECT_EQ(refused(bytes), "a length is impossible") << length;
+  }
 }
 
 TEST_F(CacheFile, RefusesDamage) {

@@ -9,6 +9,7 @@
 #include "polyhead/error.h"
 #include "polyhead/kv_cache.h"
 #include "polyhead/paged_cache.h"
+#include "polyhead/sliding_cache.h"
 
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
@@ -41,6 +42,16 @@ void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<const KvCache* const> caches);
 void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<KvCache* const> caches);
+
+/// The same for sliding caches; window, first tokens and chunk must be those that were saved, too.
+void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<const SlidingCache> caches);
+void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<SlidingCache> caches);
+void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<const SlidingCache* const> caches);
+void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<SlidingCache* const> caches);
 
 /// The same for sequences of a paged cache: one file of all of them. Throws InvalidArgument, also
 /// for a sequence that was released.

@@ -249,6 +249,16 @@ POLYHEAD_C_API polyhead_status polyhead_kv_caches_load(const char* path,
                                                        polyhead_kv_cache* const* caches,
                                                        int64_t count);
 
+/* The same for sliding caches; window, first tokens and chunk must be those that were saved, too.
+ */
+POLYHEAD_C_API polyhead_status
+polyhead_sliding_caches_save(const char* path, const polyhead_cache_fingerprint* print,
+                             const polyhead_sliding_cache* const* caches, int64_t count);
+POLYHEAD_C_API polyhead_status polyhead_sliding_caches_load(const char* path,
+                                                            const polyhead_cache_fingerprint* print,
+                                                            polyhead_sliding_cache* const* caches,
+                                                            int64_t count);
+
 /* The same for sequences of a paged cache. */
 POLYHEAD_C_API polyhead_status polyhead_paged_sequences_save(
     const char* path, const polyhead_cache_fingerprint* print, const polyhead_paged_cache* cache,

@@ -2,8 +2,12 @@
 // wanted.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "polyhead/error.h"
 #include "polyhead/kv_view.h"
@@ -12,6 +16,11 @@
 
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
+
+struct CacheFingerprint;
+class SlidingCache;
+void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<SlidingCache* const> caches);
 
 struct SlidingCacheConfig {
   std::int64_t batch = 1;  ///< sequences, each with a length of its own
@@ -69,8 +78,19 @@ class SlidingCache {
   /// positions in the cache either (attend_in_cache in sliding_attention.h).
   void read(std::int64_t sequence, View k, View v) const;
 
+  /// Appends what is held to `to`: sizes, lengths, scales and the pages of the ring (cache_file.h
+  /// makes a file of it).
+  void save(std::vector<std::byte>& to) const;
+  /// Takes what save() wrote from the beginning of `from`, and leaves the rest there. False, with
+  /// the reason in `wrong` and nothing changed, where it is not of this cache's sizes, type,
+  /// window, first tokens and chunk, or is cut short.
+  bool load(std::span<const std::byte>& from, std::string& wrong);
+
  private:
+  friend void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                          std::span<SlidingCache* const> caches);
   struct State;
+  void take_over(SlidingCache& from) noexcept;
   std::unique_ptr<State> state_;
 };
 

@@ -1,6 +1,7 @@
 // The file of saved caches. Little-endian, as the machines that the library runs on are:
 //   "PHKVCACH", u32 version, u32 items (caches), u64 fingerprint [model, weights, rope, tokens],
 //   each cache as KvCache::save writes it, u64 checksum of all before.
+// Sliding caches: "PHKVRING", the same header, and each as SlidingCache::save writes it.
 // Sequences of a paged cache: "PHKVPAGE", the same header, and each as PagedCache::save writes it.
 #include "polyhead/cache_file.h"
 
@@ -30,6 +31,7 @@ struct Kind {
   const char* items;
 };
 constexpr Kind kCaches{"load_caches", "PHKVCACH", "caches"};
+constexpr Kind kSliding{"load_caches", "PHKVRING", "sliding caches"};
 constexpr Kind kSequences{"load_sequences", "PHKVPAGE", "sequences"};
 constexpr Kind kScales{"load_key_scales", "PHKVPAGE", "sequences"};
 
@@ -133,6 +135,42 @@ std::vector<Cache*> addresses_of(std::span<Cache> caches) {
   return list;
 }
 
+/// An empty cache like another one.
+KvCache empty_like(const KvCache& cache) {
+  KvCacheConfig config = cache.config();
+  config.capacity = config.growing ? 0 : cache.capacity();
+  return KvCache(config);
+}
+SlidingCache empty_like(const SlidingCache& cache) { return SlidingCache(cache.config()); }
+
+template <class Cache>
+void save_all(const Kind& kind, const std::string& path, const CacheFingerprint& fingerprint,
+              std::span<const Cache* const> caches) {
+  std::vector<std::byte> bytes = begun(kind, fingerprint, caches.size());
+  for (const Cache* cache : caches) cache->save(bytes);
+  finish("save_caches", path, bytes);
+}
+
+/// What the file holds for each of `caches`, which stay as they are.
+template <class Cache>
+std::vector<Cache> load_all(const Kind& kind, const std::string& path,
+                            const CacheFingerprint& fingerprint, std::span<Cache* const> caches) {
+  const std::vector<std::byte> bytes = cache::read_file(kind.call, path);
+  Header header;
+  std::span<const std::byte> rest = checked_body(kind, path, bytes, fingerprint, header);
+  if (header.items != caches.size()) {
+    base::refuse(kind.call, path, " holds ", header.items, " caches, expected ", caches.size());
+  }
+  std::vector<Cache> loaded;
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    loaded.push_back(empty_like(*caches[i]));
+    std::string wrong;
+    if (!loaded.back().load(rest, wrong)) base::refuse(kind.call, path, ", cache ", i, ": ", wrong);
+  }
+  if (!rest.empty()) base::refuse(kind.call, path, " is ", rest.size(), " bytes too long");
+  return loaded;
+}
+
 /// A file of sequences whose checksum and fingerprint are right.
 class SequencesFile {
  public:
@@ -191,37 +229,37 @@ void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<const KvCache> caches) {
   save_caches(path, fingerprint, addresses_of(caches));
 }
+void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<const SlidingCache> caches) {
+  save_caches(path, fingerprint, addresses_of(caches));
+}
 
 void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<KvCache> caches) {
   load_caches(path, fingerprint, addresses_of(caches));
 }
+void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<SlidingCache> caches) {
+  load_caches(path, fingerprint, addresses_of(caches));
+}
 
 void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<const KvCache* const> caches) {
-  std::vector<std::byte> bytes = begun(kCaches, fingerprint, caches.size());
-  for (const KvCache* cache : caches) cache->save(bytes);
-  finish("save_caches", path, bytes);
+  save_all(kCaches, path, fingerprint, caches);
+}
+void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<const SlidingCache* const> caches) {
+  save_all(kSliding, path, fingerprint, caches);
 }
 
 void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<KvCache* const> caches) {
-  const std::vector<std::byte> bytes = cache::read_file(kCaches.call, path);
-  Header header;
-  std::span<const std::byte> rest = checked_body(kCaches, path, bytes, fingerprint, header);
-  if (header.items != caches.size()) {
-    base::refuse("load_caches", path, " holds ", header.items, " caches, expected ", caches.size());
-  }
-  std::vector<KvCache> loaded;
-  for (std::size_t i = 0; i < caches.size(); ++i) {
-    KvCacheConfig config = caches[i]->config();
-    config.capacity = config.growing ? 0 : caches[i]->capacity();
-    loaded.emplace_back(config);
-    std::string wrong;
-    if (!loaded.back().load(rest, wrong))
-      base::refuse("load_caches", path, ", cache ", i, ": ", wrong);
-  }
-  if (!rest.empty()) base::refuse("load_caches", path, " is ", rest.size(), " bytes too long");
+  std::vector<KvCache> loaded = load_all(kCaches, path, fingerprint, caches);
+  for (std::size_t i = 0; i < caches.size(); ++i) caches[i]->take_over(loaded[i]);
+}
+void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
+                 std::span<SlidingCache* const> caches) {
+  std::vector<SlidingCache> loaded = load_all(kSliding, path, fingerprint, caches);
   for (std::size_t i = 0; i < caches.size(); ++i) caches[i]->take_over(loaded[i]);
 }
 

@@ -2,6 +2,7 @@
 #include "polyhead/sliding_cache.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "base/footprint.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
+#include "cache/saved_bytes.hpp"
+#include "cache/saved_sizes.hpp"
 #include "cache/store.hpp"
 
 namespace polyhead::inline v0 {
@@ -71,6 +74,41 @@ struct SlidingCache::State {
     return static_cast<std::size_t>(sequence);
   }
 
+  std::int64_t slots() const { return kept + ring; }  // of a sequence
+
+  /// Whether no token of a sequence that had so many was written over.
+  bool all_there(std::int64_t tokens) const { return tokens <= kPage * slots(); }
+
+  /// Calls visit(span) for every piece of memory that has been written.
+  template <class Visit>
+  void visit_pieces(const std::vector<std::int64_t>& written, const Visit& visit) {
+    for (cache::Store* store : {&keys, &values}) {
+      for (std::int64_t b = 0; b < config.batch; ++b) {
+        for (std::int64_t in = 0; in < slots(); ++in) {
+          const std::int64_t tokens =
+              std::clamp<std::int64_t>(written[static_cast<std::size_t>(b)] - in * kPage, 0, kPage);
+          for (std::int64_t head = 0; head < config.kv_heads && tokens > 0; ++head) {
+            visit(store->head_rows(b * slots() + in, head, tokens));
+            for (std::int64_t block = 0; block < store->blocks(); ++block)
+              visit(store->head_scales(b * slots() + in, head, block, tokens));
+          }
+        }
+      }
+    }
+  }
+
+  /// What a cache of the same sizes holds. Scales are copied to where they lie, since views of them
+  /// last as long as the cache.
+  void take_over(State& from) noexcept {
+    keys = std::move(from.keys);
+    values = std::move(from.values);
+    table = std::move(from.table);
+    columns = from.columns;
+    std::ranges::copy(from.lengths, lengths.begin());
+    std::ranges::copy(from.longest, longest.begin());
+    std::ranges::copy(from.key_scales, key_scales.begin());
+  }
+
   /// The first tokens that are kept and seen apart from the window.
   std::int64_t apart(std::int64_t length) const {
     return std::min(config.first_tokens, std::max<std::int64_t>(0, length - config.window));
@@ -99,7 +137,7 @@ SlidingCache::SlidingCache(const SlidingCacheConfig& config) : state_(std::make_
   s.values = cache::Store("SlidingCache", {c.type, slots, c.kv_heads, kPage, c.value_dim});
   s.lengths.assign(static_cast<std::size_t>(c.batch), 0);
   s.longest = s.lengths;
-  s.reach(kPage * (s.kept + s.ring));
+  s.reach(kPage * s.slots());
 }
 
 SlidingCache::SlidingCache(SlidingCache&&) noexcept = default;
@@ -122,7 +160,7 @@ std::int64_t SlidingCache::oldest(std::int64_t sequence) const {
   const State& s = *state_;
   const std::int64_t written = pages_of(s.longest[s.index("SlidingCache::oldest", sequence)]);
   // The ring holds the last pages that were written, its oldest one's tokens all of them.
-  return written <= s.kept + s.ring ? 0 : (written - s.ring) * kPage;
+  return written <= s.slots() ? 0 : (written - s.ring) * kPage;
 }
 
 void SlidingCache::append(ConstView k, ConstView v, ConstView counts) {
@@ -167,8 +205,7 @@ void SlidingCache::truncate(std::int64_t sequence, std::int64_t length) {
   if (length < 0 || length > s.lengths[b]) {
     base::refuse(kCall, "length (", length, ") is not within 0 .. ", s.lengths[b]);
   }
-  const bool all_there = s.longest[b] <= kPage * (s.kept + s.ring);
-  if (!all_there && s.longest[b] - length > s.config.chunk) {
+  if (!s.all_there(s.longest[b]) && s.longest[b] - length > s.config.chunk) {
     base::refuse(kCall, "length (", length, ") is more than chunk (", s.config.chunk,
                  ") before the ", s.longest[b], " tokens that were written");
   }
@@ -235,5 +272,86 @@ void SlidingCache::read(std::int64_t sequence, View k, View v) const {
     }
   }
 }
+
+// --- saving: what cache_file.cpp puts into a file ---
+
+namespace {
+
+/// What must agree before pages can be taken over: the last three say which token lies where.
+constexpr cache::SizeName kSizes[] = {{"type", cache::SizeKind::type},
+                                      {"batch"},
+                                      {"kv_heads"},
+                                      {"head_dim"},
+                                      {"value_dim"},
+                                      {"key_scales", cache::SizeKind::scales},
+                                      {"window"},
+                                      {"first_tokens"},
+                                      {"chunk"}};
+using SavedSizes = cache::SavedSizes<std::size(kSizes)>;
+
+SavedSizes sizes_of(const SlidingCacheConfig& c) {
+  return {static_cast<std::int64_t>(c.type),
+          c.batch,
+          c.kv_heads,
+          c.head_dim,
+          c.value_dim,
+          c.key_scales.given(),
+          c.window,
+          c.first_tokens,
+          c.chunk};
+}
+
+}  // namespace
+
+void SlidingCache::save(std::vector<std::byte>& to) const {
+  State& s = *state_;
+  const SavedSizes sizes = sizes_of(s.config);
+  cache::put(to, &sizes, sizeof sizes);
+  cache::put(to, s.lengths.data(), s.lengths.size() * 8);
+  cache::put(to, s.longest.data(), s.longest.size() * 8);
+  cache::put(to, s.key_scales.data(), s.key_scales.size() * 4);
+  s.visit_pieces(s.longest,
+                 [&](std::span<std::byte> piece) { cache::put(to, piece.data(), piece.size()); });
+}
+
+bool SlidingCache::load(std::span<const std::byte>& from, std::string& wrong) {
+  const auto fail = [&](std::string reason) {
+    wrong = std::move(reason);
+    return false;
+  };
+  const char* const cut_short = "it is cut short";
+  State& s = *state_;
+  std::span<const std::byte> rest = from;
+  SavedSizes sizes{};
+  if (!cache::take(rest, &sizes, sizeof sizes)) return fail(cut_short);
+  if (sizes != sizes_of(s.config))
+    return fail(cache::first_difference(kSizes, sizes, sizes_of(s.config)));
+  SlidingCache loaded(s.config);
+  State& to = *loaded.state_;
+  if (!cache::take(rest, to.lengths.data(), to.lengths.size() * 8) ||
+      !cache::take(rest, to.longest.data(), to.longest.size() * 8) ||
+      !cache::take(rest, to.key_scales.data(), to.key_scales.size() * 4)) {
+    return fail(cut_short);
+  }
+  std::int64_t most = 0;
+  for (std::size_t b = 0; b < to.lengths.size(); ++b) {
+    const std::int64_t length = to.lengths[b], longest = to.longest[b];
+    const bool possible = length >= 0 && length <= longest && longest <= kMostTokens;
+    if (!possible || (!to.all_there(longest) && longest - length > to.config.chunk))
+      return fail("a length is impossible");
+    most = std::max(most, length);
+  }
+  bool whole = true;
+  to.visit_pieces(to.longest, [&](std::span<std::byte> piece) {
+    whole = whole && cache::take(rest, piece.data(), piece.size());
+  });
+  if (!whole) return fail(cut_short);
+  to.reach(most);
+  take_over(loaded);
+  from = rest;
+  return true;
+}
+
+void SlidingCache::take_over(SlidingCache& from) noexcept { state_->take_over(*from.state_); }
 
 }  // namespace polyhead::inline v0

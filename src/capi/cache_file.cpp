@@ -56,6 +56,27 @@ polyhead_status polyhead_kv_caches_load(const char* path, const polyhead_cache_f
   });
 }
 
+polyhead_status polyhead_sliding_caches_save(const char* path,
+                                             const polyhead_cache_fingerprint* print,
+                                             const polyhead_sliding_cache* const* caches,
+                                             int64_t count) {
+  constexpr const char* kCall = "polyhead_sliding_caches_save";
+  return guarded(kCall, [&] {
+    polyhead::save_caches(need(kCall, "path", path), to_fingerprint(kCall, print),
+                          to_caches<const polyhead::SlidingCache>(kCall, caches, count));
+  });
+}
+
+polyhead_status polyhead_sliding_caches_load(const char* path,
+                                             const polyhead_cache_fingerprint* print,
+                                             polyhead_sliding_cache* const* caches, int64_t count) {
+  constexpr const char* kCall = "polyhead_sliding_caches_load";
+  return guarded(kCall, [&] {
+    polyhead::load_caches(need(kCall, "path", path), to_fingerprint(kCall, print),
+                          to_caches<polyhead::SlidingCache>(kCall, caches, count));
+  });
+}
+
 polyhead_status polyhead_paged_sequences_save(const char* path,
                                               const polyhead_cache_fingerprint* print,
                                               const polyhead_paged_cache* cache,
