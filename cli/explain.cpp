@@ -372,7 +372,7 @@ void Explain::take_only(std::initializer_list<const char*> options,
   for (const CLI::Option* given : app_->get_options()) {
     const std::string name = given->get_name();
     if (given->count() > 0 && std::find(options.begin(), options.end(), name) == options.end())
-      throw UsageError(name + " changes nothing here: " + reason);
+      throw UsageError(std::string(name).append(" changes nothing here: ").append(reason));
   }
 }
 

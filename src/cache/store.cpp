@@ -71,6 +71,7 @@ std::int64_t Store::bytes() const {
 }
 
 void Store::write(std::int64_t slot, std::int64_t head, std::int64_t token, const SourceRow& from) {
+  if (shape_.dim == 0) return;  // there is no memory either
   std::byte* const to = row(slot, head, token);
   if (base::is_code(shape_.type)) return encode(to, slot, head, token, from);
   const std::int64_t bytes = element_bytes(shape_.type);
