@@ -80,6 +80,43 @@ TEST(Nan, ReachesExactlyTheRowsThatSeeIt) {
   }
 }
 
+// With no other bias of -inf beside it that would be noticed in its place.
+TEST(Nan, ABiasHidesWhatItAloneIsAddedTo) {
+  constexpr std::int64_t kKeys = 70, kDim = 16, kHidden = 5;
+  for (const Isa isa : available_isas()) {
+    for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
+      for (const std::int64_t rows : {1, 20}) {
+        for (const double broken : {std::numeric_limits<double>::quiet_NaN(), kInfinite}) {
+          Random random(4);
+          Tensor q(type, {1, rows, 1, kDim}), k(type, {1, kKeys, 1, kDim});
+          Tensor v(type, {1, kKeys, 1, kDim}), bias(f32, {1, 1, 1, kKeys});
+          Tensor visible(ElementType::boolean, {1, 1, 1, kKeys});
+          Tensor out(f32, {1, rows, 1, kDim}), expected(f32, {1, rows, 1, kDim});
+          for (Tensor* x : {&q, &k, &v}) x->fill_normal(random);
+          for (std::int64_t d = 0; d < kDim; ++d) k.set({0, kHidden, 0, d}, broken);
+          bias.fill([](const Index& at) { return at[3] == kHidden ? -kInfinite : 0.0; });
+          visible.fill([](const Index& at) { return at[3] == kHidden ? 0.0 : 1.0; });
+          AttentionArguments a;
+          a.q = q.view();
+          a.k = k.view();
+          a.v = v.view();
+          a.out = expected.view();
+          a.mask = boolean(visible.view());
+          attention(a, {.isa = isa});
+          a.mask = {};
+          a.modifiers.bias = bias.view();
+          a.out = out.view();
+          attention(a, {.isa = isa});
+          for_each_index(out.extents(), [&](const Index& at) {
+            EXPECT_NEAR(out.get(at), expected.get(at), type == f32 ? 1e-5 : 0.02)
+                << isa_name(isa) << " " << element_name(type) << " " << rows << " " << broken;
+          });
+        }
+      }
+    }
+  }
+}
+
 // What one lane of a vector of rows does with a NaN score and what another does with a bias of -inf
 // are both decided by comparisons of the whole vector: neither may answer for the other's row.
 TEST(Nan, AScoreOfOneRowLeavesABiasOfAnotherAlone) {
