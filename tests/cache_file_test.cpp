@@ -273,6 +273,12 @@ TEST_F(CacheFile, ReplacesTheFileThatLinksLeadTo) {
   std::filesystem::permissions(path_, std::filesystem::perms::owner_read);
   std::filesystem::create_symlink("prompt.kv", link);
   std::filesystem::create_symlink(directory_.file("new.kv"), hanging);
+  const std::string round = directory_.file("round");
+  std::filesystem::create_symlink("round", round);
+  EXPECT_NE(refusal_of([&] { save_caches(round, kPrint, list); }).find("symbolic links"),
+            std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_symlink(round));
+  std::filesystem::remove(round);
   save_caches(link, kPrint, list);
   save_caches(hanging, kPrint, list);
   EXPECT_TRUE(std::filesystem::is_symlink(link) && std::filesystem::is_symlink(hanging));

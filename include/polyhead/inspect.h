@@ -33,8 +33,11 @@ struct InspectArguments {
 ///
 /// `call` gives q, k, mask, modifiers, offsets and lse (float32, written by attention() with the
 /// same arguments). Received mass and pooled maps sum these weights in float32, in query order.
-/// Memory: O(1) a thread beside the outputs, for sums 8 bytes a query. Same bits for any thread
-/// count. Throws InvalidArgument. For ragged calls, pass one sequence at a time.
+///
+/// Accuracy: docs/numerics.md; rows whose |lse| is beyond 64 have their largest score and sum found
+/// anew, since float32 holds such an lse too coarsely. Memory: O(1) a thread beside the outputs,
+/// and some 10 bytes a query for sums. Same bits for any thread count. Throws InvalidArgument. For
+/// ragged calls, pass one sequence at a time.
 void inspect(const AttentionArguments& call, const InspectArguments& wanted,
              const Options& options = {});
 

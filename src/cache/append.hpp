@@ -31,11 +31,11 @@ std::int64_t count_at(const ConstView& counts, std::int64_t sequence, std::int64
 SourceRow source_row(const ConstView& rows, std::int64_t sequence, std::int64_t token,
                      std::int64_t head);
 
+/// Throws InvalidArgument, beginning with `call`, unless the scale is finite and not 0.
 void check_key_scale(const char* call, float scale);
 
 /// Copies scales [kv_heads, head_dim] (checked: float32 of this shape, for int8 and int4 alone,
-/// finite and not 0);
-/// nothing where they are not given.
+/// finite and not 0); nothing where they are not given.
 std::vector<float> take_key_scales(const char* call, const ConstView& scales, ElementType type,
                                    std::int64_t heads, std::int64_t dim);
 

@@ -281,17 +281,14 @@ bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
     wrong = std::move(reason);
     return false;
   };
-  const char* const cut_short = "it is cut short";
   const State& s = *state_;
   std::span<const std::byte> rest = from;
-  SavedSizes sizes{};
-  if (!cache::take(rest, &sizes, sizeof sizes)) return fail(cut_short);
-  if (sizes != sizes_of(s.config))
-    return fail(cache::first_difference(kSizes, sizes, sizes_of(s.config)));
+  wrong = cache::take_sizes(rest, kSizes, sizes_of(s.config));
+  if (!wrong.empty()) return false;
   std::vector<std::int64_t> lengths(s.lengths.size());
   std::vector<float> scales(s.key_scales.size());
-  if (!cache::take(rest, lengths.data(), lengths.size() * 8)) return fail(cut_short);
-  if (!cache::take(rest, scales.data(), scales.size() * 4)) return fail(cut_short);
+  if (!cache::take(rest, lengths.data(), lengths.size() * 8)) return fail(cache::kCutShort);
+  if (!cache::take(rest, scales.data(), scales.size() * 4)) return fail(cache::kCutShort);
   // Before anything is allocated: the rows that the lengths promise are there.
   const std::int64_t row = s.config.kv_heads * (s.keys.row_bytes() + s.values.row_bytes() +
                                                 4 * (s.keys.blocks() + s.values.blocks()));
@@ -299,7 +296,7 @@ bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
   for (const std::int64_t length : lengths) {
     if (length < 0 || length > kMostTokens) return fail("a length is impossible");
     if (!s.config.growing && length > s.capacity) return fail("a length exceeds the capacity");
-    if (row > 0 && length > left / row) return fail(cut_short);
+    if (row > 0 && length > left / row) return fail(cache::kCutShort);
     left -= length * row;
     longest = std::max(longest, length);
   }

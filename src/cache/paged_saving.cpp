@@ -16,9 +16,8 @@ namespace {
 
 using cache::Equal;
 using cache::Held;
+using cache::kCutShort;
 using cache::Store;
-
-constexpr const char* kCutShort = "it is cut short";
 
 /// What must agree before rows can be taken over, and how many of them there are.
 constexpr cache::SizeName kSizes[] = {
@@ -88,10 +87,7 @@ std::string cache::take_key_scales(std::span<const std::byte> from, std::vector<
 std::string PagedCache::State::take_saved(std::span<const std::byte>& from,
                                           cache::Saved& to) const {
   std::span<const std::byte> rest = from;
-  Sizes sizes{};
-  if (!cache::take(rest, &sizes, sizeof sizes)) return kCutShort;
-  if (std::string differs = cache::first_difference(kSizes, sizes, sizes_of(config));
-      !differs.empty())
+  if (std::string differs = cache::take_sizes(rest, kSizes, sizes_of(config)); !differs.empty())
     return differs;
   std::vector<float> scales(key_scales.size());
   if (!cache::take(rest, &to.length, sizeof to.length) ||

@@ -8,6 +8,9 @@
 
 namespace polyhead::inline v0::cache {
 
+/// What is wrong where take() finds too little.
+inline constexpr const char* kCutShort = "it is cut short";
+
 inline void put(std::vector<std::byte>& to, const void* data, std::size_t bytes) {
   const auto* const from = static_cast<const std::byte*>(data);
   to.insert(to.end(), from, from + bytes);

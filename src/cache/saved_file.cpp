@@ -10,9 +10,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
+#include <system_error>
 #include <utility>
 
+#include "base/link_target.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::cache {
@@ -47,19 +48,6 @@ class File {
   base::refuse(call, path, " cannot be ", what, ": ", std::strerror(error));
 }
 
-/// Where the links at `path`, if it is one, end: there may be nothing yet.
-std::string without_links(const std::string& path) {
-  constexpr int kMostLinks = 40;  // as Linux follows them
-  std::filesystem::path at = path;
-  std::error_code not_a_link;
-  for (int i = 0; i < kMostLinks; ++i) {
-    const std::filesystem::path next = std::filesystem::read_symlink(at, not_a_link);
-    if (not_a_link) break;
-    at = at.parent_path() / next;  // an absolute one replaces all
-  }
-  return at.string();
-}
-
 /// A name beside `path` that no other writer of this or another process has.
 std::string part_name(const std::string& path) {
   static std::atomic<std::uint64_t> count{0};
@@ -83,10 +71,10 @@ class Unfinished {
 };
 
 /// Opens a new file beside `target` and gives its name.
-int open_part(const std::string& target, std::string& part) {
+int open_part(const std::string& target, mode_t mode, std::string& part) {
   for (;;) {
     part = part_name(target);
-    const int descriptor = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int descriptor = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (descriptor >= 0 || errno != EEXIST) return descriptor;
   }
 }
@@ -120,12 +108,15 @@ std::vector<std::byte> read_file(const char* call, const std::string& path) {
 }
 
 void write_file(const char* call, const std::string& path, std::span<const std::byte> bytes) {
-  const std::string target = without_links(path);
+  std::error_code error;
+  const std::string target = base::link_target(path, error);
+  if (error) base::refuse(call, path, " cannot be written: ", error.message());
   struct stat before {};
   const bool exists = ::stat(target.c_str(), &before) == 0;
   if (exists && !S_ISREG(before.st_mode)) return write_through(call, path, bytes);
   std::string part;
-  File file(open_part(target, part));
+  // Private until it has the permissions of what it replaces.
+  File file(open_part(target, exists ? S_IRUSR | S_IWUSR : 0666, part));
   if (file.descriptor() < 0) cannot(call, path, "written");
   Unfinished unfinished(part);
   if (exists) ::fchmod(file.descriptor(), before.st_mode & 07777);

@@ -7,10 +7,12 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "cache/saved_bytes.hpp"
 #include "polyhead/types.h"
 
 namespace polyhead::inline v0::cache {
@@ -44,6 +46,15 @@ std::string first_difference(const SizeName (&names)[count], const SavedSizes<co
            shown_size(kind, expected[i]);
   }
   return {};
+}
+
+/// Moves the sizes at the front of `from` on; empty where they are `expected`, else what is wrong.
+template <std::size_t count>
+std::string take_sizes(std::span<const std::byte>& from, const SizeName (&names)[count],
+                       const SavedSizes<count>& expected) {
+  SavedSizes<count> found{};
+  if (!take(from, &found, sizeof found)) return kCutShort;
+  return first_difference(names, found, expected);
 }
 
 /// With as many digits as tell it from others.

@@ -319,19 +319,16 @@ bool SlidingCache::load(std::span<const std::byte>& from, std::string& wrong) {
     wrong = std::move(reason);
     return false;
   };
-  const char* const cut_short = "it is cut short";
   State& s = *state_;
   std::span<const std::byte> rest = from;
-  SavedSizes sizes{};
-  if (!cache::take(rest, &sizes, sizeof sizes)) return fail(cut_short);
-  if (sizes != sizes_of(s.config))
-    return fail(cache::first_difference(kSizes, sizes, sizes_of(s.config)));
+  wrong = cache::take_sizes(rest, kSizes, sizes_of(s.config));
+  if (!wrong.empty()) return false;
   SlidingCache loaded(s.config);
   State& to = *loaded.state_;
   if (!cache::take(rest, to.lengths.data(), to.lengths.size() * 8) ||
       !cache::take(rest, to.longest.data(), to.longest.size() * 8) ||
       !cache::take(rest, to.key_scales.data(), to.key_scales.size() * 4)) {
-    return fail(cut_short);
+    return fail(cache::kCutShort);
   }
   std::int64_t most = 0;
   for (std::size_t b = 0; b < to.lengths.size(); ++b) {
@@ -345,7 +342,7 @@ bool SlidingCache::load(std::span<const std::byte>& from, std::string& wrong) {
   to.visit_pieces(to.longest, [&](std::span<std::byte> piece) {
     whole = whole && cache::take(rest, piece.data(), piece.size());
   });
-  if (!whole) return fail(cut_short);
+  if (!whole) return fail(cache::kCutShort);
   to.reach(most);
   take_over(loaded);
   from = rest;

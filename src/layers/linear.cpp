@@ -1,8 +1,8 @@
 #include "layers/linear.hpp"
 
-#include "base/footprint.hpp"
 #include "base/ceil_div.hpp"
 #include "base/element.hpp"
+#include "base/footprint.hpp"
 
 namespace polyhead::inline v0::layers {
 namespace {

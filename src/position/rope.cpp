@@ -6,8 +6,8 @@
 #include <numbers>
 #include <string>
 
-#include "position/rotation.hpp"
 #include "base/float_environment.hpp"
+#include "position/rotation.hpp"
 
 namespace polyhead::inline v0 {
 namespace position {

@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <system_error>
 #include <utility>
 
+#include "base/link_target.hpp"
 #include "models/formats/file_error.hpp"
 
 namespace polyhead::inline v0::formats {
@@ -32,26 +32,18 @@ int list_unfinished(const char* name) {
   return -1;
 }
 
-/// Where `path` leads, which need not exist: renaming onto a symbolic link would replace the link.
-std::string behind_links(const std::string& path) {
-  namespace fs = std::filesystem;
-  constexpr int kMostLinks = 40;  // as many as Linux follows
-  fs::path at = path;
+std::string target_of(const std::string& path) {
   std::error_code error;
-  for (int links = 0; fs::is_symlink(at, error); ++links) {
-    if (links == kMostLinks) throw FileError(path, "cannot be written: too many symbolic links");
-    const fs::path to = fs::read_symlink(at, error);
-    if (error) throw FileError(path, "cannot be written: " + error.message());
-    at = at.parent_path() / to;  // `to` alone where it is absolute
-  }
-  return at.string();
+  std::string target = base::link_target(path, error);
+  if (error) throw FileError(path, "cannot be written: " + error.message());
+  return target;
 }
 
 }  // namespace
 
 OutputFile::OutputFile(const std::string& path)
     : path_(path),
-      target_(behind_links(path)),
+      target_(target_of(path)),
       part_(target_ + ".part-" + std::to_string(::getpid())) {
   if (path == "-") throw FileError(path, "cannot be written: standard output takes no file");
   struct stat status {};
