@@ -24,7 +24,7 @@ struct Simd {
     return _mm256_set1_ps(x);
   }
   /// Keeps the compiler from moving v's load past this place, to other loads.
-  POLYHEAD_INLINE static void settle(V& v) { __asm__ volatile("" : "+x"(v)); }
+  POLYHEAD_INLINE static void settle(V& v) { POLYHEAD_SETTLE(v); }
   POLYHEAD_INLINE static V add(V a, V b) { return _mm256_add_ps(a, b); }
   POLYHEAD_INLINE static V sub(V a, V b) { return _mm256_sub_ps(a, b); }
   POLYHEAD_INLINE static V mul(V a, V b) { return _mm256_mul_ps(a, b); }

@@ -31,7 +31,7 @@ struct Simd {
     return _mm512_castsi512_ps(_mm512_set1_epi32(x));
   }
   /// Keeps the compiler from moving v's load past this place, to other loads.
-  POLYHEAD_INLINE static void settle(V& v) { __asm__ volatile("" : "+v"(v)); }
+  POLYHEAD_INLINE static void settle(V& v) { POLYHEAD_SETTLE(v); }
   POLYHEAD_INLINE static V add(V a, V b) { return _mm512_add_ps(a, b); }
   POLYHEAD_INLINE static V sub(V a, V b) { return _mm512_sub_ps(a, b); }
   POLYHEAD_INLINE static V mul(V a, V b) { return _mm512_mul_ps(a, b); }

@@ -19,3 +19,6 @@
   POLYHEAD_PRAGMA(GCC target(features))
 #define POLYHEAD_TARGET_END POLYHEAD_PRAGMA(GCC pop_options)
 #endif
+
+/// The value of a vector that is a variable is in its register from here on.
+#define POLYHEAD_SETTLE(v) __asm__ volatile("" : "+v"(v))
