@@ -104,7 +104,8 @@ const std::int64_t* positions_of(const Layer& layer, const Input& input, const C
   std::fill(to, to + tokens, 0);
   for (std::int64_t b = 0; b < input.sequences; ++b) {
     const std::int64_t first = input.offsets[b];
-    for (std::int64_t t = first; t < input.offsets[b + 1]; ++t) to[t] = t - first;
+    const std::int64_t start = starts != nullptr ? starts[b] : 0;
+    for (std::int64_t t = first; t < input.offsets[b + 1]; ++t) to[t] = start + t - first;
   }
   return to;
 }
