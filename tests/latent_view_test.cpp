@@ -224,6 +224,33 @@ TEST(LatentView, SharedPrefixesGiveTheBitsOfEachAlone) {
   }
 }
 
+// Two sequences hold one page, to different lengths: the last tokens of both once more.
+TEST(LatentView, APageIsReadAsFarAsEachSequenceGoes) {
+  constexpr std::int64_t kTokens = 13, kShorter = 10;
+  for (const Way& way : kWays) {
+    const LatentAttention layer = layer_of(way);
+    Stream stream(kTokens, 47);
+    Pool pool(layer, way, 8, 4);
+    const std::int64_t longer = pool.cache->create();
+    Stream* const one[] = {&stream};
+    pool.step(one, {&longer, 1}, {&kTokens, 1});
+    const std::int64_t ids[] = {longer, pool.cache->fork(longer)};
+    pool.cache->truncate(ids[1], kShorter);
+    PagedBatch batch;
+    pool.cache->batch(ids, batch);
+    std::vector<float> x, y(2 * kModel, NAN), expected;
+    for (const std::int64_t length : {kTokens, kShorter}) {
+      const std::int64_t first = (length - 1) * kModel, end = length * kModel;
+      x.insert(x.end(), stream.x.begin() + first, stream.x.begin() + end);
+      expected.insert(expected.end(), stream.y.begin() + first, stream.y.begin() + end);
+    }
+    const std::int32_t offsets[] = {0, 1, 2};
+    layer.forward({x.data(), {std::int64_t{2}, kModel}}, pool.cache->view(0, batch),
+                  {y.data(), {std::int64_t{2}, kModel}}, way.form, {.offsets = {offsets, {3}}});
+    expect_same_bits(y, expected, way.name());
+  }
+}
+
 TEST(LatentView, ARingGivesTheBitsOfTheWindowOverEverything) {
   constexpr std::int64_t kTokens = 301, kWindow = 50, kChunk = 9;
   for (const Way& way : kWays) {
