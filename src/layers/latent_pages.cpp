@@ -11,7 +11,6 @@ namespace {
 
 using base::ceil_div;
 using kernels::AttendCall;
-using kernels::Operand;
 
 /// A page, or a sequence of a view without pages, and how many tokens lie on it.
 struct Used {
