@@ -135,26 +135,6 @@ static void test_codes(void) {
   }
 }
 
-/* Latents: values are the beginning of the keys. */
-static void test_values_in_keys(void) {
-  polyhead_attention_arguments call = arguments_of_call();
-  polyhead_kv_cache_config config = kv_config(POLYHEAD_FLOAT32);
-  polyhead_kv_cache* cache = NULL;
-  polyhead_kv_view view = {.struct_bytes = sizeof view};
-  const float* kept = v_view.data;
-  config.values_in_keys = 1;
-  CHECK_OK(polyhead_kv_cache_create(&config, &cache));
-  CHECK_REFUSED(polyhead_kv_cache_append(cache, &k_view, &v_view, NULL), "v is given");
-  CHECK_OK(polyhead_kv_cache_append(cache, &k_view, NULL, NULL));
-  CHECK_OK(polyhead_kv_cache_view(cache, &view));
-  v_view.data = k;
-  memcpy(v_view.strides, k_view.strides, sizeof v_view.strides);
-  expect_call(&call, NULL);
-  check_same(&call, &view);
-  v_view.data = (void*)(uintptr_t)kept;
-  polyhead_kv_cache_destroy(cache);
-}
-
 static void test_sliding(void) {
   polyhead_attention_arguments call = arguments_of_call();
   polyhead_sliding_cache_config config = {.struct_bytes = sizeof config};
@@ -173,10 +153,12 @@ static void test_sliding(void) {
   config.window = kWindow;
   config.first_tokens = 2;
   config.chunk = kTenth;
-  CHECK_REFUSED((config.reserved = 1, polyhead_sliding_cache_create(&config, &cache)), "reserved");
-  config.reserved = 0;
+  CHECK_REFUSED((config.values_in_keys = 2, polyhead_sliding_cache_create(&config, &cache)),
+                "values_in_keys (2)");
+  config.values_in_keys = 0;
   CHECK_OK(polyhead_sliding_cache_create(&config, &cache));
   CHECK_REFUSED(polyhead_sliding_cache_append(cache, &k_view, &v_view, NULL), "chunk (10)");
+  CHECK_REFUSED(polyhead_sliding_cache_append(cache, &k_view, NULL, NULL), "v is null");
   for (first = 0; first < kKvLen; first += kTenth) {
     polyhead_view some_k = k_view, some_v = v_view;
     const int count = kKvLen - first < kTenth ? kKvLen - first : kTenth;
@@ -401,6 +383,83 @@ static void test_paged(void) {
   remove(FILE_NAME);
 }
 
+static void check_sliding_latents(polyhead_attention_arguments* call) {
+  polyhead_sliding_cache_config config = {.struct_bytes = sizeof config};
+  polyhead_sliding_cache* cache = NULL;
+  polyhead_kv_view view = {.struct_bytes = sizeof view};
+  float keys[kKvLen * kKvHeads * kDim];
+  const int64_t extents[3] = {kKvLen, kKvHeads, kDim};
+  const polyhead_view to = polyhead_make_view(keys, POLYHEAD_FLOAT32, 3, extents, NULL);
+  polyhead_rope_config rope = {.struct_bytes = sizeof rope, .pairing = POLYHEAD_ROPE_HALF_SPLIT};
+  config.batch = kBatch;
+  config.kv_heads = kKvHeads;
+  config.head_dim = kDim;
+  config.value_dim = kValueDim;
+  config.element_type = POLYHEAD_FLOAT32;
+  config.window = config.chunk = kKvLen;
+  config.values_in_keys = 1;
+  CHECK_OK(polyhead_sliding_cache_create(&config, &cache));
+  CHECK_REFUSED(polyhead_sliding_cache_append(cache, &k_view, &v_view, NULL), "v is given");
+  CHECK_OK(polyhead_sliding_cache_append(cache, &k_view, NULL, NULL));
+  CHECK_OK(polyhead_sliding_cache_view(cache, &view));
+  check_same(call, &view);
+  CHECK_OK(polyhead_sliding_cache_read(cache, 0, &to, NULL));
+  CHECK(memcmp(keys, k, sizeof keys) == 0);
+  poison(out, kOut);
+  CHECK_REFUSED(
+      polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, NULL, NULL, NULL),
+      "values_in_keys");
+  CHECK(all_poisoned(out, kOut));
+  polyhead_sliding_cache_destroy(cache);
+}
+
+static void check_paged_latents(polyhead_attention_arguments* call) {
+  const polyhead_mask mask = causal_mask();
+  polyhead_paged_cache_config config = paged_config(12);
+  polyhead_paged_cache* cache = NULL;
+  int64_t sequences[kBatch] = {-1, -1}, number = -1;
+  int b;
+  config.values_in_keys = 2;
+  CHECK_REFUSED(polyhead_paged_cache_create(&config, &cache), "values_in_keys (2)");
+  config.values_in_keys = 1;
+  CHECK_OK(polyhead_paged_cache_create(&config, &cache));
+  CHECK_OK(polyhead_paged_cache_bytes(cache, &number));
+  CHECK(number == 12 * 8 * kKvHeads * kDim * 4);
+  for (b = 0; b < kBatch; ++b) {
+    const polyhead_view keys = tokens_of(k, kDim, b, 0, kKvLen, 3);
+    CHECK_OK(polyhead_paged_sequence_create(cache, 0, &sequences[b]));
+    CHECK_REFUSED(polyhead_paged_sequence_append(cache, sequences[b], &keys, &keys, NULL),
+                  "v is given");
+    CHECK_OK(polyhead_paged_sequence_append(cache, sequences[b], &keys, NULL, NULL));
+    CHECK_OK(polyhead_paged_sequence_write(cache, sequences[b], 0, 0, &keys, NULL));
+  }
+  expect_call(call, &mask);
+  check_ragged(cache, sequences);
+  polyhead_paged_cache_destroy(cache);
+}
+
+/* Latents: values are the beginning of the keys, in every cache. */
+static void test_values_in_keys(void) {
+  polyhead_attention_arguments call = arguments_of_call();
+  polyhead_kv_cache_config config = kv_config(POLYHEAD_FLOAT32);
+  polyhead_kv_cache* cache = NULL;
+  polyhead_kv_view view = {.struct_bytes = sizeof view};
+  const float* kept = v_view.data;
+  config.values_in_keys = 1;
+  CHECK_OK(polyhead_kv_cache_create(&config, &cache));
+  CHECK_REFUSED(polyhead_kv_cache_append(cache, &k_view, &v_view, NULL), "v is given");
+  CHECK_OK(polyhead_kv_cache_append(cache, &k_view, NULL, NULL));
+  CHECK_OK(polyhead_kv_cache_view(cache, &view));
+  v_view.data = k;
+  memcpy(v_view.strides, k_view.strides, sizeof v_view.strides);
+  expect_call(&call, NULL);
+  check_same(&call, &view);
+  polyhead_kv_cache_destroy(cache);
+  check_sliding_latents(&call);
+  check_paged_latents(&call);
+  v_view.data = (void*)(uintptr_t)kept;
+}
+
 /* A pool made with the scales that a file was saved with takes the file. */
 static void test_paged_scales(void) {
   static float scales[kKvHeads * kDim], read[kKvHeads * kDim];
@@ -451,10 +510,10 @@ static void test_older_programs(void) {
 int main(void) {
   test_contiguous();
   test_codes();
-  test_values_in_keys();
   test_sliding();
   test_positions_in_the_cache();
   test_paged();
+  test_values_in_keys();
   test_paged_scales();
   test_older_programs();
   return test_failures != 0;

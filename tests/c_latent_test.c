@@ -193,6 +193,71 @@ static void test_cache(void) {
   polyhead_latent_destroy(latent);
 }
 
+/* Rows of latents into pages and attention over their view give the bits of the contiguous cache:
+ * four tokens, then one at a time, in both forms. */
+static void test_pages(void) {
+  static float whole[kX], rows[kTokens * kLatent];
+  const int32_t forms[] = {POLYHEAD_LATENT_EXPANDED, POLYHEAD_LATENT_ABSORBED};
+  const polyhead_view x_view = matrix(x, kTokens, kModel), y_view = matrix(y, kTokens, kModel);
+  polyhead_paged_cache_config config = {.struct_bytes = sizeof config, .pages = 2};
+  polyhead_layer_workspace* workspace = NULL;
+  polyhead_paged_batch* batch = NULL;
+  int64_t positions[kTokens];
+  int i, token;
+  config.page_tokens = 8;
+  config.kv_heads = 1;
+  config.head_dim = kLatent;
+  config.value_dim = kRank;
+  config.element_type = POLYHEAD_FLOAT32;
+  config.values_in_keys = 1;
+  CHECK_OK(polyhead_layer_workspace_create(&workspace));
+  CHECK_OK(polyhead_paged_batch_create(&batch));
+  for (token = 0; token < kTokens; ++token) positions[token] = token;
+  for (i = 0; i < 2; ++i) {
+    polyhead_latent* latent = make_latent(forms[i]);
+    polyhead_paged_cache* cache = NULL;
+    polyhead_kv_view view = {.struct_bytes = sizeof view};
+    int64_t sequence = -1;
+    CHECK_OK(polyhead_latent_forward(latent, &x_view, &y_view, 0, NULL));
+    memcpy(whole, y, sizeof y);
+    poison(y, kX);
+    CHECK_OK(polyhead_paged_cache_create(&config, &cache));
+    CHECK_OK(polyhead_paged_sequence_create(cache, 0, &sequence));
+    for (token = 0; token < kTokens; token += token ? 1 : 4) {
+      const int64_t count = token ? 1 : 4, extents[3] = {count, 1, kLatent};
+      const polyhead_view part = matrix(x + token * kModel, count, kModel);
+      const polyhead_view to = matrix(y + token * kModel, count, kModel);
+      const polyhead_view made = matrix(rows, count, kLatent);
+      const polyhead_view keys = polyhead_make_view(rows, POLYHEAD_FLOAT32, 3, extents, NULL);
+      const polyhead_view at =
+          polyhead_make_view(positions + token, POLYHEAD_INT64, 1, &count, NULL);
+      CHECK_OK(polyhead_latent_rows(latent, &part, &made, &at, i ? workspace : NULL));
+      CHECK_OK(polyhead_paged_sequence_append(cache, sequence, &keys, NULL, NULL));
+      CHECK_OK(polyhead_paged_batch_set(batch, cache, &sequence, 1));
+      CHECK_OK(polyhead_paged_cache_view(cache, 0, batch, &view));
+      CHECK_OK(polyhead_latent_forward_view(latent, &part, &view, &to, 0, NULL));
+    }
+    CHECK(memcmp(whole, y, sizeof y) == 0);
+    poison(y, kX);
+    CHECK_REFUSED(polyhead_latent_rows(latent, &x_view, &y_view, NULL, NULL), "positions");
+    CHECK_REFUSED(polyhead_latent_rows(NULL, &x_view, &y_view, NULL, NULL), "latent is null");
+    CHECK_REFUSED(polyhead_latent_forward_view(latent, &x_view, NULL, &y_view, 0, NULL),
+                  "kv is null");
+    CHECK_REFUSED(polyhead_latent_forward_view(latent, &x_view, &view, &y_view, 3, NULL),
+                  "form (3)");
+    CHECK_OK(polyhead_paged_sequence_truncate(cache, sequence, 2));
+    CHECK_OK(polyhead_paged_batch_set(batch, cache, &sequence, 1));
+    CHECK_OK(polyhead_paged_cache_view(cache, 0, batch, &view));
+    CHECK_REFUSED(polyhead_latent_forward_view(latent, &x_view, &view, &y_view, 0, NULL),
+                  "kv has 2 tokens of sequence 0");
+    CHECK(all_poisoned(y, kX));
+    polyhead_paged_cache_destroy(cache);
+    polyhead_latent_destroy(latent);
+  }
+  polyhead_paged_batch_destroy(batch);
+  polyhead_layer_workspace_destroy(workspace);
+}
+
 static void test_refusals(void) {
   const polyhead_view x_view = matrix(x, kTokens, kModel), y_view = matrix(y, kTokens, kModel);
   polyhead_latent_weights weights = {.struct_bytes = sizeof weights};
@@ -227,6 +292,7 @@ static void test_refusals(void) {
 int main(void) {
   test_forms();
   test_cache();
+  test_pages();
   test_refusals();
   if (test_failures) fprintf(stderr, "%d checks failed\n", test_failures);
   return test_failures != 0;

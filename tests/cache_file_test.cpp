@@ -132,16 +132,26 @@ TEST_F(CacheFile, RefusesAnotherModelOrCache) {
             "load_caches: FILE, cache 0: its key_scales is by channel, expected by token");
 }
 
+void append_60(SlidingCache& cache, Random& random, ConstView counts = {}) {
+  Tensor k(f32, {2, 60, 2, 40}), v(f32, {2, 60, 2, 32});
+  k.fill_normal(random);
+  v.fill_normal(random);
+  cache.append(k.const_view(), cache.config().values_in_keys ? ConstView() : v.const_view(),
+               counts);
+}
+
 /// A sliding cache of two sequences: one of 420 tokens, whose ring has come round and from which
 /// some were taken back, and one of 7.
-SlidingCache sliding(ElementType type, bool by_channel, bool filled, std::int64_t window = 70) {
+SlidingCache sliding(ElementType type, bool by_channel, bool filled, std::int64_t window = 70,
+                     bool values_in_keys = false) {
   Random random(9);
   SlidingCacheConfig c;
   c.batch = 2;
   c.kv_heads = 2;
   c.head_dim = 40;
-  c.value_dim = 24;
+  c.value_dim = 32;
   c.type = type;
+  c.values_in_keys = values_in_keys;
   c.window = window;
   c.first_tokens = 3;
   c.chunk = 60;
@@ -149,11 +159,8 @@ SlidingCache sliding(ElementType type, bool by_channel, bool filled, std::int64_
   if (by_channel) c.key_scales = ConstView(scales.data(), {2, 40});
   SlidingCache cache(c);
   for (int turn = 0; filled && turn < 7; ++turn) {
-    Tensor k(f32, {2, 60, 2, 40}), v(f32, {2, 60, 2, 24});
-    k.fill_normal(random);
-    v.fill_normal(random);
     const std::int32_t counts[] = {60, 1};
-    cache.append(k.const_view(), v.const_view(), ConstView(counts, {2}));
+    append_60(cache, random, ConstView(counts, {2}));
   }
   if (filled) cache.truncate(0, 380);
   return cache;
@@ -163,7 +170,7 @@ SlidingCache sliding(ElementType type, bool by_channel, bool filled, std::int64_
 std::vector<float> held(const SlidingCache& cache) {
   std::vector<float> all;
   for (std::int64_t b = 0; b < 2; ++b) {
-    Tensor k(f32, {cache.held(b), 2, 40}), v(f32, {cache.held(b), 2, 24});
+    Tensor k(f32, {cache.held(b), 2, 40}), v(f32, {cache.held(b), 2, 32});
     cache.read(b, k.view(), v.view());
     for (const Tensor* x : {&k, &v})
       for_each_index(x->extents(),
@@ -174,21 +181,19 @@ std::vector<float> held(const SlidingCache& cache) {
 
 TEST_F(CacheFile, BringsBackSlidingCachesThatGoOnAsBefore) {
   for (const ElementType type : kTypesHeld) {
-    for (const bool by_channel : {false, true}) {
+    for (const auto& [by_channel, values_in_keys] :
+         {std::pair{false, false}, {true, false}, {false, true}}) {
       if (by_channel && type != ElementType::int8 && type != ElementType::int4) continue;
       std::vector<SlidingCache> from, into;
-      from.push_back(sliding(type, by_channel, true));
-      into.push_back(sliding(type, by_channel, false));
+      from.push_back(sliding(type, by_channel, true, 70, values_in_keys));
+      into.push_back(sliding(type, by_channel, false, 70, values_in_keys));
       save_caches(path_, kPrint, from);
       load_caches(path_, kPrint, into);
       EXPECT_EQ(held(into[0]), held(from[0])) << element_name(type);
-      Random random(3);
-      Tensor k(f32, {2, 60, 2, 40}), v(f32, {2, 60, 2, 24});
-      k.fill_normal(random);
-      v.fill_normal(random);
       std::vector<std::byte> bytes[2];
       for (SlidingCache* cache : {&from[0], &into[0]}) {
-        cache->append(k.const_view(), v.const_view());
+        Random random(3);
+        append_60(*cache, random);
         cache->save(bytes[cache == &into[0]]);
       }
       EXPECT_EQ(into[0].length(0), 440);
@@ -214,6 +219,13 @@ TEST_F(CacheFile, RefusesOtherSlidingCaches) {
             "load_caches: FILE, cache 0: its window is 70, expected 71");
   EXPECT_EQ(message(sliding(f16, false, false)),
             "load_caches: FILE, cache 0: its type is bfloat16, expected float16");
+  EXPECT_EQ(message(sliding(bf16, false, false, 70, true)),
+            "load_caches: FILE, cache 0: its values_in_keys is 0, expected 1");
+  std::string older = contents();
+  older[8] = 1;  // from before caches could hold values in keys
+  put(older);
+  EXPECT_EQ(message(sliding(bf16, false, false)), "load_caches: FILE has version 1, expected 2");
+  save_caches(path_, kPrint, from);
   std::vector<KvCache> plain = caches(bf16, false, false, 1);
   EXPECT_EQ(load(plain), "load_caches: FILE is not a file of saved caches");
   // Cut anywhere, or with lengths that cannot be: nothing changes.
@@ -228,7 +240,7 @@ TEST_F(CacheFile, RefusesOtherSlidingCaches) {
   };
   for (std::size_t size = 0; size < good.size(); size += 97)
     EXPECT_EQ(refused(std::span(good).first(size)), "it is cut short") << size;
-  constexpr std::size_t kLengths = 9 * 8;
+  constexpr std::size_t kLengths = 10 * 8;
   for (const std::int64_t length : {std::int64_t{-1}, std::int64_t{421}, std::int64_t{359}}) {
     std::vector<std::byte> bytes = good;
     std::memcpy(bytes.data() + kLengths, &length, 8);

@@ -4,15 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "base/element.hpp"
 #include "models/formats/safetensors.hpp"
 #include "polyhead/isa.h"
+#include "support/latent_model.h"
 #include "support/refusal.h"
 
 namespace {
@@ -26,17 +25,13 @@ using polyhead::LatentConfig;
 using polyhead::LatentForm;
 using polyhead::LatentWeights;
 using polyhead::LayerCall;
+using polyhead::test::expect_same_bits;
+using polyhead::test::kForms;
+using polyhead::test::LatentModel;
+using polyhead::test::random_floats;
+using polyhead::test::run;
+using polyhead::test::small_latent;
 using Matrix = std::vector<std::vector<double>>;
-
-constexpr LatentForm kForms[] = {LatentForm::expanded, LatentForm::absorbed};
-
-std::vector<float> random_floats(std::int64_t count, unsigned seed, double scale = 1.0) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<double> normal(0.0, scale);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = static_cast<float>(normal(generator));
-  return values;
-}
 
 double round_to(double value, ElementType type) {
   std::byte bytes[4];
@@ -44,63 +39,11 @@ double round_to(double value, ElementType type) {
   return polyhead::base::load_float32(bytes, type);
 }
 
-/// A configuration and its random weights.
-struct Model {
-  LatentConfig c;
-  std::vector<float> w_q, w_q_down, q_norm, w_kv_down, kv_norm, w_kv_up, w_o;
-
-  explicit Model(const LatentConfig& config) : c(config) {
-    const auto matrix = [](std::int64_t out, std::int64_t in, unsigned seed) {
-      return random_floats(out * in, seed, 1.0 / std::sqrt(static_cast<double>(in)));
-    };
-    const std::int64_t q_in = c.q_rank > 0 ? c.q_rank : c.model_dim;
-    w_q = matrix(c.heads * (c.nope_dim + c.rope_dim), q_in, 1);
-    w_q_down = matrix(c.q_rank, c.model_dim, 2);
-    q_norm = random_floats(c.q_rank, 3);
-    w_kv_down = matrix(c.kv_rank + c.rope_dim, c.model_dim, 4);
-    kv_norm = random_floats(c.kv_rank, 5);
-    w_kv_up = matrix(c.heads * (c.nope_dim + c.value_dim), c.kv_rank, 6);
-    w_o = matrix(c.model_dim, c.heads * c.value_dim, 7);
-  }
-
-  LatentWeights weights() const {
-    LatentWeights w;
-    const ConstView up(
-        w_q.data(), {c.heads * (c.nope_dim + c.rope_dim), c.q_rank > 0 ? c.q_rank : c.model_dim});
-    if (c.q_rank > 0) {
-      w.w_q_up = up;
-      w.w_q_down = {w_q_down.data(), {c.q_rank, c.model_dim}};
-      w.q_norm = {q_norm.data(), {c.q_rank}};
-    } else {
-      w.w_q = up;
-    }
-    w.w_kv_down = {w_kv_down.data(), {c.kv_rank + c.rope_dim, c.model_dim}};
-    w.kv_norm = {kv_norm.data(), {c.kv_rank}};
-    w.w_kv_up = {w_kv_up.data(), {c.heads * (c.nope_dim + c.value_dim), c.kv_rank}};
-    w.w_o = {w_o.data(), {c.model_dim, c.heads * c.value_dim}};
-    return w;
-  }
-};
-
-LatentConfig small_config(std::int64_t q_rank = 24) {
-  LatentConfig c;
-  c.model_dim = 40;
-  c.heads = 3;
-  c.q_rank = q_rank;
-  c.kv_rank = 32;
-  c.nope_dim = 16;
-  c.rope_dim = 8;
-  c.value_dim = 20;
-  c.rope.emplace().pairing = polyhead::RopePairing::interleaved;
-  c.mask = polyhead::causal(polyhead::Align::end);
-  return c;
-}
-
 /// The definition, one sequence, in double; weights rounded to the weight type, and x as a layer
 /// of that type reads it.
 class Definition {
  public:
-  explicit Definition(const Model& model) : m_(model), c_(model.c) {}
+  explicit Definition(const LatentModel& model) : m_(model), c_(model.c) {}
 
   Matrix operator()(const std::vector<float>& x, std::int64_t tokens) const {
     const auto n = static_cast<std::size_t>(tokens);
@@ -209,34 +152,18 @@ class Definition {
     return out;
   }
 
-  const Model& m_;
+  const LatentModel& m_;
   const LatentConfig& c_;
 };
-
-std::vector<float> run(const LatentAttention& layer, const std::vector<float>& x,
-                       std::int64_t batch, std::int64_t tokens, LatentForm form,
-                       const LayerCall& call = {}) {
-  const std::int64_t dim = layer.config().model_dim;
-  std::vector<float> y(static_cast<std::size_t>(batch * tokens * dim),
-                       std::numeric_limits<float>::quiet_NaN());
-  layer.forward({x.data(), {batch, tokens, dim}}, {y.data(), {batch, tokens, dim}}, form, call);
-  return y;
-}
-
-void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b,
-                      const std::string& what) {
-  ASSERT_EQ(a.size(), b.size()) << what;
-  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0) << what;
-}
 
 TEST(LatentAttention, EqualsItsDefinitionInBothForms) {
   for (const Isa isa : polyhead::available_isas()) {
     for (const ElementType type :
          {ElementType::float32, ElementType::float16, ElementType::bfloat16}) {
       for (const std::int64_t q_rank : {0, 24}) {
-        LatentConfig config = small_config(q_rank);
+        LatentConfig config = small_latent(q_rank);
         config.weight_type = type;
-        const Model model(config);
+        const LatentModel model(config);
         const LatentAttention layer(config, model.weights(), {.isa = isa});
         constexpr std::int64_t kTokens = 37;
         const std::vector<float> x = random_floats(kTokens * config.model_dim, 11);
@@ -261,9 +188,9 @@ TEST(LatentAttention, EqualsItsDefinitionInBothForms) {
 
 TEST(LatentAttention, SameBitsWholeChunkedAndTokenByToken) {
   for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
-    LatentConfig config = small_config();
+    LatentConfig config = small_latent();
     config.weight_type = type;
-    const Model model(config);
+    const LatentModel model(config);
     const LatentAttention one(config, model.weights(), {.threads = 1});
     const LatentAttention two(config, model.weights(), {.threads = 2});
     constexpr std::int64_t kTokens = 83;
@@ -288,8 +215,8 @@ TEST(LatentAttention, SameBitsWholeChunkedAndTokenByToken) {
 }
 
 TEST(LatentAttention, BatchEqualsItsMembersAndRaggedEqualsBoth) {
-  const LatentConfig config = small_config();
-  const Model model(config);
+  const LatentConfig config = small_latent();
+  const LatentModel model(config);
   const LatentAttention layer(config, model.weights());
   constexpr std::int64_t kTokens = 9;
   const std::int64_t dim = config.model_dim;
@@ -315,8 +242,8 @@ TEST(LatentAttention, BatchEqualsItsMembersAndRaggedEqualsBoth) {
 }
 
 TEST(LatentAttention, CacheHoldsOneLatentATokenAndServesBothForms) {
-  const LatentConfig config = small_config();
-  const Model model(config);
+  const LatentConfig config = small_latent();
+  const LatentModel model(config);
   const LatentAttention layer(config, model.weights());
   KvCache cache(layer.cache_config(1, 16));
   EXPECT_EQ(cache.bytes(), 16 * (32 + 8) * 4);
@@ -336,8 +263,8 @@ TEST(LatentAttention, CacheHoldsOneLatentATokenAndServesBothForms) {
 // depend on the chunks. Latents are normalised, of order 1: int8's half step of 1/254 of a block's
 // largest moves a score and a value by some hundredths, coarser codes by more.
 TEST(LatentAttention, TheAbsorbedFormReadsCachesOfAnyType) {
-  const LatentConfig config = small_config();
-  const LatentAttention layer(config, Model(config).weights());
+  const LatentConfig config = small_latent();
+  const LatentAttention layer(config, LatentModel(config).weights());
   const std::int64_t dim = config.model_dim, tokens = 9;
   const std::vector<float> x = random_floats(tokens * dim, 14);
   const std::vector<float> exact = run(layer, x, 1, tokens, LatentForm::absorbed);
@@ -389,7 +316,7 @@ TEST(LatentAttention, DeepSeekShapesRunInBothForms) {
   config.value_dim = 128;
   config.rope.emplace().pairing = polyhead::RopePairing::interleaved;
   config.mask = polyhead::causal(polyhead::Align::end);
-  const Model model(config);
+  const LatentModel model(config);
   const LatentAttention layer(config, model.weights());
   const std::vector<float> x = random_floats(70 * config.model_dim, 15);
   const std::vector<float> a = run(layer, x, 1, 70, LatentForm::expanded);
@@ -441,8 +368,8 @@ TEST(LatentAttention, EqualsDeepSeekV3OfTransformers) {
 }
 
 TEST(LatentAttention, RefusesWhatDoesNotFit) {
-  const LatentConfig good = small_config();
-  const Model model(good);
+  const LatentConfig good = small_latent();
+  const LatentModel model(good);
   const auto with = [&](auto change, const std::string& part) {
     LatentConfig config = good;
     LatentWeights weights = model.weights();

@@ -40,22 +40,23 @@ float row_value(const Plain& sequence, std::size_t at, std::int64_t layer) {
   return static_cast<float>(h >> 44);
 }
 
-constexpr std::int64_t kHeads = 2, kDim = 3;
+constexpr std::int64_t kHeads = 2, kDim = 3, kValueDim = 2;
 
-PagedCacheConfig config(std::int64_t pages, std::int64_t page_tokens) {
+PagedCacheConfig config(std::int64_t pages, std::int64_t page_tokens, bool values_in_keys = false) {
   PagedCacheConfig c;
   c.pages = pages;
   c.page_tokens = page_tokens;
   c.layers = 2;
   c.kv_heads = kHeads;
   c.head_dim = kDim;
+  c.values_in_keys = values_in_keys;
+  if (values_in_keys) c.value_dim = kValueDim;
   return c;
 }
 
 class Twin {
  public:
-  Twin(std::int64_t pages, std::int64_t page_tokens, std::uint64_t seed)
-      : cache(config(pages, page_tokens)), random(seed) {}
+  Twin(const PagedCacheConfig& config, std::uint64_t seed) : cache(config), random(seed) {}
 
   void create() {
     const std::uint64_t salt = static_cast<std::uint64_t>(random.below(2));
@@ -131,8 +132,10 @@ class Twin {
         v.push_back(-k.back());
       }
     }
+    ConstView values(v.data(), {end - first, kHeads, kDim});
+    if (cache.config().values_in_keys) values = {};
     return cache.write(id, layer, first, ConstView(k.data(), {end - first, kHeads, kDim}),
-                       ConstView(v.data(), {end - first, kHeads, kDim})) == Status::ok;
+                       values) == Status::ok;
   }
 
   std::int64_t any() {
@@ -199,9 +202,13 @@ class Twin {
 
   void check_rows(std::size_t i, const Plain& plain, const PagedBatch& batch) {
     const std::int64_t size = cache.config().page_tokens;
+    const float sign = cache.config().values_in_keys ? 1.0f : -1.0f;
     for (std::int64_t layer = 0; layer < 2; ++layer) {
       const KvView view = cache.view(layer, batch);
       const auto& strides = view.k.layout.strides;
+      ASSERT_EQ(view.v.layout.strides, strides);
+      const std::int64_t value_dim = view.v.layout.extents[3];
+      ASSERT_EQ(value_dim, cache.config().value_dim);
       for (std::size_t at = 0; at < plain.tokens.size(); ++at) {
         const auto t = static_cast<std::int64_t>(at);
         const std::int64_t page = batch.table[i * static_cast<std::size_t>(batch.pages_a_sequence) +
@@ -211,7 +218,9 @@ class Twin {
           for (std::int64_t d = 0; d < kDim; ++d) {
             const float expected = row_value(plain, at, layer) + static_cast<float>(h * kDim + d);
             ASSERT_EQ(static_cast<const float*>(view.k.data)[offset + d], expected);
-            ASSERT_EQ(static_cast<const float*>(view.v.data)[offset + d], -expected);
+            if (d < value_dim) {
+              ASSERT_EQ(static_cast<const float*>(view.v.data)[offset + d], sign * expected);
+            }
           }
         }
       }
@@ -225,11 +234,15 @@ class Twin {
   std::int64_t adopted_tokens = 0, exhausted = 0, exhausted_writes = 0;
 };
 
-TEST(PagedCache, RandomOperationsAgreeWithAModel) {
+class PagedCacheModel : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(ValuesInKeys, PagedCacheModel, testing::Bool());
+
+TEST_P(PagedCacheModel, RandomOperationsAgree) {
+  const bool values_in_keys = GetParam();
   const int steps = effort() == Effort::smoke ? 1500 : 3000;
   for (const auto& [pages, page_tokens] :
        {std::pair<std::int64_t, std::int64_t>{24, 8}, {9, 16}, {200, 8}, {3, 32}}) {
-    Twin twin(pages, page_tokens, static_cast<std::uint64_t>(pages));
+    Twin twin(config(pages, page_tokens, values_in_keys), static_cast<std::uint64_t>(pages));
     for (int i = 0; i < steps; ++i) {
       twin.step();
       twin.check(i % 16 == 0);
@@ -380,6 +393,32 @@ TEST(PagedCache, RefusesByName) {
   bad.type = ElementType::int32;
   EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),
             "PagedCache: type (int32) is not one a cache holds");
+  bad.values_in_keys = true;
+  bad.type = ElementType::int8;
+  bad.head_dim = 40;
+  bad.value_dim = 41;
+  EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),
+            "PagedCache: value_dim (41) exceeds head_dim (40), expected at most that with "
+            "values_in_keys");
+  bad.value_dim = 24;
+  EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),
+            "PagedCache: value_dim (24) is not a multiple of 32, expected that or head_dim (40) of "
+            "values_in_keys as int8");
+  bad.value_dim = 32;
+  const std::vector<float> scales(kHeads * 40, 0.5f);
+  bad.key_scales = ConstView(scales.data(), {std::int64_t{1}, kHeads, std::int64_t{40}});
+  EXPECT_EQ(
+      refusal_of([&] { PagedCache{bad}; }),
+      "PagedCache: key_scales are given, expected scales by token with values_in_keys: values "
+      "have none by channel");
+  PagedCache latents(config(4, 8, true));
+  const std::int64_t c = latents.create();
+  ASSERT_EQ(latents.extend(c, 1), Status::ok);
+  EXPECT_EQ(refusal_of([&] { (void)latents.write(c, 0, 0, row, row); }),
+            "PagedCache::write: v is given, but values are in the keys");
+  EXPECT_EQ(refusal_of([&] { (void)cache.write(a, 0, 0, row, {}); }),
+            "PagedCache::write: v is not [1, 2, 3]: tokens, kv_heads, dim");
+  bad = one_layer(1);
   bad.type = ElementType::float16;
   bad.key_scales = row;
   EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),

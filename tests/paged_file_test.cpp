@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "polyhead/attention.h"
@@ -27,7 +28,7 @@ constexpr ElementType kTypesHeld[] = {f32,
                                       ElementType::int4,
                                       ElementType::float8_e4m3,
                                       ElementType::float8_e5m2};
-constexpr std::int64_t kLayers = 2, kHeads = 2, kDim = 40, kValueDim = 24;
+constexpr std::int64_t kLayers = 2, kHeads = 2, kDim = 40, kValueDim = 32;
 const CacheFingerprint kPrint{1, 2, 3, 4};
 
 struct Shape {
@@ -35,6 +36,7 @@ struct Shape {
   bool by_channel = false;
   std::int64_t page_tokens = 16, pages = 40;
   float scale = 0.02f;
+  bool values_in_keys = false;
 };
 
 PagedCache cache_of(const Shape& shape) {
@@ -46,6 +48,7 @@ PagedCache cache_of(const Shape& shape) {
   c.head_dim = kDim;
   c.value_dim = kValueDim;
   c.type = shape.type;
+  c.values_in_keys = shape.values_in_keys;
   const std::vector<float> scales(kLayers * kHeads * kDim, shape.scale);
   if (shape.by_channel) c.key_scales = ConstView(scales.data(), {kLayers, kHeads, kDim});
   return PagedCache(c);
@@ -67,7 +70,8 @@ void put(PagedCache& cache, std::int64_t sequence, const std::vector<std::int32_
     Tensor k(f32, {n, kHeads, kDim}), v(f32, {n, kHeads, kValueDim});
     k.fill_normal(random);
     v.fill_normal(random);
-    ASSERT_EQ(cache.write(sequence, layer, first, k.const_view(), v.const_view()), Status::ok);
+    const ConstView values = cache.config().values_in_keys ? ConstView() : v.const_view();
+    ASSERT_EQ(cache.write(sequence, layer, first, k.const_view(), values), Status::ok);
   }
 }
 
@@ -128,13 +132,14 @@ class PagedFile : public testing::Test {
 
 TEST_F(PagedFile, BringsBackEveryTypeIntoPagesOfAnySize) {
   for (const ElementType type : kTypesHeld) {
-    for (const bool by_channel : {false, true}) {
+    for (const auto& [by_channel, values_in_keys] :
+         {std::pair{false, false}, {true, false}, {false, true}}) {
       if (by_channel && type != ElementType::int8 && type != ElementType::int4) continue;
-      PagedCache first = cache_of({type, by_channel});
+      PagedCache first = cache_of({type, by_channel, 16, 40, 0.02f, values_in_keys});
       const auto sequences = fill(first);
       save_sequences(path_, kPrint, first, sequences);
       for (const std::int64_t page_tokens : {8, 16, 64}) {
-        PagedCache second = cache_of({type, by_channel, page_tokens});
+        PagedCache second = cache_of({type, by_channel, page_tokens, 40, 0.02f, values_in_keys});
         std::vector<std::int64_t> loaded;
         ASSERT_EQ(load(second, loaded), "ok") << element_name(type);
         ASSERT_EQ(loaded.size(), sequences.size());
@@ -182,6 +187,9 @@ TEST_F(PagedFile, RefusesAnotherModelOrCache) {
   PagedCache other = cache_of({ElementType::int8, true, 16, 40, 0.03f});
   EXPECT_EQ(load(other, into),
             "load_sequences: FILE, sequence 0: its key_scales[0, 0, 0] is 0.02, expected 0.03");
+  PagedCache latents = cache_of({ElementType::int8, false, 16, 40, 0.02f, true});
+  EXPECT_EQ(load(latents, into),
+            "load_sequences: FILE, sequence 0: its values_in_keys is 0, expected 1");
   PagedCache small = cache_of({ElementType::int8, true, 16, 6});  // 3 and 4 pages are needed
   EXPECT_EQ(load(small, into), "exhausted");
   EXPECT_EQ(into, std::vector<std::int64_t>{42});
@@ -193,6 +201,12 @@ TEST_F(PagedFile, RefusesAnotherModelOrCache) {
       std::string::npos);
   save_caches(path_, kPrint, none);
   EXPECT_EQ(load(cache, into), "load_sequences: FILE is not a file of saved sequences");
+  // A file from before caches could hold values in keys.
+  save_sequences(path_, kPrint, cache, sequences);
+  std::string older = ScratchDirectory::read(path_);
+  older[8] = 1;
+  put_bytes(older);
+  EXPECT_EQ(load(cache, into), "load_sequences: FILE has version 1, expected 2");
 }
 
 // What a call that loads nothing must leave: prefixes to adopt, and none of the file's.
@@ -264,24 +278,27 @@ TEST_F(PagedFile, RefusesDamage) {
 
 // A file whose checksum is right may still lie; what the cache reads is bounds-checked by itself.
 TEST(PagedCacheLoad, BelievesNothing) {
-  PagedCache cache = cache_of({ElementType::int4, true});
-  const auto sequences = fill(cache);
-  std::vector<std::byte> good;
-  cache.save(sequences[1], good);
-  Random random(2);
-  for (int i = 0; i < 3000; ++i) {
-    const std::vector<std::byte> bytes = with_lies(good, 56, 2, random);
-    std::span<const std::byte> rest = bytes;
-    const std::int64_t free = cache.free_pages();
-    const PagedCache::Loaded loaded = cache.load(rest);
-    if (loaded.sequence >= 0) {
-      cache.release(loaded.sequence);
-    } else {
-      EXPECT_FALSE(loaded.wrong.empty());
-      EXPECT_EQ(rest.size(), bytes.size());
+  for (const bool values_in_keys : {false, true}) {
+    PagedCache cache =
+        cache_of({ElementType::int4, !values_in_keys, 16, 40, 0.02f, values_in_keys});
+    const auto sequences = fill(cache);
+    std::vector<std::byte> good;
+    cache.save(sequences[1], good);
+    Random random(2);
+    for (int i = 0; i < 3000; ++i) {
+      const std::vector<std::byte> bytes = with_lies(good, 64, 2, random);
+      std::span<const std::byte> rest = bytes;
+      const std::int64_t free = cache.free_pages();
+      const PagedCache::Loaded loaded = cache.load(rest);
+      if (loaded.sequence >= 0) {
+        cache.release(loaded.sequence);
+      } else {
+        EXPECT_FALSE(loaded.wrong.empty());
+        EXPECT_EQ(rest.size(), bytes.size());
+      }
+      EXPECT_EQ(cache.free_pages(), free);
+      EXPECT_EQ(cache.sequences(), 3);
     }
-    EXPECT_EQ(cache.free_pages(), free);
-    EXPECT_EQ(cache.sequences(), 3);
   }
 }
 

@@ -18,12 +18,13 @@ using Status = PagedCache::Status;
 
 constexpr std::int64_t kDim = 8, kPage = 8;  // tokens
 
-PagedCache cache_of(std::int64_t pages, std::int64_t layers = 1) {
+PagedCache cache_of(std::int64_t pages, std::int64_t layers = 1, bool values_in_keys = false) {
   PagedCacheConfig c;
   c.pages = pages;
   c.page_tokens = kPage;
   c.layers = layers;
   c.head_dim = kDim;
+  c.values_in_keys = values_in_keys;
   return PagedCache(c);
 }
 
@@ -38,7 +39,8 @@ Status write(PagedCache& cache, std::int64_t sequence, std::int64_t first, std::
              float value, std::int64_t layer = 0) {
   const std::vector<float> rows(static_cast<std::size_t>(count * kDim), value);
   const ConstView view(rows.data(), {count, std::int64_t{1}, kDim});
-  return cache.write(sequence, layer, first, view, view);
+  return cache.write(sequence, layer, first, view,
+                     cache.config().values_in_keys ? ConstView() : view);
 }
 
 Status put(PagedCache& cache, std::int64_t sequence, std::span<const std::int32_t> tokens,
@@ -214,13 +216,18 @@ TEST(PagedSharing, PagesAreRememberedAgainAfterTheirEqualsAreGone) {
 }
 
 TEST(PagedSharing, EqualTokensWithOtherRowsKeepThem) {
-  PagedCache cache = cache_of(6);
-  const std::int64_t a = cache.create(), b = cache.create();
-  ASSERT_EQ(put(cache, a, counting(8), 1), Status::ok);
-  ASSERT_EQ(put(cache, b, counting(8), 2), Status::ok);
-  ASSERT_EQ(put(cache, b, counting(8, 8), 2), Status::ok);
-  EXPECT_EQ(keys(cache, b), repeated(16, 2));
-  EXPECT_EQ(found(cache, counting(16)), 8);
+  for (const bool values_in_keys : {false, true}) {
+    PagedCache cache = cache_of(6, 1, values_in_keys);
+    const std::int64_t a = cache.create(), b = cache.create(), c = cache.create();
+    ASSERT_EQ(put(cache, a, counting(8), 1), Status::ok);
+    ASSERT_EQ(put(cache, b, counting(8), 2), Status::ok);
+    ASSERT_EQ(put(cache, b, counting(8, 8), 2), Status::ok);
+    EXPECT_EQ(keys(cache, b), repeated(16, 2));
+    EXPECT_EQ(found(cache, counting(16)), 8);
+    ASSERT_EQ(put(cache, c, counting(8), 1), Status::ok);
+    ASSERT_EQ(put(cache, c, counting(1, 8), 1), Status::ok);
+    EXPECT_EQ(page_of(cache, c, 0), page_of(cache, a, 0)) << "with the same rows they share one";
+  }
 }
 
 TEST(PagedSharing, RoomMadeBeforeAForkIsFilledByBoth) {

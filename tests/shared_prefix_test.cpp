@@ -36,6 +36,7 @@ struct Branch {
 struct Shape {
   std::int64_t q_heads = 4, kv_heads = 2, head_dim = 24, value_dim = 20, page_tokens = 64;
   ElementType q = f32, kv = f32;
+  bool values_in_keys = false;
 };
 
 /// A ragged call over a paged cache whose sequences branch off each other.
@@ -149,6 +150,7 @@ class Forest {
     config.head_dim = shape.head_dim;
     config.value_dim = shape.value_dim;
     config.type = shape.kv;
+    config.values_in_keys = shape.values_in_keys;
     for (const Branch& branch : branches) config.pages += branch.own / shape.page_tokens + 2;
     return config;
   }
@@ -162,7 +164,8 @@ class Forest {
     Tensor v(f32, {tokens, shape_.kv_heads, shape_.value_dim});
     fill(k);
     fill(v);
-    ASSERT_EQ(cache_.append(sequence, k.const_view(), v.const_view()), PagedCache::Status::ok);
+    const ConstView values = shape_.values_in_keys ? ConstView() : v.const_view();
+    ASSERT_EQ(cache_.append(sequence, k.const_view(), values), PagedCache::Status::ok);
   }
 
   Shape shape_;
@@ -247,6 +250,26 @@ TEST(SharedPrefix, GivesEachSequenceTheBitsItHasAlone) {
             << kv_heads;
       }
       ++turn;
+    }
+  }
+}
+
+TEST(SharedPrefix, OfLatents) {
+  for (const ElementType kv : {f32, bf16, ElementType::int8}) {
+    for (const std::int64_t q_heads : {3, 16, 40}) {
+      for (const std::int64_t page_tokens : {8, 64}) {
+        Shape shape;
+        shape.q_heads = q_heads;
+        shape.kv_heads = 1;
+        shape.head_dim = 40;
+        shape.value_dim = 32;
+        shape.page_tokens = page_tokens;
+        shape.kv = kv;
+        shape.q = kv == f32 ? f32 : bf16;
+        shape.values_in_keys = true;
+        Forest forest(shape, mixed());
+        expect_same_bits(forest, name_of(shape) + " latents");
+      }
     }
   }
 }

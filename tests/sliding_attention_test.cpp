@@ -221,6 +221,13 @@ TEST(InCache, RefusesByName) {
             "attend_in_cache: modifiers has alibi, expected scale, soft_cap and sink alone: the "
             "others go by positions");
   EXPECT_NE(refused(part(text.v, 0, 2)).find("attend_in_cache: q"), std::string::npos);
+  SlidingCacheConfig latents = config(20, 2, 4);
+  latents.values_in_keys = true;
+  cache = SlidingCache(latents);
+  cache.append(part(text.k, 0, 2), {});
+  EXPECT_EQ(refused(part(text.q, 0, 2)),
+            "attend_in_cache: cache has values_in_keys, expected values of their own: those in the "
+            "keys would be turned with them");
   EXPECT_EQ(out.bytes(), before);
 }
 

@@ -20,6 +20,8 @@ namespace {
 struct Shape {
   std::int64_t window, first_tokens, chunk;
   ElementType type;
+  bool values_in_keys = false;
+  std::int64_t value_dim() const { return values_in_keys ? 32 : 24; }
 };
 
 SlidingCacheConfig config(const Shape& shape) {
@@ -27,7 +29,8 @@ SlidingCacheConfig config(const Shape& shape) {
   c.batch = 2;
   c.kv_heads = 2;
   c.head_dim = 40;
-  c.value_dim = 24;
+  c.value_dim = shape.value_dim();
+  c.values_in_keys = shape.values_in_keys;
   c.type = shape.type;
   c.window = shape.window;
   c.first_tokens = shape.first_tokens;
@@ -43,7 +46,8 @@ struct Pair {
           c.batch = 2;
           c.kv_heads = 2;
           c.head_dim = 40;
-          c.value_dim = 24;
+          c.value_dim = shape.value_dim();
+          c.values_in_keys = shape.values_in_keys;
           c.type = shape.type;
           c.growing = true;
           return c;
@@ -53,14 +57,16 @@ struct Pair {
     Tensor k(f32, {2, tokens, 2, 40}), v(f32, {2, tokens, 2, 24});
     k.fill_normal(random);
     v.fill_normal(random);
-    sliding.append(k.const_view(), v.const_view(), ConstView(counts, {2}));
-    full.append(k.const_view(), v.const_view(), ConstView(counts, {2}));
+    const ConstView values = full.config().values_in_keys ? ConstView() : v.const_view();
+    sliding.append(k.const_view(), values, ConstView(counts, {2}));
+    full.append(k.const_view(), values, ConstView(counts, {2}));
   }
 
   /// Elements in which attention over the two differs, for the last `counts` queries of each.
   std::int64_t differing(std::int64_t tokens, const std::int32_t (&counts)[2], Isa isa,
                          Random& random) {
-    Tensor q(f32, {2, tokens, 4, 40}), a(f32, {2, tokens, 4, 24}), b(f32, {2, tokens, 4, 24});
+    const std::int64_t dim = full.config().value_dim;
+    Tensor q(f32, {2, tokens, 4, 40}), a(f32, {2, tokens, 4, dim}), b(f32, {2, tokens, 4, dim});
     q.fill_normal(random);
     AttentionArguments call;
     call.q = q.const_view();
@@ -80,9 +86,11 @@ struct Pair {
 
 TEST(SlidingCache, GivesTheBitsOfTheMaskOverEverything) {
   const int steps = effort() == Effort::smoke ? 20 : 80;
-  for (const Shape& shape : {Shape{100, 0, 30, f32}, Shape{64, 4, 1, bf16}, Shape{1, 1, 70, f16},
-                             Shape{130, 70, 16, ElementType::int8},
-                             Shape{90, 3, 20, ElementType::int4}, Shape{1200, 5, 200, f32}}) {
+  for (const Shape& shape :
+       {Shape{100, 0, 30, f32}, Shape{64, 4, 1, bf16}, Shape{1, 1, 70, f16},
+        Shape{130, 70, 16, ElementType::int8}, Shape{90, 3, 20, ElementType::int4},
+        Shape{1200, 5, 200, f32}, Shape{100, 3, 30, f32, true}, Shape{70, 0, 9, bf16, true},
+        Shape{90, 4, 20, ElementType::int8, true}}) {
     for (Isa isa : isas()) {
       Pair pair(shape);
       Random random(static_cast<std::uint64_t>(shape.window));
@@ -100,20 +108,22 @@ TEST(SlidingCache, GivesTheBitsOfTheMaskOverEverything) {
 }
 
 TEST(SlidingCache, TakesBackUpToAChunk) {
-  Pair pair({50, 2, 9, f32});
-  Random random(3);
-  for (int i = 0; i < 60; ++i) {
-    const std::int32_t counts[2] = {9, 9};
-    pair.append(9, counts, random);
-    const std::int64_t back = random.below(10);
-    for (std::int64_t b = 0; b < 2; ++b) {
-      const std::int64_t length = pair.sliding.length(b) - back;
-      pair.sliding.truncate(b, length);
-      pair.full.truncate(b, length);
+  for (const bool values_in_keys : {false, true}) {
+    Pair pair({50, 2, 9, f32, values_in_keys});
+    Random random(3);
+    for (int i = 0; i < 60; ++i) {
+      const std::int32_t counts[2] = {9, 9};
+      pair.append(9, counts, random);
+      const std::int64_t back = random.below(10);
+      for (std::int64_t b = 0; b < 2; ++b) {
+        const std::int64_t length = pair.sliding.length(b) - back;
+        pair.sliding.truncate(b, length);
+        pair.full.truncate(b, length);
+      }
+      if (pair.sliding.length(0) == 0) continue;
+      const std::int32_t one[2] = {1, 1};
+      EXPECT_EQ(pair.differing(1, one, Isa::automatic, random), 0) << i;
     }
-    if (pair.sliding.length(0) == 0) continue;
-    const std::int32_t one[2] = {1, 1};
-    EXPECT_EQ(pair.differing(1, one, Isa::automatic, random), 0) << i;
   }
 }
 
@@ -137,6 +147,45 @@ TEST(SlidingCache, ReadsWhatItHoldsInOrder) {
     EXPECT_EQ(keys, expected);
     EXPECT_EQ(values.back(), v);
   }
+}
+
+TEST(SlidingCache, ValuesInKeysAreReadFromThemAndTakeNoMemory) {
+  SlidingCacheConfig c;
+  c.head_dim = 3;
+  c.value_dim = 2;
+  c.window = 5;
+  c.chunk = 2;
+  SlidingCache apart(c);
+  c.values_in_keys = true;
+  SlidingCache cache(c);
+  EXPECT_EQ(cache.bytes() * 5, apart.bytes() * 3);
+  const float rows[] = {1, 2, 3, 4, 5, 6};
+  cache.append(ConstView(rows, {1, 2, 1, 3}), {});
+  const KvView view = cache.view();
+  EXPECT_EQ(view.v.data, view.k.data);
+  EXPECT_EQ(view.v.layout.strides, view.k.layout.strides);
+  EXPECT_EQ(view.v.layout.extents[3], 2);
+  float keys[6] = {}, values[4] = {};
+  cache.read(0, View(keys, {2, 1, 3}), {});
+  EXPECT_EQ(std::vector(keys, keys + 6), std::vector(rows, rows + 6));
+  cache.read(0, View(keys, {2, 1, 3}), View(values, {2, 1, 2}));
+  EXPECT_EQ(std::vector(values, values + 4), (std::vector<float>{1, 2, 4, 5}));
+  EXPECT_EQ(refusal_of([&] {
+              cache.read(0, View(keys, {2, 1, 3}), View(values, {1, 1, 2}));
+            }),
+            "SlidingCache::read: v is not float32 [2, 1, 2]: held, kv_heads, dim");
+  EXPECT_EQ(refusal_of([&] {
+              apart.read(0, View(keys, {0, 1, 3}), {});
+            }),
+            "SlidingCache::read: v is not float32 [0, 1, 2]: held, kv_heads, dim");
+  EXPECT_EQ(refusal_of([&] {
+              cache.append(ConstView(rows, {1, 1, 1, 3}), ConstView(rows, {1, 1, 1, 2}));
+            }),
+            "SlidingCache::append: v is given, but values are in the keys");
+  c.type = ElementType::int8;
+  EXPECT_EQ(refusal_of([&] { SlidingCache{c}; }),
+            "SlidingCache: value_dim (2) is not a multiple of 32, expected that or head_dim (3) of "
+            "values_in_keys as int8");
 }
 
 TEST(SlidingCache, RefusesByName) {

@@ -30,10 +30,10 @@ void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<const KvCache> caches);
 
 /// Fills caches with what a file holds. They must be as many as were saved, with the same batch,
-/// heads, dims, type and kind of scales; fixed capacities must suffice. What they held is gone
-/// then. Throws InvalidArgument naming the path and what is wrong: not such a file, another
-/// version, another fingerprint, a wrong checksum, a file too short or too long; nothing has
-/// changed then.
+/// heads, dims, type, values_in_keys and kind of scales; fixed capacities must suffice. What they
+/// held is gone then. Throws InvalidArgument naming the path and what is wrong: not such a file,
+/// another version, another fingerprint, a wrong checksum, a file too short or too long; nothing
+/// has changed then.
 void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<KvCache> caches);
 

@@ -10,6 +10,7 @@
 
 #include "polyhead/attention.h"
 #include "polyhead/kv_cache.h"
+#include "polyhead/kv_view.h"
 #include "polyhead/layer.h"
 #include "polyhead/rope.h"
 
@@ -98,6 +99,29 @@ class LatentAttention {
   /// `type` in what cache_config gives); the expanded form one of the activation type.
   void forward(ConstView x, KvCache& cache, View y, const LayerCall& call = {}) const;
   void forward(ConstView x, KvCache& cache, View y, LatentForm form,
+               const LayerCall& call = {}) const;
+
+  /// The rows that a cache holds of the tokens of x, [c, r]: for caches other than a KvCache, to be
+  /// appended by the caller before forward(x, kv, y).
+  ///
+  /// rows       [batch, tokens, kv_rank + rope_dim], or [tokens, ..] as x; float32, float16 or
+  ///            bfloat16, any strides
+  /// positions  RoPE's, as LayerCall::positions; needed where rope_dim > 0, since this step does
+  ///            not know how many tokens came before
+  void latents(ConstView x, View rows, ConstView positions = {},
+               LayerWorkspace* workspace = nullptr) const;
+
+  /// Attention of x to everything in `kv`, in which the latents of x are each sequence's last: one
+  /// KV head, k of kv_rank + rope_dim columns, v the first kv_rank of them, as any cache of
+  /// values_in_keys shows them (a SlidingCache with its mask() in `call`). That is where tokens of
+  /// x stand for the mask, and for RoPE unless `call` has positions. x may be ragged
+  /// (LayerCall::offsets): chunks of some prompts and decoding steps of other sequences in one
+  /// call.
+  ///
+  /// Types as with a KvCache. The expanded form makes keys and values of each page in use once,
+  /// whoever shares it. Same bits as with a KvCache of that type, whatever the pages.
+  void forward(ConstView x, const KvView& kv, View y, const LayerCall& call = {}) const;
+  void forward(ConstView x, const KvView& kv, View y, LatentForm form,
                const LayerCall& call = {}) const;
 
  private:

@@ -22,6 +22,8 @@ struct PagedCacheConfig {
   std::int64_t kv_heads = 1, head_dim = 64;
   std::int64_t value_dim = 0;               ///< 0: head_dim
   ElementType type = ElementType::float32;  ///< any that KvView has
+  /// As KvCacheConfig::values_in_keys: pages of latents. `write` and `append` then take no v.
+  bool values_in_keys = false;
   /// Scales of int8 or int4 keys by channel, float32 [layers, kv_heads, head_dim] (copied; see
   /// key_scales_by_channel). Not given: a scale a token and block of 32 dims.
   ConstView key_scales{};
@@ -94,11 +96,11 @@ class PagedCache {
   [[nodiscard]] Status extend(std::span<const Extension> parts);
 
   /// The rows of tokens [first, first + n) of one layer: k [n, kv_heads, head_dim], v [n, kv_heads,
-  /// value_dim], float32, float16 or bfloat16, in any order. Once a full page's rows are written in
-  /// all layers, the page may be shared. Pages that others hold are copied first, and the others
-  /// keep theirs: exhausted, with nothing written, where the pool has too few; never for room that
-  /// extend has made since the last fork. Rows written anew have tokens of no number from then on.
-  /// Throws InvalidArgument.
+  /// value_dim] (no v with values_in_keys), float32, float16 or bfloat16, in any order. Once a full
+  /// page's rows are written in all layers, the page may be shared. Pages that others hold are
+  /// copied first, and the others keep theirs: exhausted, with nothing written, where the pool has
+  /// too few; never for room that extend has made since the last fork. Rows written anew have
+  /// tokens of no number from then on. Throws InvalidArgument.
   [[nodiscard]] Status write(std::int64_t sequence, std::int64_t layer, std::int64_t first,
                              ConstView k, ConstView v);
 

@@ -96,7 +96,7 @@ typedef struct polyhead_sliding_cache_config {
   const polyhead_view* key_scales; /* int8, int4: float32 [kv_heads, head_dim], copied; NULL: by
                                       token */
   int32_t element_type;
-  int32_t reserved; /* 0 */
+  int32_t values_in_keys; /* as in polyhead_kv_cache_config */
 } polyhead_sliding_cache_config;
 
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_create(
@@ -111,7 +111,7 @@ POLYHEAD_C_API polyhead_status polyhead_sliding_cache_held(const polyhead_slidin
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_bytes(const polyhead_sliding_cache* cache,
                                                             int64_t* bytes);
 
-/* As polyhead_kv_cache_append; at most `chunk` tokens a sequence. */
+/* As polyhead_kv_cache_append, v NULL with values_in_keys; at most `chunk` tokens a sequence. */
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_append(polyhead_sliding_cache* cache,
                                                              const polyhead_view* k,
                                                              const polyhead_view* v,
@@ -130,7 +130,7 @@ POLYHEAD_C_API polyhead_status polyhead_sliding_cache_mask(const polyhead_slidin
                                                            polyhead_mask* mask);
 
 /* Copies what a sequence holds, in order: k float32 [held, kv_heads, head_dim], v [held, kv_heads,
- * value_dim]. */
+ * value_dim] (or NULL with values_in_keys). */
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_read(const polyhead_sliding_cache* cache,
                                                            int64_t sequence, const polyhead_view* k,
                                                            const polyhead_view* v);
@@ -149,7 +149,7 @@ typedef struct polyhead_paged_cache_config {
   const polyhead_view* key_scales; /* int8, int4: float32 [layers, kv_heads, head_dim], copied;
                                       NULL: by token */
   int32_t element_type;
-  int32_t reserved; /* 0 */
+  int32_t values_in_keys; /* as in polyhead_kv_cache_config */
 } polyhead_paged_cache_config;
 
 POLYHEAD_C_API polyhead_status polyhead_paged_cache_create(
@@ -196,9 +196,9 @@ POLYHEAD_C_API polyhead_status polyhead_paged_sequence_extend(polyhead_paged_cac
                                                               int64_t sequence, int64_t count,
                                                               const int32_t* tokens);
 /* The rows of tokens [first, first + n) of one layer: k [n, kv_heads, head_dim], v [n, kv_heads,
- * value_dim], float32, float16 or bfloat16. Pages that other sequences hold are copied first:
- * POLYHEAD_EXHAUSTED, with nothing written, where the pool has too few; never for room that extend
- * has made since the last fork. */
+ * value_dim] (NULL with values_in_keys), float32, float16 or bfloat16. Pages that other sequences
+ * hold are copied first: POLYHEAD_EXHAUSTED, with nothing written, where the pool has too few;
+ * never for room that extend has made since the last fork. */
 POLYHEAD_C_API polyhead_status polyhead_paged_sequence_write(polyhead_paged_cache* cache,
                                                              int64_t sequence, int64_t layer,
                                                              int64_t first, const polyhead_view* k,

@@ -1,5 +1,6 @@
-/* The C door to the five steps: RoPE, the multi-head attention layer and the latent one, which take
- * the contiguous cache of polyhead_cache_c.h. The rules of polyhead_c.h hold here too.
+/* The C door to the five steps: RoPE, the multi-head attention layer, which takes the contiguous
+ * cache of polyhead_cache_c.h, and the latent one, which takes all of them. The rules of
+ * polyhead_c.h hold here too.
  */
 #ifndef POLYHEAD_POLYHEAD_LAYER_C_H
 #define POLYHEAD_POLYHEAD_LAYER_C_H
@@ -47,7 +48,8 @@ POLYHEAD_C_API polyhead_status polyhead_apply_rope(const polyhead_view* x,
 /* Attention over a sliding cache with RoPE positions counted in the cache, as StreamingLLM has
  * them: see sliding_attention.h. q [batch, q_len, q_heads, head_dim], not rotated; out [batch,
  * q_len, q_heads, value_dim]; counts: int32/int64 [batch], valid queries of each sequence, or NULL.
- * Of `modifiers` (or NULL) scale, soft-cap and sink are served. */
+ * Of `modifiers` (or NULL) scale, soft-cap and sink are served; caches of values_in_keys are not.
+ */
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_attend_in_cache(
     const polyhead_sliding_cache* cache, const polyhead_view* q, const polyhead_rope_config* rope,
     const polyhead_view* out, const polyhead_modifiers* modifiers, const polyhead_view* counts,
@@ -244,6 +246,23 @@ POLYHEAD_C_API polyhead_status polyhead_latent_forward_cached(const polyhead_lat
                                                               polyhead_kv_cache* cache,
                                                               const polyhead_view* y, int32_t form,
                                                               const polyhead_layer_call* call);
+
+/* For any other cache (values_in_keys, one KV head, head_dim kv_rank + rope_dim, value_dim kv_rank)
+ * in two steps. The latents of x, into rows [batch, tokens, kv_rank + rope_dim] or [tokens, ..] as
+ * x has axes, turned by int32/int64 positions [(batch,) tokens] (needed where rope_dim is not 0).
+ * The caller appends them. workspace: NULL, one is made for the call. */
+POLYHEAD_C_API polyhead_status polyhead_latent_rows(const polyhead_latent* latent,
+                                                    const polyhead_view* x,
+                                                    const polyhead_view* rows,
+                                                    const polyhead_view* positions,
+                                                    polyhead_layer_workspace* workspace);
+/* Then attention of x, the last tokens of each sequence in `kv`, to everything in it; see
+ * LatentAttention::forward over a view in latent.h. */
+POLYHEAD_C_API polyhead_status polyhead_latent_forward_view(const polyhead_latent* latent,
+                                                            const polyhead_view* x,
+                                                            const polyhead_kv_view* kv,
+                                                            const polyhead_view* y, int32_t form,
+                                                            const polyhead_layer_call* call);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -30,7 +30,7 @@ namespace polyhead::inline v0 {
 /// attention over view() with mask() and q rotated by p.
 ///
 /// Of `modifiers` scale, soft-cap and sink are served; the others depend on positions and are
-/// refused.
+/// refused. So is a cache of values_in_keys, whose values `rope` would turn too.
 ///
 /// Accuracy: as merge_partials. Throws InvalidArgument; out is untouched then. Allocates copies of
 /// q and of partial results. Source: Xiao et al. 2023 (StreamingLLM), section 3.2.

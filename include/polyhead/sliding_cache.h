@@ -29,7 +29,8 @@ struct SlidingCacheConfig {
   ElementType type = ElementType::float32;  ///< any that KvView has
   std::int64_t window = 4096;               ///< keys a query sees, its own included; at least 1
   std::int64_t first_tokens = 0;            ///< kept for ever (StreamingLLM's attention sinks)
-  std::int64_t chunk = 1;  ///< most tokens appended at once, or taken back; at least 1
+  std::int64_t chunk = 1;       ///< most tokens appended at once, or taken back; at least 1
+  bool values_in_keys = false;  ///< as KvCacheConfig::values_in_keys: a ring of latents
   /// Scales of int8 or int4 keys by channel, float32 [kv_heads, head_dim] (copied; see
   /// key_scales_by_channel in paged_cache.h). Not given: a scale a token and block of 32 dims.
   ConstView key_scales{};
@@ -58,9 +59,10 @@ class SlidingCache {
   /// p has its whole window where p - window + 1 is not before it.
   std::int64_t oldest(std::int64_t sequence) const;
 
-  /// Adds k [batch, tokens, kv_heads, head_dim] and v [.., value_dim] at each sequence's end;
-  /// `counts`, where given (int32/int64 [batch]), says how many of `tokens` each sequence takes.
-  /// Throws InvalidArgument for more than `chunk` tokens; nothing is written then.
+  /// Adds k [batch, tokens, kv_heads, head_dim] and v [.., value_dim] at each sequence's end (no v
+  /// with values_in_keys); `counts`, where given (int32/int64 [batch]), says how many of `tokens`
+  /// each sequence takes. Throws InvalidArgument for more than `chunk` tokens; nothing is written
+  /// then.
   void append(ConstView k, ConstView v, ConstView counts = {});
 
   /// Forgets the tokens of `sequence` from `length` on: `chunk` at most of those ever appended, for
@@ -74,8 +76,9 @@ class SlidingCache {
   Mask mask() const;
 
   /// Copies what a sequence holds, in order and next to each other: k float32 [held, kv_heads,
-  /// head_dim], v [held, kv_heads, value_dim]. To look at; attention needs no copy, not for
-  /// positions in the cache either (attend_in_cache in sliding_attention.h).
+  /// head_dim], v [held, kv_heads, value_dim]; v may be left out with values_in_keys. To look at;
+  /// attention needs no copy, not for positions in the cache either (attend_in_cache in
+  /// sliding_attention.h).
   void read(std::int64_t sequence, View k, View v) const;
 
   /// Appends what is held to `to`: sizes, lengths, scales and the pages of the ring (cache_file.h

@@ -3,6 +3,7 @@
 //   each cache as KvCache::save writes it, u64 checksum of all before.
 // Sliding caches: "PHKVRING", the same header, and each as SlidingCache::save writes it.
 // Sequences of a paged cache: "PHKVPAGE", the same header, and each as PagedCache::save writes it.
+// Each kind has a version of its own: 2 of the last two says whether values are in the keys.
 #include "polyhead/cache_file.h"
 
 #include <algorithm>
@@ -21,19 +22,19 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kHeaderBytes = 8 + 4 + 4 + 4 * 8, kChecksumBytes = 8;
 
 /// What a file holds: how it begins, and how messages call that.
 struct Kind {
   const char* call;
   char magic[9];
+  std::uint32_t version;
   const char* items;
 };
-constexpr Kind kCaches{"load_caches", "PHKVCACH", "caches"};
-constexpr Kind kSliding{"load_caches", "PHKVRING", "sliding caches"};
-constexpr Kind kSequences{"load_sequences", "PHKVPAGE", "sequences"};
-constexpr Kind kScales{"load_key_scales", "PHKVPAGE", "sequences"};
+constexpr Kind kCaches{"load_caches", "PHKVCACH", 1, "caches"};
+constexpr Kind kSliding{"load_caches", "PHKVRING", 2, "sliding caches"};
+constexpr Kind kSequences{"load_sequences", "PHKVPAGE", 2, "sequences"};
+constexpr Kind kScales{"load_key_scales", "PHKVPAGE", 2, "sequences"};
 
 struct Header {
   char magic[8];
@@ -63,7 +64,7 @@ std::uint64_t checksum(std::span<const std::byte> bytes) {
 
 Header header_of(const Kind& kind, const CacheFingerprint& f, std::size_t items) {
   Header header{
-      {}, kVersion, static_cast<std::uint32_t>(items), {f.model, f.weights, f.rope, f.tokens}};
+      {}, kind.version, static_cast<std::uint32_t>(items), {f.model, f.weights, f.rope, f.tokens}};
   std::memcpy(header.magic, kind.magic, sizeof header.magic);
   return header;
 }
@@ -76,8 +77,8 @@ std::span<const std::byte> checked_body(const Kind& kind, const std::string& pat
   if (bytes.size() < kHeaderBytes + kChecksumBytes || std::memcmp(bytes.data(), kind.magic, 8) != 0)
     base::refuse(call, path, " is not a file of saved ", kind.items);
   std::memcpy(&found, bytes.data(), sizeof found);
-  if (found.version != kVersion)
-    base::refuse(call, path, " has version ", found.version, ", expected ", kVersion);
+  if (found.version != kind.version)
+    base::refuse(call, path, " has version ", found.version, ", expected ", kind.version);
   std::uint64_t sum;
   std::memcpy(&sum, bytes.data() + bytes.size() - kChecksumBytes, kChecksumBytes);
   const std::span<const std::byte> summed = bytes.first(bytes.size() - kChecksumBytes);

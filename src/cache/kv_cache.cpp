@@ -16,6 +16,7 @@
 #include "cache/saved_bytes.hpp"
 #include "cache/saved_sizes.hpp"
 #include "cache/store.hpp"
+#include "cache/values_in_keys.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
@@ -42,7 +43,7 @@ struct KvCache::State {
   /// had.
   void move_to(std::int64_t new_capacity) {
     cache::Store new_keys = store(new_capacity, config.head_dim, key_scales);
-    cache::Store new_values = store(new_capacity, config.values_in_keys ? 0 : config.value_dim, {});
+    cache::Store new_values = store(new_capacity, cache::stored_value_dim(config), {});
     for (std::int64_t b = 0; b < config.batch; ++b) {
       const std::int64_t held = lengths[static_cast<std::size_t>(b)];
       new_keys.copy(b, keys, b, held);
@@ -74,21 +75,6 @@ ConstView cut(ConstView view, std::int64_t tokens) {
   return view;
 }
 
-/// Values that are the beginning of the keys' codes end where a block of them does, and have its
-/// scales.
-void check_codes_of_both(const KvCacheConfig& config) {
-  if (config.value_dim % base::kCodeBlock != 0 && config.value_dim != config.head_dim) {
-    base::refuse("KvCache", "value_dim (", config.value_dim, ") is not a multiple of ",
-                 base::kCodeBlock, ", expected that or head_dim (", config.head_dim,
-                 ") of values_in_keys as ", element_name(config.type));
-  }
-  if (config.key_scales.given()) {
-    base::refuse("KvCache",
-                 "key_scales are given, expected scales by token with values_in_keys: values have "
-                 "none by channel");
-  }
-}
-
 void check_config(const KvCacheConfig& config) {
   const std::pair<const char*, std::int64_t> sizes[] = {{"batch", config.batch},
                                                         {"kv_heads", config.kv_heads},
@@ -99,14 +85,10 @@ void check_config(const KvCacheConfig& config) {
     if (size < 0 || size > kMostTokens)
       base::refuse("KvCache", name, " (", size, ") is not within 0 .. 2^48");
   }
-  if (config.values_in_keys && config.value_dim > config.head_dim) {
-    base::refuse("KvCache", "value_dim (", config.value_dim, ") exceeds head_dim (",
-                 config.head_dim, "), expected at most that with values_in_keys");
-  }
   if (!cache::storable(config.type)) {
     base::refuse("KvCache", "type (", element_name(config.type), ") is not one a cache holds");
   }
-  if (config.values_in_keys && base::is_code(config.type)) check_codes_of_both(config);
+  cache::check_values_in_keys("KvCache", config);
 }
 
 }  // namespace
@@ -156,23 +138,12 @@ std::int64_t KvCache::max_length() const {
 }
 
 ConstView KvCache::keys() const { return cut(state_->keys.rows(), max_length()); }
-ConstView KvCache::values() const {
-  if (!state_->config.values_in_keys) return cut(state_->values.rows(), max_length());
-  ConstView values = keys();
-  values.layout.extents[3] = state_->config.value_dim;
-  return values;
-}
+ConstView KvCache::values() const { return view().v; }
 KvView KvCache::view() const {
   KvView view;
-  view.k = keys();
-  view.v = values();
-  view.k_scales = cut(state_->keys.scales(), max_length());
-  if (!state_->config.values_in_keys) {
-    view.v_scales = cut(state_->values.scales(), max_length());
-  } else if (view.k_scales.given()) {
-    view.v_scales = view.k_scales;
-    view.v_scales.layout.extents[3] = base::code_blocks(state_->config.value_dim);
-  }
+  cache::show_stores(state_->config, state_->keys, state_->values, view);
+  for (ConstView* part : {&view.k, &view.v, &view.k_scales, &view.v_scales})
+    *part = cut(*part, max_length());
   view.lengths = lengths();
   return view;
 }
@@ -187,8 +158,8 @@ void KvCache::append(ConstView k, ConstView v, ConstView counts) {
   cache::check_rows(kCall, "k", k, {c.batch, tokens, c.kv_heads, c.head_dim});
   if (!c.values_in_keys) {
     cache::check_rows(kCall, "v", v, {c.batch, tokens, c.kv_heads, c.value_dim});
-  } else if (v.given()) {
-    base::refuse(kCall, "v is given, but values are in the keys");
+  } else {
+    cache::refuse_values(kCall, v);
   }
   cache::check_counts(kCall, counts, c.batch, tokens);
   std::int64_t needed = 0;

@@ -42,6 +42,7 @@ void check_config(const PagedCacheConfig& config) {
   }
   if (!cache::storable(config.type))
     base::refuse(kCall, "type (", element_name(config.type), ") is not one a cache holds");
+  cache::check_values_in_keys(kCall, config);
   const ConstView& scales = config.key_scales;
   if (!scales.given()) return;
   if (!base::is_scaled(config.type))
@@ -70,6 +71,14 @@ void check_rows(const char* name, const ConstView& rows, std::int64_t tokens, st
                  ", expected float32, float16 or bfloat16");
   }
   base::footprint_of(kCall, name, rows);
+}
+
+/// k and v of `tokens` tokens, or k alone where the values are in it.
+void check_kv(const PagedCacheConfig& config, const ConstView& k, const ConstView& v,
+              std::int64_t tokens) {
+  check_rows("k", k, tokens, config.kv_heads, config.head_dim);
+  if (config.values_in_keys) return cache::refuse_values("PagedCache::write", v);
+  check_rows("v", v, tokens, config.kv_heads, config.value_dim);
 }
 
 void check_extensions(const char* call, std::span<const PagedCache::Extension> parts) {
@@ -218,8 +227,7 @@ PagedCache::Status PagedCache::write(std::int64_t sequence, std::int64_t layer, 
     base::refuse(kCall, "tokens ", first, " to ", first, " + ", tokens, " are not among the ",
                  held.length, " of sequence ", sequence);
   }
-  check_rows("k", k, tokens, s.config.kv_heads, s.config.head_dim);
-  check_rows("v", v, tokens, s.config.kv_heads, s.config.value_dim);
+  check_kv(s.config, k, v, tokens);
   if (tokens == 0) return Status::ok;  // touches no page, not even the one that `first` lies on
   if (!s.own_pages(held, first, first + tokens)) return Status::exhausted;
   const std::int64_t size = s.config.page_tokens;
@@ -228,7 +236,7 @@ PagedCache::Status PagedCache::write(std::int64_t sequence, std::int64_t layer, 
   for (std::int64_t i = 0; i < tokens; ++i) {
     const std::int32_t page = held.pages[static_cast<std::size_t>((first + i) / size)];
     write_row(s.keys[index], page, (first + i) % size, k, i);
-    write_row(s.values[index], page, (first + i) % size, v, i);
+    if (!s.config.values_in_keys) write_row(s.values[index], page, (first + i) % size, v, i);
   }
   s.mark_written(held, layer, first, first + tokens);
   return Status::ok;
@@ -242,8 +250,7 @@ PagedCache::Status PagedCache::append(std::int64_t sequence, ConstView k, ConstV
     base::refuse(kCall, "the cache has ", s.config.layers, " layers, expected extend and write");
   const std::int64_t first = s.at(kCall, sequence).length;
   const std::int64_t count = k.layout.axes == 3 ? k.layout.extents[0] : 0;
-  check_rows("k", k, count, s.config.kv_heads, s.config.head_dim);
-  check_rows("v", v, count, s.config.kv_heads, s.config.value_dim);
+  check_kv(s.config, k, v, count);
   if (const Status status = extend(sequence, count, tokens); status != Status::ok) return status;
   return write(sequence, 0, first, k, v);  // the room is the sequence's own: nothing is copied
 }
@@ -287,14 +294,10 @@ KvView PagedCache::view(std::int64_t layer, const PagedBatch& batch) const {
     base::refuse("PagedCache::view", "layer (", layer, ") is not below layers (",
                  state_->config.layers, ")");
   }
-  const Store& keys = state_->keys[static_cast<std::size_t>(layer)];
-  const Store& values = state_->values[static_cast<std::size_t>(layer)];
+  const auto index = static_cast<std::size_t>(layer);
   const auto sequences = static_cast<std::int64_t>(batch.lengths.size());
   KvView view;
-  view.k = keys.rows();
-  view.v = values.rows();
-  view.k_scales = keys.scales();
-  view.v_scales = values.scales();
+  cache::show_stores(state_->config, state_->keys[index], state_->values[index], view);
   view.page_table = ConstView(batch.table.data(), {sequences, batch.pages_a_sequence});
   view.lengths = ConstView(batch.lengths.data(), {sequences});
   return view;

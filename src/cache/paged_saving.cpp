@@ -20,11 +20,15 @@ using cache::kCutShort;
 using cache::Store;
 
 /// What must agree before rows can be taken over, and how many of them there are.
-constexpr cache::SizeName kSizes[] = {
-    {"type", cache::SizeKind::type},        {"layers"}, {"kv_heads"}, {"head_dim"}, {"value_dim"},
-    {"key_scales", cache::SizeKind::scales}};
+constexpr cache::SizeName kSizes[] = {{"type", cache::SizeKind::type},
+                                      {"layers"},
+                                      {"kv_heads"},
+                                      {"head_dim"},
+                                      {"value_dim"},
+                                      {"values_in_keys"},
+                                      {"key_scales", cache::SizeKind::scales}};
 using Sizes = cache::SavedSizes<std::size(kSizes)>;
-enum : std::size_t { kLayers = 1, kHeads = 2, kHeadDim = 3, kByChannel = 5 };
+enum : std::size_t { kLayers = 1, kHeads = 2, kHeadDim = 3, kByChannel = 6 };
 
 Sizes sizes_of(const PagedCacheConfig& c) {
   return {static_cast<std::int64_t>(c.type),
@@ -32,6 +36,7 @@ Sizes sizes_of(const PagedCacheConfig& c) {
           c.kv_heads,
           c.head_dim,
           c.value_dim,
+          c.values_in_keys,
           c.key_scales.given()};
 }
 

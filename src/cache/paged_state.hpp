@@ -16,6 +16,7 @@
 #include "cache/page_pool.hpp"
 #include "cache/store.hpp"
 #include "cache/stretches.hpp"
+#include "cache/values_in_keys.hpp"
 #include "polyhead/paged_cache.h"
 
 namespace polyhead::inline v0 {
@@ -79,7 +80,7 @@ struct PagedCache::State {
                         cache::layer_scales(config.key_scales, layer));
       values.emplace_back("PagedCache",
                           cache::StoreShape{config.type, config.pages, config.kv_heads,
-                                            config.page_tokens, config.value_dim});
+                                            config.page_tokens, cache::stored_value_dim(config)});
       const std::vector<float>& scales = keys.back().channel_scales();
       key_scales.insert(key_scales.end(), scales.begin(), scales.end());
     }

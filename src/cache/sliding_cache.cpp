@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "cache/saved_bytes.hpp"
 #include "cache/saved_sizes.hpp"
 #include "cache/store.hpp"
+#include "cache/values_in_keys.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
@@ -36,6 +38,7 @@ void check_config(const SlidingCacheConfig& config) {
   }
   if (!cache::storable(config.type))
     base::refuse("SlidingCache", "type (", element_name(config.type), ") is not one a cache holds");
+  cache::check_values_in_keys("SlidingCache", config);
 }
 
 }  // namespace
@@ -134,7 +137,8 @@ SlidingCache::SlidingCache(const SlidingCacheConfig& config) : state_(std::make_
   const std::int64_t slots = c.batch * (s.kept + s.ring);
   s.keys =
       cache::Store("SlidingCache", {c.type, slots, c.kv_heads, kPage, c.head_dim}, s.key_scales);
-  s.values = cache::Store("SlidingCache", {c.type, slots, c.kv_heads, kPage, c.value_dim});
+  s.values =
+      cache::Store("SlidingCache", {c.type, slots, c.kv_heads, kPage, cache::stored_value_dim(c)});
   s.lengths.assign(static_cast<std::size_t>(c.batch), 0);
   s.longest = s.lengths;
   s.reach(kPage * s.slots());
@@ -169,7 +173,10 @@ void SlidingCache::append(ConstView k, ConstView v, ConstView counts) {
   const SlidingCacheConfig& c = s.config;
   const std::int64_t tokens = cache::tokens_of(k);
   cache::check_rows(kCall, "k", k, {c.batch, tokens, c.kv_heads, c.head_dim});
-  cache::check_rows(kCall, "v", v, {c.batch, tokens, c.kv_heads, c.value_dim});
+  if (!c.values_in_keys)
+    cache::check_rows(kCall, "v", v, {c.batch, tokens, c.kv_heads, c.value_dim});
+  else
+    cache::refuse_values(kCall, v);
   cache::check_counts(kCall, counts, c.batch, tokens);
   std::int64_t longest = 0;
   for (std::int64_t b = 0; b < c.batch; ++b) {
@@ -190,7 +197,8 @@ void SlidingCache::append(ConstView k, ConstView v, ConstView counts) {
       const std::int64_t slot = s.slot(b, length / kPage);
       for (std::int64_t head = 0; head < c.kv_heads; ++head) {
         s.keys.write(slot, head, length % kPage, cache::source_row(k, b, i, head));
-        s.values.write(slot, head, length % kPage, cache::source_row(v, b, i, head));
+        if (!c.values_in_keys)
+          s.values.write(slot, head, length % kPage, cache::source_row(v, b, i, head));
       }
     }
     std::int64_t& most = s.longest[static_cast<std::size_t>(b)];
@@ -220,10 +228,7 @@ void SlidingCache::clear() {
 KvView SlidingCache::view() const {
   const State& s = *state_;
   KvView view;
-  view.k = s.keys.rows();
-  view.v = s.values.rows();
-  view.k_scales = s.keys.scales();
-  view.v_scales = s.values.scales();
+  cache::show_stores(s.config, s.keys, s.values, view);
   view.page_table = ConstView(s.table.data(), {s.config.batch, s.columns});
   view.lengths = ConstView(s.lengths.data(), {s.config.batch});
   return view;
@@ -243,31 +248,37 @@ void SlidingCache::read(std::int64_t sequence, View k, View v) const {
   const State& s = *state_;
   const std::int64_t length = s.lengths[s.index(kCall, sequence)], held = this->held(sequence);
   const std::int64_t first = s.apart(length);
-  const std::pair<const char*, std::pair<View, const cache::Store*>> sides[] = {
-      {"k", {k, &s.keys}}, {"v", {v, &s.values}}};
+  const SlidingCacheConfig& c = s.config;
+  struct Side {
+    const char* name;
+    View to;
+    const cache::Store& from;
+    std::int64_t dim;
+  };
+  const Side sides[] = {{"k", k, s.keys, c.head_dim},
+                        {"v", v, c.values_in_keys ? s.keys : s.values, c.value_dim}};
+  const int count = c.values_in_keys && !v.given() ? 1 : 2;
   base::Footprint prints[2];
-  int count = 0;
-  for (const auto& [name, side] : sides) {
-    const detail::Layout& layout = side.first.layout;
-    const cache::StoreShape& shape = side.second->shape();
-    if (side.first.type != ElementType::float32 || layout.axes != 3 || layout.extents[0] != held ||
-        layout.extents[1] != shape.heads || layout.extents[2] != shape.dim) {
-      base::refuse(kCall, name, " is not float32 [", held, ", ", shape.heads, ", ", shape.dim,
+  for (int i = 0; i < count; ++i) {
+    const Side& side = sides[i];
+    const detail::Layout& layout = side.to.layout;
+    if (side.to.type != ElementType::float32 || layout.axes != 3 || layout.extents[0] != held ||
+        layout.extents[1] != c.kv_heads || layout.extents[2] != side.dim) {
+      base::refuse(kCall, side.name, " is not float32 [", held, ", ", c.kv_heads, ", ", side.dim,
                    "]: held, kv_heads, dim");
     }
-    prints[count] = base::footprint_of(kCall, name, side.first);
-    base::check_writable(kCall, prints[count], prints, count);
-    ++count;
+    prints[i] = base::footprint_of(kCall, side.name, side.to);
+    base::check_writable(kCall, prints[i], prints, i);
   }
-  for (const auto& [name, side] : sides) {
-    const auto& strides = side.first.layout.strides;
+  for (const Side& side : std::span(sides, static_cast<std::size_t>(count))) {
+    const auto& strides = side.to.layout.strides;
     for (std::int64_t i = 0; i < held; ++i) {
       const std::int64_t token = i < first ? i : length - held + i;
-      for (std::int64_t head = 0; head < side.second->shape().heads; ++head) {
-        float* const to = static_cast<float*>(side.first.data) + i * strides[0] + head * strides[1];
-        for (std::int64_t d = 0; d < side.second->shape().dim; ++d)
+      for (std::int64_t head = 0; head < c.kv_heads; ++head) {
+        float* const to = static_cast<float*>(side.to.data) + i * strides[0] + head * strides[1];
+        for (std::int64_t d = 0; d < side.dim; ++d)
           to[d * strides[2]] =
-              side.second->value(s.slot(sequence, token / kPage), head, token % kPage, d);
+              side.from.value(s.slot(sequence, token / kPage), head, token % kPage, d);
       }
     }
   }
@@ -283,6 +294,7 @@ constexpr cache::SizeName kSizes[] = {{"type", cache::SizeKind::type},
                                       {"kv_heads"},
                                       {"head_dim"},
                                       {"value_dim"},
+                                      {"values_in_keys"},
                                       {"key_scales", cache::SizeKind::scales},
                                       {"window"},
                                       {"first_tokens"},
@@ -295,6 +307,7 @@ SavedSizes sizes_of(const SlidingCacheConfig& c) {
           c.kv_heads,
           c.head_dim,
           c.value_dim,
+          c.values_in_keys,
           c.key_scales.given(),
           c.window,
           c.first_tokens,

@@ -17,6 +17,12 @@ void check_written(const char* call, const char* name, const Struct* to) {
   refuse("%s: %s.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)", call,
          name, to->struct_bytes, sizeof(Struct));
 }
+/// v of a cache of `config`: null where its values are in the keys.
+template <class Config>
+void need_values(const char* call, const Config& config, const polyhead_view* v) {
+  if (!config.values_in_keys) need(call, "v", v);
+}
+
 void fill_view(polyhead_view* view, const ConstView& from);
 
 /// Refuses null, or a struct_bytes that is not right; then fills it.

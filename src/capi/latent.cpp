@@ -114,3 +114,27 @@ polyhead_status polyhead_latent_forward_cached(const polyhead_latent* latent,
                   to_form(kCall, "form", form, layer.config().form), to_layer_call(kCall, call));
   });
 }
+
+polyhead_status polyhead_latent_rows(const polyhead_latent* latent, const polyhead_view* x,
+                                     const polyhead_view* rows, const polyhead_view* positions,
+                                     polyhead_layer_workspace* workspace) {
+  constexpr const char* kCall = "polyhead_latent_rows";
+  return guarded(kCall, [&] {
+    need(kCall, "latent", latent)
+        ->layer->latents(to_view(kCall, "x", x), to_view(kCall, "rows", rows),
+                         to_view(kCall, "positions", positions),
+                         workspace != nullptr ? &workspace->workspace : nullptr);
+  });
+}
+
+polyhead_status polyhead_latent_forward_view(const polyhead_latent* latent, const polyhead_view* x,
+                                             const polyhead_kv_view* kv, const polyhead_view* y,
+                                             int32_t form, const polyhead_layer_call* call) {
+  constexpr const char* kCall = "polyhead_latent_forward_view";
+  return guarded(kCall, [&] {
+    const polyhead::LatentAttention& layer = *need(kCall, "latent", latent)->layer;
+    layer.forward(to_view(kCall, "x", x), to_kv_view(kCall, need(kCall, "kv", kv)),
+                  to_view(kCall, "y", y), to_form(kCall, "form", form, layer.config().form),
+                  to_layer_call(kCall, call));
+  });
+}

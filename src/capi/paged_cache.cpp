@@ -24,7 +24,6 @@ polyhead_status polyhead_paged_cache_create(const polyhead_paged_cache_config* c
   return guarded(kCall, [&] {
     const polyhead_paged_cache_config from = read_struct(kCall, "config", config);
     need(kCall, "cache", cache);
-    if (from.reserved != 0) refuse("%s: config.reserved (%d) is not 0", kCall, from.reserved);
     polyhead::PagedCacheConfig to;
     to.pages = from.pages;
     unless_zero(to.page_tokens, from.page_tokens);
@@ -33,6 +32,7 @@ polyhead_status polyhead_paged_cache_create(const polyhead_paged_cache_config* c
     to.head_dim = from.head_dim;
     to.value_dim = from.value_dim;
     to.type = to_element(kCall, "config.element_type", from.element_type);
+    to.values_in_keys = to_bool(kCall, "config.values_in_keys", from.values_in_keys);
     to.key_scales = to_view(kCall, "config.key_scales", from.key_scales);
     *cache = new polyhead_paged_cache{polyhead::PagedCache(to)};
   });
@@ -118,8 +118,9 @@ polyhead_status polyhead_paged_sequence_write(polyhead_paged_cache* cache, int64
                                               const polyhead_view* v) {
   constexpr const char* kCall = "polyhead_paged_sequence_write";
   return guarded_pool(kCall, cache, [&](polyhead::PagedCache& pool) {
+    need_values(kCall, pool.config(), v);
     return pool.write(sequence, layer, first, to_view(kCall, "k", need(kCall, "k", k)),
-                      to_view(kCall, "v", need(kCall, "v", v)));
+                      to_view(kCall, "v", v));
   });
 }
 
@@ -129,7 +130,8 @@ polyhead_status polyhead_paged_sequence_append(polyhead_paged_cache* cache, int6
   constexpr const char* kCall = "polyhead_paged_sequence_append";
   return guarded_pool(kCall, cache, [&](polyhead::PagedCache& pool) {
     const polyhead::View rows = to_view(kCall, "k", need(kCall, "k", k));
-    return pool.append(sequence, rows, to_view(kCall, "v", need(kCall, "v", v)),
+    need_values(kCall, pool.config(), v);
+    return pool.append(sequence, rows, to_view(kCall, "v", v),
                        to_tokens(kCall, tokens, rows.layout.extents[0]));
   });
 }

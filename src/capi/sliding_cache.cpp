@@ -13,7 +13,6 @@ polyhead_status polyhead_sliding_cache_create(const polyhead_sliding_cache_confi
   return guarded(kCall, [&] {
     const polyhead_sliding_cache_config from = read_struct(kCall, "config", config);
     need(kCall, "cache", cache);
-    if (from.reserved != 0) refuse("%s: config.reserved (%d) is not 0", kCall, from.reserved);
     polyhead::SlidingCacheConfig to;
     to.batch = from.batch;
     to.kv_heads = from.kv_heads;
@@ -23,6 +22,7 @@ polyhead_status polyhead_sliding_cache_create(const polyhead_sliding_cache_confi
     to.window = from.window;
     to.first_tokens = from.first_tokens;
     unless_zero(to.chunk, from.chunk);
+    to.values_in_keys = to_bool(kCall, "config.values_in_keys", from.values_in_keys);
     to.key_scales = to_view(kCall, "config.key_scales", from.key_scales);
     *cache = new polyhead_sliding_cache{polyhead::SlidingCache(to)};
   });
@@ -52,8 +52,9 @@ polyhead_status polyhead_sliding_cache_append(polyhead_sliding_cache* cache, con
   constexpr const char* kCall = "polyhead_sliding_cache_append";
   return guarded(kCall, [&] {
     need(kCall, "cache", cache);
-    cache->cache.append(to_view(kCall, "k", need(kCall, "k", k)),
-                        to_view(kCall, "v", need(kCall, "v", v)), to_view(kCall, "counts", counts));
+    need_values(kCall, cache->cache.config(), v);
+    cache->cache.append(to_view(kCall, "k", need(kCall, "k", k)), to_view(kCall, "v", v),
+                        to_view(kCall, "counts", counts));
   });
 }
 
@@ -99,8 +100,8 @@ polyhead_status polyhead_sliding_cache_read(const polyhead_sliding_cache* cache,
   constexpr const char* kCall = "polyhead_sliding_cache_read";
   return guarded(kCall, [&] {
     need(kCall, "cache", cache);
-    cache->cache.read(sequence, to_view(kCall, "k", need(kCall, "k", k)),
-                      to_view(kCall, "v", need(kCall, "v", v)));
+    need_values(kCall, cache->cache.config(), v);
+    cache->cache.read(sequence, to_view(kCall, "k", need(kCall, "k", k)), to_view(kCall, "v", v));
   });
 }
 

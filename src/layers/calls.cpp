@@ -94,17 +94,17 @@ const std::int64_t* positions_of(const Layer& layer, const Input& input, const C
     }
     return to;
   }
+  const auto start_of = [&](std::int64_t b) { return starts != nullptr ? starts[b] : 0; };
   if (!input.ragged) {
     for (std::int64_t b = 0; b < input.rows.batch; ++b) {
-      const std::int64_t start = starts != nullptr ? starts[b] : 0;
-      for (std::int64_t t = 0; t < tokens; ++t) to[b * tokens + t] = start + t;
+      for (std::int64_t t = 0; t < tokens; ++t) to[b * tokens + t] = start_of(b) + t;
     }
     return to;
   }
   std::fill(to, to + tokens, 0);
   for (std::int64_t b = 0; b < input.sequences; ++b) {
     const std::int64_t first = input.offsets[b];
-    for (std::int64_t t = first; t < input.offsets[b + 1]; ++t) to[t] = t - first;
+    for (std::int64_t t = first; t < input.offsets[b + 1]; ++t) to[t] = start_of(b) + t - first;
   }
   return to;
 }

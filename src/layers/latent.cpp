@@ -3,12 +3,15 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <sstream>
 #include <utility>
 
+#include "base/element.hpp"
 #include "base/refuse.hpp"
 #include "kernels/cpu/backend.hpp"
 #include "layers/calls.hpp"
+#include "layers/latent_pages.hpp"
 #include "layers/latent_state.hpp"
 
 namespace polyhead::inline v0 {
@@ -76,13 +79,15 @@ Slab queries(const Step& step) {
 }
 
 /// [norm(c), rope(r)] of every token of x: what a cache holds.
-Slab latents(const Step& step) {
+Rows latents_of(const Step& step) {
   const LatentConfig& c = step.config();
   Dressing dressing;
   dressing.positions = step.positions;
   dressing.parts[0] = {0, 1, c.kv_rank, step.layer.kv_norm.data(), 0, false};
   dressing.parts[1] = {c.kv_rank, 1, c.rope_dim, nullptr, 0, true};
-  return product(step, step.layer.kv_down, step.input.rows, dressing, step.scratch.packed_context);
+  const Rows& x = step.input.rows;
+  return rows_in(step, product(step, step.layer.kv_down, x, dressing, step.scratch.packed_context),
+                 x, step.latent_dim());
 }
 
 /// Columns of rows that one product of each head takes or gives: head h's are `stride` apart.
@@ -159,7 +164,9 @@ View by_heads(const Rows& rows, std::int64_t heads, std::int64_t dim, bool ragge
 struct Held {
   Rows rows;  ///< [batch, kv_len] of kv_rank + rope_dim columns, of the activation type
   bool ragged = false;
-  KvView view{};  ///< a cache's, which may be of another type; then there are no rows
+  /// A cache's: what the absorbed form reads, of any type and without `rows`; in the expanded form
+  /// it has the table and lengths of what is made of `rows`.
+  std::optional<KvView> view{};
 };
 
 ConstView latent_keys(const Held& held, std::int64_t columns) {
@@ -204,8 +211,8 @@ void attend_absorbed(const Step& step, const Slab& q, const Held& held,
 
   const Rows sums = rows_for(step, like, c.heads * c.kv_rank, step.scratch.values);
   arguments.q = by_heads(to, c.heads, step.latent_dim(), step.input.ragged);
-  if (held.view.given()) {
-    arguments.kv = held.view;
+  if (held.view) {
+    arguments.kv = *held.view;
     arguments.mask.kv_lengths = {};  // the view's
   } else {
     arguments.k = latent_keys(held, step.latent_dim());
@@ -234,8 +241,16 @@ void attend_expanded(const Step& step, const Slab& q, const Held& held,
 
   arguments.q = by_heads(rows_in(step, q, step.input.rows, c.heads * step.query_dim()), c.heads,
                          step.query_dim(), step.input.ragged);
-  arguments.k = by_heads(keys, c.heads, step.query_dim(), held.ragged);
-  arguments.v = by_heads(values, c.heads, c.value_dim, held.ragged);
+  const View k = by_heads(keys, c.heads, step.query_dim(), held.ragged);
+  const View v = by_heads(values, c.heads, c.value_dim, held.ragged);
+  if (held.view) {
+    arguments.kv = *held.view;
+    arguments.kv.k = k;
+    arguments.kv.v = v;
+  } else {
+    arguments.k = k;
+    arguments.v = v;
+  }
   arguments.out = by_heads(heads, c.heads, c.value_dim, step.input.ragged);
   layers::attend(step.layer.core, kCall, arguments, step.scratch);
   clear_rest(step, heads);
@@ -301,6 +316,87 @@ Held held_in(const KvCache& cache, LatentForm form) {
   return held;
 }
 
+/// A view of latents, as attention's door checks it and as those who make latents need it. What it
+/// points to is added to `read`.
+kernels::AttendCall resolve_latents(const State& layer, const Input& input, const KvView& kv,
+                                    LatentForm form, door::Inputs& read) {
+  const LatentConfig& c = layer.config;
+  kernels::AttendCall held;
+  held.batch = input.sequences;
+  held.head_dim = c.kv_rank + c.rope_dim;
+  door::resolve_view(kCall, kv, true, held, read);
+  const struct {
+    const char* name;
+    std::int64_t found, expected;
+  } sizes[] = {{"kv.k: kv_heads", held.kv_heads, 1},
+               {"kv.v: value_dim", held.value_dim, c.kv_rank}};
+  for (const auto& size : sizes) {
+    if (size.found != size.expected)
+      base::refuse(kCall, size.name, " is ", size.found, ", expected ", size.expected);
+  }
+  const kernels::Operand &k = held.k, &v = held.v;
+  const bool begins = v.data == k.data && v.type == k.type && v.batch == k.batch &&
+                      v.token == k.token && (c.kv_rank == 1 || v.dim == k.dim);
+  if (!begins) base::refuse(kCall, "kv.v is not the beginning of kv.k, expected values_in_keys");
+  if (form == LatentForm::expanded && k.type != layer.core.activation) {
+    base::refuse(kCall, "kv.k is ", element_name(k.type), ", expected ",
+                 element_name(layer.core.activation), " for the expanded form");
+  }
+  return held;
+}
+
+/// No output of a call touches what it reads of a view, in either form.
+void check_outputs(const View& y, const LayerCall& call, const door::Inputs& read) {
+  const RowStatistics& rows = call.statistics;
+  for (const auto& [name, view] : {std::pair{"y", y},
+                                   {"lse", call.lse},
+                                   {"statistics.entropy", rows.entropy},
+                                   {"statistics.max_weight", rows.max_weight},
+                                   {"statistics.max_key", rows.max_key}}) {
+    if (!view.given()) continue;
+    door::check_writable(kCall, door::footprint_of(kCall, name, view), read.prints, read.count);
+  }
+}
+
+/// Where the tokens of x begin in each sequence of a view: they are its last ones.
+const std::int64_t* starts_in(const Input& input, const kernels::AttendCall& held,
+                              const ConstView& lengths, Buffer& memory) {
+  auto* const starts = reinterpret_cast<std::int64_t*>(memory.need(input.sequences, 8));
+  for (std::int64_t b = 0; b < input.sequences; ++b) {
+    const std::int64_t count = input.ragged      ? input.offsets[b + 1] - input.offsets[b]
+                               : lengths.given() ? door::integers_of(lengths)[b]
+                                                 : input.rows.tokens;
+    starts[b] = layers::tokens_held(held, b) - count;
+    if (starts[b] < 0) {
+      base::refuse(kCall, "kv has ", layers::tokens_held(held, b), " tokens of sequence ", b,
+                   ", expected at least the ", count, " of x: their latents come first");
+    }
+  }
+  return starts;
+}
+
+/// What attention reads of a resolved view in a form.
+Held held_in(const Step& step, const KvView& kv, const kernels::AttendCall& resolved,
+             LatentForm form) {
+  if (form == LatentForm::absorbed) return {{}, false, kv};
+  const layers::LatentPages pages = layers::gather_latents(step.engine(), resolved, step.scratch);
+  KvView view;
+  view.page_table = pages.page_table;
+  view.lengths = kv.lengths;
+  return {pages.rows, false, view};
+}
+
+/// Copies rows of the activation type to rows of any.
+void copy_latents(const Step& step, const Rows& from, const Rows& to) {
+  const std::int64_t bytes = step.bytes();
+  layers::share_out_rows(step.engine().crew, from.count(), [&](std::int64_t row, int) {
+    for (std::int64_t i = 0; i < from.columns; ++i) {
+      base::store_float32(to.row(row) + i * to.column_stride, to.type,
+                          base::load_float32(from.row(row) + i * bytes, from.type));
+    }
+  });
+}
+
 }  // namespace
 
 LatentAttention::LatentAttention(LatentAttention&&) noexcept = default;
@@ -337,7 +433,7 @@ void LatentAttention::forward(ConstView x, View y, LatentForm form, const LayerC
       layer, input,
       layers::positions_of(layer.core, input, call.positions, nullptr, scratch.positions), scratch};
   const Slab q = queries(step);
-  const Held held{rows_in(step, latents(step), input.rows, step.latent_dim()), input.ragged};
+  const Held held{latents_of(step), input.ragged};
   finish(step, form, q, held, arguments, to);
 }
 
@@ -363,7 +459,7 @@ void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm fo
       layers::positions_of(layer.core, input, call.positions, start.lengths(), scratch.positions),
       scratch};
   const Slab q = queries(step);
-  const Rows fresh = rows_in(step, latents(step), input.rows, step.latent_dim());
+  const Rows fresh = latents_of(step);
 
   cache.append(latent_keys({fresh, false}, step.latent_dim()), {}, call.lengths);
   layers::Appended appended(cache, start);
@@ -372,6 +468,64 @@ void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm fo
   arguments.q_start = ConstView(start.lengths(), {input.rows.batch});
   finish(step, form, q, held_in(cache, form), arguments, to);
   appended.keep();
+}
+
+void LatentAttention::latents(ConstView x, View rows, ConstView positions,
+                              LayerWorkspace* workspace) const {
+  constexpr const char* kName = "LatentAttention::latents";
+  const State& layer = *state_;
+  const Input input = layers::input_of(layer.core, kName, x, {});
+  if (layer.core.rotation && !positions.given()) {
+    base::refuse(kName,
+                 "positions are not given, expected those of x in its sequences: the layer "
+                 "has rope");
+  }
+  layers::check_positions(layer.core, input, positions, x.layout.axes == 2);
+  const Rows to =
+      layers::rows_of(kName, "rows", rows, layer.config.kv_rank + layer.config.rope_dim);
+  if (to.batch != input.rows.batch || to.tokens != input.rows.tokens) {
+    base::refuse(kName, "rows has batch ", to.batch, " and tokens ", to.tokens,
+                 ", expected those of x, ", input.rows.batch, " and ", input.rows.tokens);
+  }
+  door::check_writable(kName, door::footprint_of(kName, "rows", rows), nullptr, 0);
+  std::optional<Scratch> own;
+  Scratch& scratch = layers::scratch_of(workspace ? workspace->state_.get() : nullptr, own);
+  const Step step{layer, input,
+                  layers::positions_of(layer.core, input, positions, nullptr, scratch.positions),
+                  scratch};
+  copy_latents(step, latents_of(step), to);
+}
+
+void LatentAttention::forward(ConstView x, const KvView& kv, View y, const LayerCall& call) const {
+  forward(x, kv, y, state_->config.form, call);
+}
+
+void LatentAttention::forward(ConstView x, const KvView& kv, View y, LatentForm form,
+                              const LayerCall& call) const {
+  const State& layer = *state_;
+  check_form(form);
+  const Input input = layers::input_of(layer.core, kCall, x, call);
+  if (call.context_lengths.given())
+    base::refuse(kCall, "context_lengths are given, but kv has lengths of its own");
+  door::Inputs read;
+  const kernels::AttendCall resolved = resolve_latents(layer, input, kv, form, read);
+  layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
+  const Rows to = layers::output_of(layer.core, input, y, call);
+  check_outputs(y, call, read);
+  std::optional<Scratch> own;
+  Scratch& scratch =
+      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  AttentionArguments arguments = layers::arguments_of(layer.core, kCall, call);
+  const std::int64_t* const starts = starts_in(input, resolved, call.lengths, scratch.starts);
+  arguments.mask = arguments.mask & layers::padding({}, call.lengths);
+  arguments.mask.align = Align::unstated;  // positions are the view's
+  arguments.q_offsets = call.offsets;
+  arguments.q_start = ConstView(starts, {input.sequences});
+  const Step step{
+      layer, input,
+      layers::positions_of(layer.core, input, call.positions, starts, scratch.positions), scratch};
+  const Slab q = queries(step);
+  finish(step, form, q, held_in(step, kv, resolved, form), arguments, to);
 }
 
 }  // namespace polyhead::inline v0

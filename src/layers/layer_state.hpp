@@ -36,14 +36,21 @@ struct Layer {
 struct Scratch {
   Buffer prepared, prepared_context, packed, packed_context, wide, wide_context, heads,
       prepared_heads, result, products, dressing, attention, positions, context_positions, starts,
-      latents, keys, values;
+      latents, keys, values, held, pages, page_table;
 
   std::size_t bytes() const {
     std::size_t sum = 0;
-    for (const Buffer* buffer :
-         {&prepared, &prepared_context, &packed, &packed_context, &wide, &wide_context, &heads,
-          &prepared_heads, &result, &products, &dressing, &attention, &positions,
-          &context_positions, &starts, &latents, &keys, &values}) {
+    for (const Buffer* buffer : {&prepared,  &prepared_context,
+                                 &packed,    &packed_context,
+                                 &wide,      &wide_context,
+                                 &heads,     &prepared_heads,
+                                 &result,    &products,
+                                 &dressing,  &attention,
+                                 &positions, &context_positions,
+                                 &starts,    &latents,
+                                 &keys,      &values,
+                                 &held,      &pages,
+                                 &page_table}) {
       sum += buffer->bytes();
     }
     return sum;

@@ -61,6 +61,12 @@ class InCache {
  private:
   void check() const {
     const std::int64_t batch = config_.batch;
+    if (config_.values_in_keys) {
+      base::refuse(
+          kCall,
+          "cache has values_in_keys, expected values of their own: those in the keys would "
+          "be turned with them");
+    }
     door::check_axes(kCall, "q", q_,
                      {{"batch", batch},
                       {"q_len", q_len_},

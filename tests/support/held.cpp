@@ -23,6 +23,7 @@ Config sized(const Held& held, const StoredForm& form) {
   c.head_dim = held.head_dim;
   c.value_dim = held.value_dim;
   c.type = form.type;
+  c.values_in_keys = held.values_in_keys;
   return c;
 }
 
@@ -45,50 +46,45 @@ class Contiguous : public Held {
       lengths = {81, 40, 0};
       queries = {decoding ? 1 : 5, decoding ? 1 : 3, 0};
     }
-    build(form, seed, false);
+    build(form, seed);
   }
   KvView view() const override { return cache_->view(); }
 
  protected:
   Contiguous() = default;
 
-  void build(const StoredForm& form, std::uint64_t seed, bool values_in_keys) {
+  void build(const StoredForm& form, std::uint64_t seed) {
     fill(form, seed);
     auto c = sized<KvCacheConfig>(*this, form);
     c.batch = batch();
     c.capacity = longest() + 9;
-    c.values_in_keys = values_in_keys;
     if (!scales_.empty()) c.key_scales = ConstView(scales_.data(), {kv_heads, head_dim});
     cache_.emplace(c);
-    const auto values = [&](const Tensor& x) {
-      return values_in_keys ? ConstView() : x.const_view();
-    };
     cache_->append(nothing(batch(), c.capacity, k).const_view(),
-                   values(nothing(batch(), c.capacity, v)));
+                   values(nothing(batch(), c.capacity, v).const_view()));
     cache_->clear();
-    cache_->append(k.const_view(), values(v), ConstView(lengths.data(), {batch()}));
+    cache_->append(k.const_view(), values(v.const_view()), ConstView(lengths.data(), {batch()}));
   }
 
   std::optional<KvCache> cache_;
 };
 
-/// Values are the beginning of the one key that all heads share, as latent attention keeps them.
 class Latent final : public Contiguous {
  public:
   Latent(const StoredForm& form, bool decoding, std::uint64_t seed) {
     lengths = {81, 40};
     queries = {decoding ? 1 : 5, decoding ? 1 : 3};
-    kv_heads = 1;
-    value_dim = 32;
-    build(form, seed, true);
-    v.fill([&](const Index& at) { return k.get(at); });
+    hold_latents();
+    build(form, seed);
   }
 };
 
 class Sliding final : public Held {
  public:
-  Sliding(const StoredForm& form, bool decoding, std::uint64_t seed, std::int64_t first_tokens)
+  Sliding(const StoredForm& form, bool decoding, std::uint64_t seed, std::int64_t first_tokens,
+          bool latents)
       : first_tokens_(first_tokens) {
+    if (latents) hold_latents();
     lengths = {213, 40, 9};
     queries = {decoding ? 1 : 5, decoding ? 1 : 3, decoding ? 1 : 9};
     fill(form, seed);
@@ -123,7 +119,7 @@ class Sliding final : public Held {
   void append_nothing(std::int64_t count) {
     for (; count > 0; count -= kChunk) {
       cache_->append(nothing(batch(), kChunk, k).const_view(),
-                     nothing(batch(), kChunk, v).const_view());
+                     values(nothing(batch(), kChunk, v).const_view()));
     }
   }
   /// Each sequence alone, so that they move on together but not by the same tokens.
@@ -135,7 +131,7 @@ class Sliding final : public Held {
         const std::int64_t count = std::min(kChunk, end - first);
         std::vector<std::int64_t> counts(lengths.size(), 0);
         counts[static_cast<std::size_t>(b)] = count;
-        cache_->append(tokens(k, first, first + count), tokens(v, first, first + count),
+        cache_->append(tokens(k, first, first + count), values(tokens(v, first, first + count)),
                        ConstView(counts.data(), {batch()}));
       }
     }
@@ -147,7 +143,9 @@ class Sliding final : public Held {
 
 class Paged final : public Held {
  public:
-  Paged(const StoredForm& form, bool decoding, std::uint64_t seed, std::int64_t page_tokens) {
+  Paged(const StoredForm& form, bool decoding, std::uint64_t seed, std::int64_t page_tokens,
+        bool latents) {
+    if (latents) hold_latents();
     lengths = {page_tokens == 256 ? 290 : 81, 40, 9};
     queries = {decoding ? 1 : 5, 1, decoding ? 1 : 9};
     ragged = true;
@@ -173,8 +171,8 @@ class Paged final : public Held {
   KvView view() const override { return cache_->view(0, batch_); }
 
  private:
-  void append(std::int64_t sequence, ConstView keys, ConstView values) {
-    if (cache_->append(sequence, drop_first_axis(keys), drop_first_axis(values)) !=
+  void append(std::int64_t sequence, ConstView keys, ConstView some) {
+    if (cache_->append(sequence, drop_first_axis(keys), values(drop_first_axis(some))) !=
         PagedCache::Status::ok)
       throw InvalidArgument("the pool is too small for the test");
   }
@@ -263,7 +261,7 @@ class Cross final : public Held {
 }  // namespace
 
 bool holds(CacheKind kind, const StoredForm& form) {
-  return kind != CacheKind::latent || !form.by_channel;
+  return kind < CacheKind::latent || !form.by_channel;
 }
 
 const std::vector<StoredForm> kStoredForms = {{f32},
@@ -302,6 +300,12 @@ const char* name_of(CacheKind kind) {
       return "cross";
     case CacheKind::latent:
       return "latent";
+    case CacheKind::latent_sliding:
+      return "latent_sliding";
+    case CacheKind::latent_paged_8:
+      return "latent_paged_8";
+    case CacheKind::latent_paged_64:
+      return "latent_paged_64";
   }
   return "";
 }
@@ -314,15 +318,19 @@ std::unique_ptr<Held> Held::make(CacheKind kind, const StoredForm& form, bool de
       return std::make_unique<Contiguous>(form, decoding, seed, kind == CacheKind::batched);
     case CacheKind::sliding:
     case CacheKind::sliding_and_first:
-      return std::make_unique<Sliding>(form, decoding, seed, kind == CacheKind::sliding ? 0 : 5);
+    case CacheKind::latent_sliding:
+      return std::make_unique<Sliding>(form, decoding, seed, kind == CacheKind::sliding ? 0 : 5,
+                                       kind == CacheKind::latent_sliding);
     case CacheKind::paged_8:
-      return std::make_unique<Paged>(form, decoding, seed, 8);
+    case CacheKind::latent_paged_8:
+      return std::make_unique<Paged>(form, decoding, seed, 8, kind == CacheKind::latent_paged_8);
     case CacheKind::paged_16:
-      return std::make_unique<Paged>(form, decoding, seed, 16);
+      return std::make_unique<Paged>(form, decoding, seed, 16, false);
     case CacheKind::paged_64:
-      return std::make_unique<Paged>(form, decoding, seed, 64);
+    case CacheKind::latent_paged_64:
+      return std::make_unique<Paged>(form, decoding, seed, 64, kind == CacheKind::latent_paged_64);
     case CacheKind::paged_256:
-      return std::make_unique<Paged>(form, decoding, seed, 256);
+      return std::make_unique<Paged>(form, decoding, seed, 256, false);
     case CacheKind::cross:
       return std::make_unique<Cross>(form, decoding, seed);
     case CacheKind::latent:
@@ -354,6 +362,13 @@ void Held::fill(const StoredForm& form, std::uint64_t seed) {
       return seen(at[0], at[1]) ? x->get(at) : std::numeric_limits<double>::quiet_NaN();
     });
   }
+  if (values_in_keys) v.fill([&](const Index& at) { return k.get(at); });
+}
+
+void Held::hold_latents() {
+  kv_heads = 1;
+  value_dim = 32;
+  values_in_keys = true;
 }
 
 }  // namespace polyhead::test

@@ -25,9 +25,12 @@ enum class CacheKind {
   paged_64,
   paged_256,
   cross,
-  latent
+  latent,
+  latent_sliding,
+  latent_paged_8,
+  latent_paged_64
 };
-inline constexpr int kCacheKinds = static_cast<int>(CacheKind::latent) + 1;
+inline constexpr int kCacheKinds = static_cast<int>(CacheKind::latent_paged_64) + 1;
 const char* name_of(CacheKind kind);
 
 /// How a cache's elements are stored.
@@ -63,14 +66,20 @@ class Held {
   std::vector<std::int64_t> queries;  ///< its last ones, which attend
   bool ragged = false;                ///< how the kind's batches come
   std::int64_t kv_heads = 2, head_dim = 40, value_dim = 24;
+  bool values_in_keys = false;
 
   std::int64_t batch() const { return static_cast<std::int64_t>(lengths.size()); }
   std::int64_t longest() const;
   std::int64_t most_queries() const;
 
  protected:
+  /// Values are the beginning of the one key that all heads share, as latent attention keeps them.
+  void hold_latents();
+
   /// Random k and v. `sees` says whether any query sees token t of sequence b.
   void fill(const StoredForm& form, std::uint64_t seed);
+  /// Some of v as a cache takes it: none where values are in the keys.
+  ConstView values(ConstView some) const { return values_in_keys ? ConstView() : some; }
   virtual bool seen(std::int64_t b, std::int64_t t) const;
 
   /// float32 scales by channel, where the form has them; they must outlive the cache's making only.
