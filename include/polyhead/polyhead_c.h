@@ -237,6 +237,8 @@ typedef struct polyhead_kv_view {
   polyhead_view k_scales, v_scales; /* float32, of int8 and int4 */
   polyhead_view page_table;         /* int32 [batch, pages a sequence at most] */
   polyhead_view lengths;            /* int32/int64 [batch]: keys of each sequence */
+  polyhead_view oldest;             /* int32/int64 [batch]: a ring's keys before it are gone, .. */
+  int64_t first_tokens;             /* .. but for so many; queries that see them are refused */
 } polyhead_kv_view;
 
 /* out = softmax(modify(scale * q k^T)) v, for every head; see attention.h. Axes below are of a

@@ -41,6 +41,7 @@ class Door {
     take_scores();
     take_sink_and_dropout();
     take_positions();
+    check_held();
     take_outputs();
     return call_;
   }
@@ -54,6 +55,7 @@ class Door {
   void take_lengths();
   void take_mask();
   void take_positions();
+  void check_held() const;
   void take_scores();
   void take_sink_and_dropout();
   void take_outputs();
@@ -204,7 +206,9 @@ void Door::refuse_parts_of_a_view() const {
   const KvView& view = from_.kv;
   for (const auto& [part, given] : {std::pair{"k_scales", view.k_scales.given()},
                                     {"v_scales", view.v_scales.given()},
-                                    {"lengths", view.lengths.given()}}) {
+                                    {"lengths", view.lengths.given()},
+                                    {"oldest", view.oldest.given()},
+                                    {"first_tokens", view.first_tokens != 0}}) {
     if (given) refuse("kv.", part, " is given without kv.k and kv.v");
   }
 }
@@ -389,6 +393,28 @@ void Door::take_positions() {
     refuse("mask.align is unstated, but ", needs, " depends on it where q_len (", call_.q_len,
            ") and kv_len (", call_.kv_len,
            ") or their valid lengths may differ; expected Align::end, Align::start or q_start");
+  }
+}
+
+// No query may see what a ring has written over.
+void Door::check_held() const {
+  const KvView& view = from_.kv;
+  if (!view.oldest.given()) return;
+  const Integers oldest = integers_of(view.oldest);
+  for (std::int64_t b = 0; b < call_.batch; ++b) {
+    if (oldest[b] <= view.first_tokens) continue;
+    const kernels::Sequence sequence = kernels::sequence_of(call_, b);
+    for (std::int64_t query = 0; query < sequence.q_len; ++query) {
+      const kernels::KeyRange seen =
+          kernels::structural_range(call_.mask, sequence, sequence.q_pos0 + query);
+      const std::int64_t begin = call_.mask.kept > view.first_tokens ? 0 : seen.begin;
+      const std::int64_t gone = std::max(begin, view.first_tokens);
+      if (gone < std::min(seen.end, oldest[b])) {
+        refuse("query ", query, " of sequence ", b, " sees key ", gone,
+               ", but kv holds its keys from ", oldest[b], " on (kv.oldest) and the first ",
+               view.first_tokens, " alone");
+      }
+    }
   }
 }
 

@@ -20,9 +20,9 @@ enum class Purpose { forward, second_pass };
 
 /// Everything that a call reads: no output may touch it.
 struct Inputs {
-  // q, k, v, 2 scales, table, 2 offsets, start, 3 lengths, 2 documents, visible, bias, slopes,
-  // sink, ids, lse or heads of a second pass
-  Footprint prints[21];
+  // q, k, v, 2 scales, table, oldest, 2 offsets, start, 3 lengths, 2 documents, visible, bias,
+  // slopes, sink, ids, lse or heads of a second pass
+  Footprint prints[22];
   int count = 0;
 
   void add(const Footprint& print) { prints[count++] = print; }

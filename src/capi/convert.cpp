@@ -104,7 +104,7 @@ View to_view(const char* call, const char* name, const polyhead_view* view) {
 
 KvView to_kv_view(const char* call, const polyhead_kv_view* view) {
   if (view == nullptr) return {};
-  const polyhead_kv_view from = read_struct(call, "kv", view);
+  const polyhead_kv_view from = read_struct(call, "kv", view, offsetof(polyhead_kv_view, oldest));
   const auto part = [&](const char* name, const polyhead_view& of) -> ConstView {
     if (of.axes == 0 && of.data == nullptr) return {};
     return to_view(call, name, &of);
@@ -116,6 +116,8 @@ KvView to_kv_view(const char* call, const polyhead_kv_view* view) {
   to.v_scales = part("kv.v_scales", from.v_scales);
   to.page_table = part("kv.page_table", from.page_table);
   to.lengths = part("kv.lengths", from.lengths);
+  to.oldest = part("kv.oldest", from.oldest);
+  to.first_tokens = from.first_tokens;
   return to;
 }
 

@@ -19,7 +19,8 @@ void check_written(const char* call, const char* name, const Struct* to) {
 }
 void fill_view(polyhead_view* view, const ConstView& from);
 
-/// Refuses null, or a struct_bytes that is not right; then fills it.
+/// Refuses null, or a struct_bytes that is not right; then fills it, as far as an older program's
+/// goes.
 void fill_kv_view(const char* call, polyhead_kv_view* view, const KvView& from);
 
 CacheFingerprint to_fingerprint(const char* call, const polyhead_cache_fingerprint* print);
