@@ -102,6 +102,18 @@ View to_view(const char* call, const char* name, const polyhead_view* view) {
   return to;
 }
 
+void fill_view(polyhead_view* view, const ConstView& from) {
+  static_assert(
+      static_cast<int>(ElementType::float32) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT32 &&
+          static_cast<int>(ElementType::bit) + POLYHEAD_FLOAT32 == POLYHEAD_BIT &&
+          static_cast<int>(ElementType::float8_e5m2) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT8_E5M2,
+      "the two lists of element types run in parallel");
+  if (view == nullptr) return;
+  *view =
+      polyhead_make_view(from.data, static_cast<int32_t>(from.type) + POLYHEAD_FLOAT32,
+                         from.layout.axes, from.layout.extents.data(), from.layout.strides.data());
+}
+
 KvView to_kv_view(const char* call, const polyhead_kv_view* view) {
   if (view == nullptr) return {};
   const polyhead_kv_view from = read_struct(call, "kv", view, offsetof(polyhead_kv_view, oldest));

@@ -5,18 +5,6 @@
 
 namespace polyhead::inline v0::capi {
 
-void fill_view(polyhead_view* view, const ConstView& from) {
-  static_assert(
-      static_cast<int>(ElementType::float32) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT32 &&
-          static_cast<int>(ElementType::bit) + POLYHEAD_FLOAT32 == POLYHEAD_BIT &&
-          static_cast<int>(ElementType::float8_e5m2) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT8_E5M2,
-      "the two lists of element types run in parallel");
-  if (view == nullptr) return;
-  *view =
-      polyhead_make_view(from.data, static_cast<int32_t>(from.type) + POLYHEAD_FLOAT32,
-                         from.layout.axes, from.layout.extents.data(), from.layout.strides.data());
-}
-
 void fill_kv_view(const char* call, polyhead_kv_view* view, const KvView& from) {
   need(call, "view", view);
   const bool older = view->struct_bytes == offsetof(polyhead_kv_view, oldest);

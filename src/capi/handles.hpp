@@ -13,6 +13,7 @@
 #include "polyhead/paged_cache.h"
 #include "polyhead/polyhead_layer_c.h"
 #include "polyhead/sliding_cache.h"
+#include "polyhead/tree_mask.h"
 
 struct polyhead_executor {
   explicit polyhead_executor(std::unique_ptr<polyhead::Executor> of) : owned(std::move(of)) {}
@@ -26,6 +27,10 @@ struct polyhead_plan {
 
 struct polyhead_workspace {
   polyhead::Workspace workspace;
+};
+
+struct polyhead_tree_mask {
+  polyhead::TreeMask mask;
 };
 
 struct polyhead_kv_cache {
