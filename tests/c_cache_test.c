@@ -287,6 +287,33 @@ static void test_written_over(void) {
   polyhead_sliding_cache_destroy(cache);
 }
 
+/* A plan gives the bits that are in `rows_out`. */
+static void check_plan(const polyhead_sliding_cache* cache, const polyhead_rope_config* rope) {
+  polyhead_limits limits = limits_of_call();
+  polyhead_in_cache_plan *plan = NULL, *small = NULL;
+  polyhead_in_cache_workspace *workspace = NULL, *little = NULL;
+  CHECK_REFUSED(polyhead_in_cache_plan_create(&limits, NULL, NULL, &plan), "rope is null");
+  CHECK_REFUSED(polyhead_in_cache_plan_create(&limits, rope, NULL, NULL), "plan is null");
+  CHECK_OK(polyhead_in_cache_plan_create(&limits, rope, NULL, &plan));
+  CHECK_REFUSED(polyhead_in_cache_workspace_create(NULL, &workspace), "plan is null");
+  CHECK_OK(polyhead_in_cache_workspace_create(plan, &workspace));
+  poison(out, kOut);
+  CHECK_REFUSED(polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, NULL, NULL, NULL),
+                "workspace is null");
+  limits.q_len = kQLen - 1;
+  CHECK_OK(polyhead_in_cache_plan_create(&limits, rope, NULL, &small));
+  CHECK_OK(polyhead_in_cache_workspace_create(small, &little));
+  CHECK_REFUSED(polyhead_in_cache_plan_run(small, cache, &q_view, &out_view, NULL, NULL, little),
+                "q_len (7) exceeds the plan's limit of 6");
+  CHECK(all_poisoned(out, kOut));
+  CHECK_OK(polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, NULL, NULL, workspace));
+  CHECK(memcmp(rows_out, out, sizeof out) == 0);
+  polyhead_in_cache_workspace_destroy(workspace);
+  polyhead_in_cache_workspace_destroy(little);
+  polyhead_in_cache_plan_destroy(plan);
+  polyhead_in_cache_plan_destroy(small);
+}
+
 /* A window that holds everything: positions in the cache are those in the sequence, so that the
  * call gives the bits of attention with q rotated. */
 static void test_positions_in_the_cache(void) {
@@ -320,6 +347,7 @@ static void test_positions_in_the_cache(void) {
   CHECK_OK(
       polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, NULL, NULL, NULL));
   memcpy(rows_out, out, sizeof out);
+  check_plan(cache, &rope);
   CHECK_OK(polyhead_apply_rope(&q_view, &positions_view, &rope));
   CHECK_OK(polyhead_sliding_cache_mask(cache, &mask));
   expect_call(&call, &mask);

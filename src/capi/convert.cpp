@@ -114,6 +114,21 @@ void fill_view(polyhead_view* view, const ConstView& from) {
                          from.layout.axes, from.layout.extents.data(), from.layout.strides.data());
 }
 
+Limits to_limits(const char* call, const polyhead_limits* limits) {
+  const polyhead_limits from = read_struct(call, "limits", limits);
+  Limits to;
+  to.batch = from.batch;
+  to.q_len = from.q_len;
+  to.kv_len = from.kv_len;
+  to.q_heads = from.q_heads;
+  to.kv_heads = from.kv_heads;
+  to.head_dim = from.head_dim;
+  to.value_dim = from.value_dim;
+  to.q_type = to_element(call, "limits.q_type", from.q_type);
+  to.kv_type = to_element(call, "limits.kv_type", from.kv_type);
+  return to;
+}
+
 KvView to_kv_view(const char* call, const polyhead_kv_view* view) {
   if (view == nullptr) return {};
   const polyhead_kv_view from = read_struct(call, "kv", view, offsetof(polyhead_kv_view, oldest));

@@ -78,6 +78,7 @@ RowStatistics to_statistics(const char* call, const polyhead_view* entropy,
                             const polyhead_view* max_weight, const polyhead_view* max_key);
 Mask to_mask(const char* call, const polyhead_mask* mask);
 Options to_options(const char* call, const polyhead_options* options);
+Limits to_limits(const char* call, const polyhead_limits* limits);
 
 /// A caller's tile function as the library's TileModifier.
 class CallbackModifier final : public TileModifier {

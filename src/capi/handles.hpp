@@ -12,6 +12,7 @@
 #include "polyhead/layer.h"
 #include "polyhead/paged_cache.h"
 #include "polyhead/polyhead_layer_c.h"
+#include "polyhead/sliding_attention.h"
 #include "polyhead/sliding_cache.h"
 #include "polyhead/tree_mask.h"
 
@@ -35,6 +36,14 @@ struct polyhead_tree_mask {
 
 struct polyhead_kv_cache {
   polyhead::KvCache cache;
+};
+
+struct polyhead_in_cache_plan {
+  polyhead::InCachePlan plan;
+};
+
+struct polyhead_in_cache_workspace {
+  polyhead::InCacheWorkspace workspace;
 };
 
 struct polyhead_sliding_cache {
