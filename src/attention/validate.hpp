@@ -42,6 +42,12 @@ kernels::AttendCall resolve(const AttentionArguments& arguments, const char* cal
 void resolve_view(const char* call_name, const KvView& view, bool with_values,
                   kernels::AttendCall& call, Inputs& inputs);
 
+/// Checks the mask, the modifiers and the positions of a call whose sizes and lengths are known,
+/// and fills them into `call`; `q_tokens` and `kv_tokens` are those of the q and k views.
+void resolve_scores(const char* call_name, const AttentionArguments& arguments,
+                    std::int64_t q_tokens, std::int64_t kv_tokens, kernels::AttendCall& call,
+                    Inputs& inputs);
+
 /// One axis of a view: its name, its expected extent, and what else is allowed.
 struct Axis {
   enum Rule { exact, or_one, at_least, at_least_or_one };
@@ -61,6 +67,10 @@ void check_type(const char* call, const char* name, const ConstView& view, Eleme
 /// Each of the sinks is finite, or -inf: none.
 void check_sinks(const char* call, const char* name, const float* sinks, std::int64_t stride,
                  std::int64_t heads);
+
+/// Integers [batch], one a sequence; none where the view is not given.
+kernels::Integers sequence_integers(const char* call, const char* name, const ConstView& view,
+                                    std::int64_t batch, Inputs& inputs);
 
 /// A one-axis view of integers as the kernels take it.
 kernels::Integers integers_of(const ConstView& view);
