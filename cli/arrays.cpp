@@ -207,6 +207,11 @@ ConstView as_batch_tokens_heads_dim(const ConstView& view, AxisOrder order,
                           formats::shape_text(view.layout) +
                           " (expected [tokens, dim], 3 axes with heads or 4 with batch and heads)");
   }
+  if (axes == 2 && order == AxisOrder::bhtd) {
+    throw InvalidArgument(what + " has 2 axes " + formats::shape_text(view.layout) +
+                          " (--layout bhtd expects [heads, tokens, dim] or [batch, heads, tokens, "
+                          "dim])");
+  }
   if (axes == 2) {  // one head: its axis goes between tokens and dim
     ConstView headed = with_leading_axes(view, 4);
     std::swap(headed.layout.extents[1], headed.layout.extents[2]);

@@ -41,9 +41,9 @@ Array converted(const Array& array, ElementType type);
 /// One element of a float32, float16, bfloat16, int32, int64 or boolean view, by its indices.
 double element(const ConstView& view, std::span<const std::int64_t> index);
 
-/// An array of 2 axes [tokens, dim], 3 ([tokens, heads, dim]; [heads, tokens, dim] for bhtd) or 4
-/// as the library's [batch, tokens, heads, dim]. Throws InvalidArgument naming `what` for other
-/// numbers of axes.
+/// An array of 2 axes [tokens, dim] (not for bhtd), 3 ([tokens, heads, dim]; [heads, tokens, dim]
+/// for bhtd) or 4 as the library's [batch, tokens, heads, dim]. Throws InvalidArgument naming
+/// `what` for other numbers of axes.
 ConstView as_batch_tokens_heads_dim(const ConstView& view, AxisOrder order,
                                     const std::string& what);
 

@@ -209,7 +209,7 @@ void drop_axis(detail::Layout& layout, int axis) {
 View Attend::rows_result(const std::string& path, ElementType type, const AttentionArguments& call,
                          std::int64_t dim) {
   const detail::Layout& q = call.q.layout;
-  const bool ragged = call.q_offsets.given(), heads_first = layout_ == "bhtd" && axes_ > 2;
+  const bool ragged = call.q_offsets.given(), heads_first = layout_ == "bhtd";
   const std::int64_t batch = ragged ? 1 : q.extents[0], tokens = q.extents[ragged ? 0 : 1],
                      heads = q.extents[ragged ? 1 : 2];
   std::vector<std::int64_t> extents{batch, heads_first ? heads : tokens,

@@ -44,12 +44,14 @@ class Bench : public Command {
   void run(const Console& console) override;
 
  private:
+  void check_companions() const;
   std::vector<const Case*> chosen() const;
   void print_names(const Console& console, const std::vector<const Case*>& list) const;
   std::vector<Measured> measure(const Console& console, Measurer& measurer,
                                 const std::vector<const Case*>& list,
                                 std::vector<std::string>& skipped) const;
 
+  const CLI::App* app_ = nullptr;  ///< knows which options were given
   std::string filter_, isa_, model_, weights_ = "f32";
   int threads_ = 0;
   double seconds_ = kCaseSeconds;
@@ -57,6 +59,7 @@ class Bench : public Command {
 };
 
 void Bench::add_options(CLI::App& app) {
+  app_ = &app;
   app.add_option("--filter", filter_, "Only the cases whose name matches this regular expression")
       ->type_name("REGEX");
   app.add_option("--isa", isa_,
@@ -81,6 +84,17 @@ void Bench::add_options(CLI::App& app) {
   app.add_flag("--list", list_, "Print the names of the cases and nothing else");
   app.add_flag("--json", json_, "Print JSON");
   app.footer(kExample);
+}
+
+/// Options that say something only beside others.
+void Bench::check_companions() const {
+  for (const char* option : {"--isa", "--threads", "--seconds", "--model", "--weights"}) {
+    if (list_ && app_->count(option) > 0)
+      throw UsageError(std::string(option) + " changes nothing here: --list measures nothing");
+  }
+  if (app_->count("--weights") > 0 && model_.empty()) throw UsageError("--weights needs --model");
+  if (app_->count("--filter") > 0 && !model_.empty())
+    throw UsageError("--filter and --model exclude each other");
 }
 
 std::vector<const Case*> Bench::chosen() const {
@@ -238,6 +252,7 @@ std::vector<Measured> Bench::measure(const Console& console, Measurer& measurer,
 }
 
 void Bench::run(const Console& console) {
+  check_companions();
   const std::vector<const Case*> list = chosen();
   if (list_) {
     print_names(console, list);

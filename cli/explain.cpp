@@ -396,6 +396,8 @@ void Explain::run_model(const Console& console) {
             "--layer shows what the model did");
   if (example_.empty()) throw UsageError("--layer needs a model");
   if (text_.empty() && text_file_.empty()) throw UsageError("--layer needs --text or --file");
+  if (!text_.empty() && !text_file_.empty())
+    throw UsageError("--text and --file exclude each other");
   const std::string text = text_file_.empty() ? text_ : read_text(text_file_);
   const Options options = run_.options();
   const ModelHead head = head_of_model(example_, layer_, head_, text, options);
@@ -435,6 +437,8 @@ void Explain::run(const Console& console) {
   }
   if (whole_rows && batch_ != 0)
     throw UsageError("--batch " + std::to_string(batch_) + ": rows are one sequence, number 0");
+  if (whole_rows && order_ == "bhtd")
+    throw UsageError("--layout bhtd: rows [tokens, model_dim] have no axis of heads");
   const std::vector<Columns> columns = chosen_columns();
   const ExplainInput input =
       whole_rows && columns.empty() ? cut_in(heads_ == 0 ? 1 : heads_) : input_of(columns, columns);

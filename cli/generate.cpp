@@ -87,9 +87,11 @@ class Generate : public Command {
   std::int64_t max_tokens_ = 128;
   models::Sampling sampling_;
   bool json_ = false;
+  const CLI::App* app_ = nullptr;  ///< knows which options were given
 };
 
 void Generate::add_options(CLI::App& app) {
+  app_ = &app;
   model_.add_options(app);
   kv_.add_options(app);
   auto* one = app.add_option("--prompt", prompt_, "The text to continue; - reads standard input")
@@ -262,6 +264,11 @@ void Generate::check_options() const {
   }
   if (!chat_ && !(chat_template_.empty() && system_.empty())) {
     throw UsageError("--chat-template and --system need --chat");
+  }
+  for (const char* option : {"--top-k", "--top-p", "--seed"}) {
+    if (app_->count(option) > 0 && sampling_.temperature == 0.0f) {
+      throw UsageError(std::string(option) + " needs --temperature above 0: at 0 nothing is drawn");
+    }
   }
   const auto page = static_cast<std::uint64_t>(many_.page_tokens);
   if (page < 8 || page > 256 || !std::has_single_bit(page)) {

@@ -53,12 +53,14 @@ class PlanCommand : public Command {
   void check_run(const PlanRequest& request) const;
   void measure(const Console& console, PlanRequest& request) const;
   PlanRequest request(const Console& console) const;
+  void check_companions() const;
   static void list(const Console& console);
 
   std::string model_, compare_, context_, batch_ = "1", kv_heads_, kv_type_, weight_type_;
   std::string machine_, memory_, bandwidth_, flops_, compute_, devices_ = "1", split_ = "tensor";
   std::string generate_ = "0", chunk_ = "0", page_ = "0", html_, count_ = "full", form_;
   PlanShape shape_;
+  const CLI::App* app_ = nullptr;  ///< knows which options were given
   int threads_ = 0;
   bool measure_ = false;
   bool json_ = false, csv_ = false, explain_ = false, here_ = false, list_ = false,
@@ -66,6 +68,7 @@ class PlanCommand : public Command {
 };
 
 void PlanCommand::add_options(CLI::App& app) {
+  app_ = &app;
   app.add_option("model", model_, "Preset or file")->type_name("MODEL");
   app.add_option(
          "--context", context_,
@@ -183,6 +186,12 @@ void PlanCommand::choose_workload(PlanRequest& request) const {
   if (!form_.empty()) {
     if (form_ != "expanded" && form_ != "absorbed")
       throw UsageError("--latent-form: '" + form_ + "' is neither expanded nor absorbed");
+    const auto latent = [](const cost::ModelDescription& model) {
+      return std::ranges::any_of(model.layers,
+                                 [](const cost::Layer& layer) { return layer.latent.given(); });
+    };
+    if (std::ranges::none_of(request.models, latent))
+      throw UsageError("--latent-form changes nothing here: no model has latent attention");
     work.prefill_form = work.decode_form =
         form_ == "expanded" ? cost::LatentForm::expanded : cost::LatentForm::absorbed;
   }
@@ -279,6 +288,8 @@ void PlanCommand::choose_machine(const Console& console, PlanRequest& request) c
   if (split_ != "tensor" && split_ != "ring")
     throw UsageError("--split: '" + split_ + "' is neither tensor nor ring");
   request.devices.count = parse_count("--devices", devices_);
+  if (app_->count("--split") > 0 && request.devices.count == 1)
+    throw UsageError("--split needs --devices above 1");
   if (request.devices.count > 1)
     request.devices.split = split_ == "tensor" ? cost::Split::tensor : cost::Split::ring;
   for (const cost::ModelDescription& model : request.models) cost::check(request.devices, model);
@@ -333,7 +344,18 @@ void PlanCommand::list(const Console& console) {
   machines.print(console);
 }
 
+/// Options that say something only beside others.
+void PlanCommand::check_companions() const {
+  for (const CLI::Option* given : app_->get_options()) {
+    const std::string name = given->get_name();
+    if (list_ && given->count() > 0 && name != "--list")
+      throw UsageError(name + " changes nothing here: --list prints the presets alone");
+  }
+  if (threads_ > 0 && !here_) throw UsageError("--threads needs --here");
+}
+
 void PlanCommand::run(const Console& console) {
+  check_companions();
   if (list_) return list(console);
   if (json_ && csv_) throw UsageError("--json and --csv exclude each other");
   if (measure_ && !here_) throw UsageError("--measure needs --here");

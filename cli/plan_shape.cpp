@@ -48,9 +48,27 @@ bool PlanShape::given() const {
   return untied || plain_ffn;
 }
 
+/// Options that say something only beside others.
+void PlanShape::check_companions() const {
+  const auto needs = [](bool given, const std::string& other, const char* what) {
+    if (given && other.empty()) throw UsageError(what);
+  };
+  needs(!q_rank.empty(), kv_rank, "--q-rank needs --kv-rank");
+  needs(!nope_dim.empty(), kv_rank, "--nope-dim needs --kv-rank");
+  needs(!rope_dim.empty(), kv_rank, "--rope-dim needs --kv-rank");
+  needs(!experts.empty(), ffn, "--experts needs --ffn");
+  needs(!experts_used.empty(), experts, "--experts-used needs --experts");
+  needs(plain_ffn, ffn, "--plain-ffn needs --ffn");
+  needs(untied, vocab, "--untied needs --vocab");
+  if (!head_dim.empty() && !kv_rank.empty())
+    throw UsageError(
+        "--head-dim and --kv-rank exclude each other: --nope-dim and --rope-dim make it");
+}
+
 cost::ModelDescription PlanShape::model() const {
   if (layers.empty() || q_heads.empty())
     throw UsageError("a MODEL is needed, or --layers and --q-heads (polyhead plan --list)");
+  check_companions();
   cost::Layer layer;
   layer.count = parse_count("--layers", layers);
   layer.q_heads = parse_count("--q-heads", q_heads);

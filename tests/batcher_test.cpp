@@ -288,6 +288,56 @@ TEST(Batcher, TakesRequestsWhileItHears) {
   }
 }
 
+// What a callback throws comes out of the step, which is whole: each answer goes on as it is alone,
+// and every page comes back.
+TEST(Batcher, GoesOnAfterACallbackThrew) {
+  const std::string path = test::fetched_model("smollm2");
+  if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
+  const Model model{ModelFile(path)};
+  BatcherOptions options;
+  options.sequences = 3;
+  options.pages = 16;
+  options.page_tokens = 8;
+  struct Wrong {
+    int number;
+  };
+  for (const bool at_ends : {false, true}) {
+    int heard = 0, asked = 0, thrown = 0;
+    Batcher batcher(
+        model, options,
+        [&](std::int32_t) {
+          if (at_ends && ++asked % 2 == 0) throw Wrong{asked};
+          return false;
+        },
+        [&](std::int64_t, std::int32_t) {
+          if (++heard % 2 == 0 && !at_ends) throw Wrong{heard};
+        });
+    std::vector<models::Request> requests;
+    for (const unsigned seed : {1u, 2u, 3u, 4u, 5u})
+      requests.push_back({some_ids(4 + seed, seed), 1 + seed % 3, {}});
+    const std::int64_t free = batcher.cache().free_pages();
+    for (const models::Request& request : requests) batcher.submit(request);
+    for (int steps = 0, more = 1; more != 0; ++steps) {
+      ASSERT_LT(steps, 30);
+      const int before = at_ends ? asked : heard;
+      try {
+        more = batcher.step();
+      } catch (const Wrong& wrong) {
+        ++thrown;
+        EXPECT_LE(wrong.number, before + 2) << "the first that was thrown";
+      }
+    }
+    EXPECT_GT(thrown, 2);
+    EXPECT_EQ(heard, 2 + 3 + 1 + 2 + 3);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const models::Answer& answer = batcher.answer(static_cast<std::int64_t>(i));
+      EXPECT_EQ(answer.ids, answer_alone(model, requests[i])) << i;
+      EXPECT_EQ(answer.stop, models::Stop::max_tokens);
+    }
+    EXPECT_EQ(batcher.cache().free_pages(), free);
+  }
+}
+
 TEST(Batcher, EndsAndRefuses) {
   const std::string path = test::fetched_model("smollm2");
   if (path.empty()) GTEST_SKIP() << "scripts/get-model smollm2 was not run";

@@ -150,6 +150,84 @@ static int32_t fail_tile(void* context, const polyhead_score_tile* tile) {
   return 42;
 }
 
+enum { kHeld = kKvLen - kQLen };
+
+static const int32_t kParents[kBatch][kQLen] = {{-1, 0, 0, 2, -1, 4, 1}, {-1, -1, 1, 1, 0, 4, 5}};
+
+static int held_or_followed(Pair at) {
+  int token = at.query;
+  if (at.key < kHeld) return 1;
+  while (token >= 0 && token != at.key - kHeld) token = kParents[at.batch][token];
+  return token >= 0;
+}
+
+/* Drafted tokens see the held ones, those they follow and themselves; the trees need not outlive
+ * the mask. */
+static void test_trees(void) {
+  static const int64_t kDepths[kBatch * kQLen] = {0, 1, 1, 2, 0, 1, 2, 0, 0, 1, 1, 1, 2, 3};
+  polyhead_draft_tree trees[kBatch];
+  const polyhead_draft_tree* pointers[kBatch];
+  polyhead_tree_mask* tree_mask = NULL;
+  polyhead_view visible = {.struct_bytes = sizeof visible};
+  polyhead_view positions = {.struct_bytes = sizeof positions};
+  polyhead_attention_arguments call = arguments_of_call();
+  polyhead_mask mask = {.struct_bytes = sizeof mask};
+  const Meaning meaning = {held_or_followed, NULL, NULL};
+  int i;
+  for (i = 0; i < kBatch; ++i) {
+    polyhead_draft_tree tree = {.struct_bytes = sizeof tree};
+    tree.held = kHeld;
+    tree.parents = kParents[i];
+    tree.count = kQLen;
+    trees[i] = tree;
+    pointers[i] = &trees[i];
+  }
+  CHECK_OK(polyhead_tree_mask_create(pointers, kBatch, &tree_mask));
+  memset(trees, 0xff, sizeof trees);
+  CHECK_OK(polyhead_tree_mask_visible(tree_mask, &visible));
+  CHECK_OK(polyhead_tree_mask_positions(tree_mask, &positions));
+  CHECK(visible.element_type == POLYHEAD_BIT && visible.axes == 4);
+  CHECK(positions.element_type == POLYHEAD_INT64 && positions.axes == 1 &&
+        positions.extents[0] == kBatch * kQLen);
+  for (i = 0; i < kBatch * kQLen; ++i)
+    CHECK(((const int64_t*)positions.data)[i] == kHeld + kDepths[i]);
+  mask.visible = &visible;
+  call.mask = &mask;
+  check_call("under trees", &call, &meaning);
+  polyhead_tree_mask_destroy(tree_mask);
+  polyhead_tree_mask_destroy(NULL);
+}
+
+static void test_bad_trees(void) {
+  static const int32_t forward[2] = {-1, 1};
+  polyhead_draft_tree tree = {.struct_bytes = sizeof tree};
+  const polyhead_draft_tree* pointers[2];
+  polyhead_tree_mask *mask = NULL, *none = NULL;
+  polyhead_view view = {.struct_bytes = sizeof view};
+  tree.parents = forward;
+  tree.count = 1;
+  pointers[0] = &tree;
+  pointers[1] = NULL;
+  CHECK_REFUSED(polyhead_tree_mask_create(pointers, 2, &mask), "trees[1] is null");
+  CHECK_REFUSED(polyhead_tree_mask_create(pointers, -1, &mask), "sequences (-1) is negative");
+  CHECK_REFUSED(polyhead_tree_mask_create(NULL, 1, &mask), "trees is null");
+  CHECK_REFUSED(polyhead_tree_mask_create(pointers, 1, NULL), "mask is null");
+  CHECK_REFUSED((tree.count = -1, polyhead_tree_mask_create(pointers, 1, &mask)),
+                "count (-1) is negative");
+  CHECK_REFUSED((tree.count = 2, polyhead_tree_mask_create(pointers, 1, &mask)),
+                "parents[1] (1) is not within -1 .. 0");
+  CHECK_REFUSED((tree.parents = NULL, polyhead_tree_mask_create(pointers, 1, &mask)),
+                "trees[0].parents is null");
+  CHECK_REFUSED((tree.struct_bytes = 3, polyhead_tree_mask_create(pointers, 1, &mask)), "trees[0]");
+  CHECK(mask == NULL);
+  CHECK_OK(polyhead_tree_mask_create(NULL, 0, &none));
+  CHECK_REFUSED(polyhead_tree_mask_visible(NULL, &view), "mask is null");
+  CHECK_REFUSED(polyhead_tree_mask_visible(none, NULL), "visible is null");
+  CHECK_REFUSED((view.struct_bytes = 3, polyhead_tree_mask_positions(none, &view)),
+                "positions.struct_bytes (3)");
+  polyhead_tree_mask_destroy(none);
+}
+
 static void test_modifiers(void) {
   const int64_t bias_extents[4] = {1, kQHeads, 1, kKvLen};
   const int64_t head_extent[1] = {kQHeads};
@@ -233,6 +311,8 @@ static void test_dropout(void) {
 int main(void) {
   test_masks();
   test_masks_of_arrays();
+  test_trees();
+  test_bad_trees();
   test_modifiers();
   test_callbacks();
   test_dropout();

@@ -222,6 +222,80 @@ static void test_sliding(void) {
   polyhead_sliding_cache_destroy(NULL);
 }
 
+/* Queries whose windows the ring has written over, and masks without the window, are refused; a
+ * program from before `oldest` reads what it asks for. */
+static void test_written_over(void) {
+  polyhead_attention_arguments call = arguments_of_call();
+  polyhead_sliding_cache_config config = {.struct_bytes = sizeof config};
+  polyhead_sliding_cache* cache = NULL;
+  polyhead_kv_view view = {.struct_bytes = sizeof view};
+  polyhead_mask mask = {.struct_bytes = sizeof mask};
+  polyhead_view few_k, few_v;
+  int i;
+  config.batch = kBatch;
+  config.kv_heads = kKvHeads;
+  config.head_dim = kDim;
+  config.value_dim = kValueDim;
+  config.element_type = POLYHEAD_FLOAT32;
+  config.window = kWindow;
+  config.first_tokens = 1;
+  config.chunk = 60; /* two pages of 64 tokens, when 5 * kKvLen + 8 = 193 begin a fourth one */
+  CHECK_OK(polyhead_sliding_cache_create(&config, &cache));
+  for (i = 0; i < 5; ++i) CHECK_OK(polyhead_sliding_cache_append(cache, &k_view, &v_view, NULL));
+  few_k = k_view;
+  few_v = v_view;
+  few_k.extents[1] = few_v.extents[1] = 8;
+  CHECK_OK(polyhead_sliding_cache_append(cache, &few_k, &few_v, NULL));
+  CHECK_OK(polyhead_sliding_cache_view(cache, &view));
+  CHECK_OK(polyhead_sliding_cache_mask(cache, &mask));
+  CHECK(view.first_tokens == 1);
+  call.k = call.v = NULL;
+  call.kv = &view;
+  call.mask = &mask;
+  CHECK_OK(polyhead_attention(&call, NULL));
+  poison(out, kOut);
+  mask.left = -1;
+  mask.first_tokens = 0;
+  CHECK_REFUSED(polyhead_attention(&call, NULL), "query 0 of sequence 0 sees key 1");
+  CHECK(all_poisoned(out, kOut));
+  CHECK_OK(polyhead_sliding_cache_truncate(cache, 0, 193 - 60));
+  CHECK_OK(polyhead_sliding_cache_mask(cache, &mask));
+  CHECK_REFUSED(polyhead_attention(&call, NULL), "sees key 122");
+  view.struct_bytes = offsetof(polyhead_kv_view, oldest);
+  view.first_tokens = 99; /* not such a program's */
+  CHECK_OK(polyhead_sliding_cache_view(cache, &view));
+  CHECK(view.first_tokens == 99);
+  CHECK_OK(polyhead_attention(&call, NULL));
+  polyhead_sliding_cache_destroy(cache);
+}
+
+/* A plan gives the bits that are in `rows_out`. */
+static void check_plan(const polyhead_sliding_cache* cache, const polyhead_rope_config* rope) {
+  polyhead_limits limits = limits_of_call();
+  polyhead_in_cache_plan *plan = NULL, *small = NULL;
+  polyhead_in_cache_workspace *workspace = NULL, *little = NULL;
+  CHECK_REFUSED(polyhead_in_cache_plan_create(&limits, NULL, NULL, &plan), "rope is null");
+  CHECK_REFUSED(polyhead_in_cache_plan_create(&limits, rope, NULL, NULL), "plan is null");
+  CHECK_OK(polyhead_in_cache_plan_create(&limits, rope, NULL, &plan));
+  CHECK_REFUSED(polyhead_in_cache_workspace_create(NULL, &workspace), "plan is null");
+  CHECK_OK(polyhead_in_cache_workspace_create(plan, &workspace));
+  poison(out, kOut);
+  CHECK_REFUSED(polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, NULL, NULL, NULL),
+                "workspace is null");
+  limits.q_len = kQLen - 1;
+  CHECK_OK(polyhead_in_cache_plan_create(&limits, rope, NULL, &small));
+  CHECK_OK(polyhead_in_cache_workspace_create(small, &little));
+  CHECK_REFUSED(polyhead_in_cache_plan_run(small, cache, &q_view, &out_view, NULL, NULL, little),
+                "q_len (7) exceeds the plan's limit of 6");
+  CHECK(all_poisoned(out, kOut));
+  CHECK_OK(polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, NULL, NULL, workspace));
+  CHECK(memcmp(rows_out, out, sizeof out) == 0);
+  polyhead_in_cache_workspace_destroy(workspace);
+  polyhead_in_cache_workspace_destroy(little);
+  polyhead_in_cache_plan_destroy(plan);
+  polyhead_in_cache_plan_destroy(small);
+}
+
 /* A window that holds everything: positions in the cache are those in the sequence, so that the
  * call gives the bits of attention with q rotated. */
 static void test_positions_in_the_cache(void) {
@@ -255,6 +329,7 @@ static void test_positions_in_the_cache(void) {
   CHECK_OK(
       polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, NULL, NULL, NULL));
   memcpy(rows_out, out, sizeof out);
+  check_plan(cache, &rope);
   CHECK_OK(polyhead_apply_rope(&q_view, &positions_view, &rope));
   CHECK_OK(polyhead_sliding_cache_mask(cache, &mask));
   expect_call(&call, &mask);
@@ -511,6 +586,7 @@ int main(void) {
   test_contiguous();
   test_codes();
   test_sliding();
+  test_written_over();
   test_positions_in_the_cache();
   test_paged();
   test_values_in_keys();

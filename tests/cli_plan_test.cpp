@@ -148,6 +148,24 @@ TEST(PlanCommand, RefusesByName) {
   expect_refused({"llama-3-70b", "--generate", "5000", "--context", "4096"}, 2,
                  "--generate (5000)");
   expect_refused({"llama-3-70b", "--layers", "2"}, 2, "exclude each other");
+  expect_refused({"llama-3-70b", "--threads", "2"}, 2, "--threads needs --here");
+  expect_refused({"llama-3-70b", "--split", "ring"}, 2, "--split needs --devices above 1");
+  expect_refused({"llama-3-70b", "--latent-form", "absorbed"}, 2, "--latent-form changes nothing");
+  expect_refused({"--list", "--json"}, 2, "--json changes nothing here: --list");
+  expect_refused({"--list", "llama-3-70b"}, 2, "model changes nothing here: --list");
+  const auto own = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--layers", "2", "--q-heads", "4", "--model-dim", "64"});
+    return more;
+  };
+  expect_refused(own({"--rope-dim", "8"}), 2, "--rope-dim needs --kv-rank");
+  expect_refused(own({"--nope-dim", "8"}), 2, "--nope-dim needs --kv-rank");
+  expect_refused(own({"--q-rank", "8"}), 2, "--q-rank needs --kv-rank");
+  expect_refused(own({"--experts", "8"}), 2, "--experts needs --ffn");
+  expect_refused(own({"--ffn", "8", "--experts-used", "2"}), 2, "--experts-used needs --experts");
+  expect_refused(own({"--plain-ffn"}), 2, "--plain-ffn needs --ffn");
+  expect_refused(own({"--untied"}), 2, "--untied needs --vocab");
+  expect_refused(own({"--kv-rank", "8", "--rope-dim", "8", "--head-dim", "8"}), 2,
+                 "--head-dim and --kv-rank exclude each other");
   expect_refused({"llama-3-70b", "--memory", "8GB"}, 2, "together");
   expect_refused({"llama-3-70b", "--untied"}, 2, "exclude each other");
   expect_refused({"llama-3-70b", "--measure"}, 2, "--measure needs --here");

@@ -217,6 +217,9 @@ TEST(Explain, RefusesWhatWouldChangeNothing) {
   refused({"--columns", "0-1,0-1", "--heads", "4"}, "--heads and --columns exclude each other");
   refused({"--wo-order", "in-out"}, "--wo-order needs --wo");
   refused({"--batch", "3"}, "--batch 3: rows are one sequence");
+  refused({"--layout", "bhtd"}, "--layout bhtd: rows [tokens, model_dim] have no axis of heads");
+  refused({"model", "--layer", "0", "--text", "a", "--file", "b"},
+          "--text and --file exclude each other");
   refused({"--seed", "0"}, "--seed needs --dropout");
   EXPECT_EQ(run_program({"explain", "--batch", "0"}).status, cli::kSuccess);
   EXPECT_EQ(run_program({"explain", "--dropout", "0", "--seed", "3"}).status, cli::kSuccess);
@@ -579,6 +582,33 @@ TEST(Attend, RefusesAndLeavesTheOutputAlone) {
   arrays.directory.write("k.npy", "nonsense");
   expect_refused(arrays.command(), 1, "k.npy: is not a .npy file");
   EXPECT_EQ(ScratchDirectory::read(arrays.directory.file("out.npy")), "old");
+}
+
+TEST(Attend, RefusesALayoutOfHeadsForArraysWithout) {
+  const Arrays arrays;
+  for (const char* name : {"q.npy", "k.npy", "v.npy"})
+    formats::write_npy(arrays.directory.file(name), ConstView(arrays.k.data(), {6, 16}));
+  EXPECT_EQ(run_program(arrays.command({"--layout", "bthd"})).status, cli::kSuccess);
+  expect_refused(arrays.command({"--layout", "bhtd"}), 1,
+                 "q has 2 axes [6, 16] (--layout bhtd expects [heads, tokens, dim]");
+}
+
+TEST(Bench, RefusesWhatWouldChangeNothing) {
+  const auto refused = [](std::vector<std::string> arguments, const std::string& because) {
+    arguments.insert(arguments.begin(), "bench");
+    expect_refused(arguments, cli::kBadUsage, because);
+  };
+  refused({"--weights", "bf16"}, "--weights needs --model");
+  refused({"--model", "smollm2", "--filter", "decode"}, "--filter and --model exclude each other");
+  refused({"--list", "--threads", "2"}, "--threads changes nothing here");
+  refused({"--list", "--model", "smollm2"}, "--model changes nothing here");
+}
+
+TEST(Generate, RefusesDrawsWithoutATemperature) {
+  for (const char* option : {"--top-k", "--top-p", "--seed"}) {
+    expect_refused({"generate", "model", "--prompt", "a", option, "1"}, cli::kBadUsage,
+                   std::string(option) + " needs --temperature above 0");
+  }
 }
 
 TEST(Bench, ListsItsCasesAndGivesJson) {

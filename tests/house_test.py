@@ -40,7 +40,7 @@ PLAIN = {"error.h", "executor.h", "isa.h", "kv_view.h", "mask.h", "modifiers.h",
 
 # Outside headers and the only places that may include them; they are nowhere in include/.
 OUTSIDE = [
-    (re.compile(r"^\w*intrin\.h$|^arm_(neon|sve)\.h$"), ("src/kernels/", "bench/ceilings/")),
+    (re.compile(r"^\w*intrin\.h$|^arm_(neon|sve)\.h$"), ("src/kernels/", "bench/ceilings/", "tests/emulated/")),
     (re.compile(r"^(thread|mutex|shared_mutex|condition_variable|future|barrier|latch|semaphore|pthread\.h)$"),
      ("src/base/", "src/attention/", "src/cache/", "src/layers/", "src/capi/", "cli/", "tests/", "bench/",
       "examples/")),

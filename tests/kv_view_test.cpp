@@ -453,6 +453,52 @@ void expect_view_refused(const std::string& expected,
   });
 }
 
+// What a ring of the caller's own has written over is refused where a query sees it, in padded and
+// in ragged batches.
+TEST(KvView, KeysThatAreGoneAreRefusedByName) {
+  static constexpr std::int64_t kOldest[] = {2, 4};
+  const auto gone = [](AttentionArguments& a) { a.kv.oldest = ConstView(kOldest, {2}); };
+  const std::string first =
+      "attention: query 0 of sequence 0 sees key 0, but kv holds its keys from 2";
+  expect_view_refused(first + " on (kv.oldest) and the first 0 alone",
+                      [&](AttentionArguments& a, PagedSample&) { gone(a); });
+  expect_view_refused(
+      "attention: query 0 of sequence 1 sees key 3, but kv holds its keys from 4 on (kv.oldest) "
+      "and the first 0 alone",
+      [&](AttentionArguments& a, PagedSample&) {
+        gone(a);
+        a.mask = window(2, -1, Align::end);  // queries begin at 2 and 5
+        a.kv.first_tokens = 0;
+        static constexpr std::int64_t kLess[] = {0, 4};
+        a.kv.oldest = ConstView(kLess, {2});
+      });
+  expect_view_refused("accepted", [&](AttentionArguments& a, PagedSample&) {
+    gone(a);
+    a.mask = window(0, 0, Align::end);
+  });
+  expect_view_refused("accepted", [&](AttentionArguments& a, PagedSample&) {
+    gone(a);
+    a.kv.first_tokens = 4;
+  });
+  expect_view_refused("accepted", [&](AttentionArguments& a, PagedSample&) {
+    gone(a);
+    a.mask = window_and_first(0, 0, 1, Align::end);
+    a.kv.first_tokens = 1;
+  });
+  // The last query alone is valid: the windows of the others do not count.
+  static constexpr std::int64_t kOne[] = {1, 1};
+  expect_view_refused("accepted", [&](AttentionArguments& a, PagedSample&) {
+    gone(a);
+    a.mask = window(2, 0, Align::end) & lengths({}, ConstView(kOne, {2}));
+  });
+  expect_view_refused(first + "*", [&](AttentionArguments& a, PagedSample&) {
+    gone(a);
+    static constexpr std::int64_t kStarts[] = {0, 5};
+    a.mask = causal();
+    a.q_start = ConstView(kStarts, {2});
+  });
+}
+
 TEST(KvView, LyingViewsAreRefusedByName) {
   expect_view_refused("accepted", [](AttentionArguments&, PagedSample&) {});
   expect_view_refused("attention: kv.page_table[1, 0] (3) is not within the pool's 0 .. 2",
@@ -499,6 +545,22 @@ TEST(KvView, LyingViewsAreRefusedByName) {
         a.kv.k.type = ElementType::int8;
         a.kv.k.layout.strides[0] = 32;
       });
+  expect_view_refused("attention: kv.first_tokens (-1) is negative",
+                      [](AttentionArguments& a, PagedSample&) { a.kv.first_tokens = -1; });
+  expect_view_refused("attention: kv.first_tokens is given without kv.oldest",
+                      [](AttentionArguments& a, PagedSample&) { a.kv.first_tokens = 1; });
+  expect_view_refused("attention: kv.oldest: batch is 1, expected 2",
+                      [](AttentionArguments& a, PagedSample& p) {
+                        a.kv.oldest = ConstView(p.lengths.data(), {1});
+                      });
+  expect_view_refused("attention: kv.oldest is float32, expected*",
+                      [](AttentionArguments& a, PagedSample&) {
+                        a.kv.oldest = a.kv.lengths;
+                        a.kv.oldest.type = f32;
+                      });
+  expect_view_refused("attention: out overlaps*", [](AttentionArguments& a, PagedSample&) {
+    a.kv.oldest = ConstView(static_cast<const std::int32_t*>(a.out.data), {2});
+  });
   expect_view_refused("attention: kv_offsets and kv are both given, expected one",
                       [](AttentionArguments& a, PagedSample&) {
                         static constexpr std::int32_t kOffsets[] = {0, 1, 2};

@@ -12,6 +12,7 @@
 
 #include "polyhead/attention.h"
 #include "polyhead/layer.h"
+#include "polyhead/sliding_attention.h"
 #include "support/effort.h"
 #include "support/failing_allocation.h"
 #include "support/problem.h"
@@ -203,6 +204,44 @@ TEST(NoAllocation, InDecodingWithALayer) {
         if (token == 0) before = allocations.load();  // the workspace has its size
       }
       EXPECT_EQ(allocations.load() - before, 0) << isa_name(isa) << " " << element_name(type);
+    }
+  }
+}
+
+TEST(NoAllocation, InAPlanForPositionsInTheCache) {
+  ThreadPool pool(3);
+  pool.run(3, {[](void*, int) {}, nullptr});  // starts its threads
+  constexpr std::int64_t kChunk = 20, kHeads = 4, kDim = 32;
+  const std::vector<float> numbers(2 * kChunk * kHeads * kDim, 0.1f);
+  std::vector<float> out(numbers.size());
+  const ConstView rows(numbers.data(), {std::int64_t{2}, kChunk, kHeads, kDim});
+  RopeConfig rope;
+  rope.pairing = RopePairing::half_split;
+  for (Isa isa : isas()) {
+    for (const std::int64_t first_tokens : {0, 4}) {
+      SlidingCacheConfig config;
+      config.batch = 2;
+      config.kv_heads = kHeads;
+      config.head_dim = kDim;
+      config.window = 100;
+      config.first_tokens = first_tokens;
+      config.chunk = kChunk;
+      SlidingCache cache(config);
+      for (int i = 0; i < 30; ++i) cache.append(rows, rows);
+      const InCachePlan plan({.batch = 2,
+                              .q_len = kChunk,
+                              .kv_len = 600,
+                              .q_heads = kHeads,
+                              .kv_heads = kHeads,
+                              .head_dim = kDim,
+                              .value_dim = kDim},
+                             rope, {.isa = isa, .executor = &pool});
+      InCacheWorkspace workspace = plan.make_workspace();
+      const std::int64_t before = allocations.load();
+      for (int i = 0; i < 3; ++i)
+        plan.run(cache, rows, View(out.data(), {std::int64_t{2}, kChunk, kHeads, kDim}), workspace);
+      EXPECT_EQ(allocations.load() - before, 0) << isa_name(isa) << " " << first_tokens;
+      EXPECT_NEAR(out.back(), 0.1f, 1e-6f);  // a mean of equal values
     }
   }
 }

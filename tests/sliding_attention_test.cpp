@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/effort.h"
@@ -174,6 +175,82 @@ TEST(InCache, AnyChunksAndPaddingGiveTheSameBits) {
       EXPECT_EQ(results[0], results[2]) << isa_name(isa);
     }
   }
+}
+
+Limits limits(std::int64_t q_len, std::int64_t kv_len, ElementType type = f32) {
+  return {.batch = kBatch,
+          .q_len = q_len,
+          .kv_len = kv_len,
+          .q_heads = kQHeads,
+          .kv_heads = kHeads,
+          .head_dim = kDim,
+          .value_dim = kValueDim,
+          .kv_type = type};
+}
+
+// One plan and workspace for all chunks, of caches with and without first tokens, with a sink.
+TEST(InCache, APlanGivesTheSameBits) {
+  const std::int64_t tokens = 150;
+  const Text text(tokens, 3);
+  const std::vector<float> sinks = {0.5f, -1.0f, 2.0f, 0.0f};
+  Modifiers modifiers;
+  modifiers.sink = ConstView(sinks.data(), {kQHeads});
+  for (const ElementType type : {f32, ElementType::int8}) {
+    const InCachePlan plan(limits(50, tokens, type), rope());
+    InCacheWorkspace workspace = plan.make_workspace();
+    const std::size_t bytes = workspace.bytes();
+    for (const std::int64_t first_tokens : {0, 3}) {
+      SlidingCache cache(config(40, first_tokens, 50, type));
+      std::int64_t chunk = 50;
+      for (std::int64_t first = 0; first < tokens; first += chunk, chunk = 1 + first % 50) {
+        chunk = std::min(chunk, tokens - first);
+        append(cache, text, first, chunk);
+        const std::int32_t counts[] = {static_cast<std::int32_t>(chunk),
+                                       static_cast<std::int32_t>(chunk / 2)};
+        Tensor expected(f32, {kBatch, chunk, kQHeads, kValueDim});
+        Tensor out(f32, {kBatch, chunk, kQHeads, kValueDim});
+        attend_in_cache(cache, part(text.q, first, chunk), rope(), expected.view(), modifiers,
+                        ConstView(counts, {2}));
+        plan.run(cache, part(text.q, first, chunk), out.view(), workspace, modifiers,
+                 ConstView(counts, {2}));
+        EXPECT_EQ(out.bytes(), expected.bytes()) << first << " " << first_tokens;
+      }
+    }
+    EXPECT_EQ(workspace.bytes(), bytes);
+  }
+}
+
+TEST(InCache, APlanRefusesWhatItIsNotFor) {
+  const Text text(40, 5);
+  SlidingCache cache(config(20, 2, 4));
+  append(cache, text, 0, 4);
+  append(cache, text, 4, 4);
+  Tensor out(f32, {kBatch, 3, kQHeads, kValueDim});
+  const std::vector<std::byte> before = out.bytes();
+  const auto refused = [&](const Limits& of) {
+    const InCachePlan plan(of, rope());
+    InCacheWorkspace workspace = plan.make_workspace();
+    return refusal_of([&] { plan.run(cache, part(text.q, 5, 3), out.view(), workspace); });
+  };
+  EXPECT_EQ(refused(limits(2, 8)), "attention: q_len (3) exceeds the plan's limit of 2");
+  EXPECT_EQ(refused(limits(3, 7)), "attention: kv_len (8) exceeds the plan's limit of 7");
+  Limits other = limits(3, 8);
+  other.head_dim = 32;
+  EXPECT_EQ(refused(other), "attend_in_cache: head_dim (24) is not the plan's 32");
+  EXPECT_EQ(out.bytes(), before);
+  EXPECT_EQ(refused(limits(3, 8)), "accepted");
+  EXPECT_EQ(refusal_of([] { InCachePlan(limits(1, 1), RopeConfig{}); }).substr(0, 16),
+            "attend_in_cache:");
+  Limits huge = limits(std::int64_t{1} << 40, 8);
+  huge.batch = std::int64_t{1} << 40;
+  EXPECT_EQ(refusal_of([&] { InCachePlan(huge, rope()); }),
+            "attend_in_cache: batch (1099511627776) times q_len (1099511627776) times q_heads (4) "
+            "overflow 64 bits");
+  const InCachePlan plan(limits(3, 8), rope());
+  InCacheWorkspace workspace = plan.make_workspace();
+  const InCacheWorkspace taken = std::move(workspace);
+  EXPECT_EQ(refusal_of([&] { plan.run(cache, part(text.q, 5, 3), out.view(), workspace); }),
+            "attend_in_cache: workspace was moved from, expected the plan's");
 }
 
 TEST(InCache, PaddingRowsGiveZeros) {

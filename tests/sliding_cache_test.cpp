@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -125,6 +127,83 @@ TEST(SlidingCache, TakesBackUpToAChunk) {
       EXPECT_EQ(pair.differing(1, one, Isa::automatic, random), 0) << i;
     }
   }
+}
+
+// However many queries come, before or after a truncation: each sees its window or is refused.
+TEST(SlidingCache, RefusesQueriesWhoseWindowsWereWrittenOver) {
+  const Shape shape{50, 2, 60, f32};
+  Pair pair(shape);
+  Random random(4);
+  int refused = 0, served = 0;
+  for (int i = 0; i < 120; ++i) {
+    const std::int32_t counts[2] = {1 + static_cast<std::int32_t>(random.below(shape.chunk)), 3};
+    pair.append(shape.chunk, counts, random);
+    if (i % 3 == 0) {
+      const std::int64_t length = pair.sliding.length(0) - random.below(counts[0] + 1);
+      pair.sliding.truncate(0, length);
+      pair.full.truncate(0, length);
+    }
+    const std::int64_t length = pair.sliding.length(0);
+    if (length == 0) continue;
+    const std::int64_t queries = 1 + random.below(std::min(length, 2 * shape.chunk + 70));
+    const std::int32_t asked[2] = {static_cast<std::int32_t>(queries), 1};
+    const std::int64_t first = std::max<std::int64_t>(length - queries - 49, 2);
+    if (first >= pair.sliding.oldest(0)) {
+      ++served;
+      EXPECT_EQ(pair.differing(queries, asked, Isa::automatic, random), 0) << i;
+    } else {
+      ++refused;
+      EXPECT_EQ(refusal_of([&] { pair.differing(queries, asked, Isa::automatic, random); }),
+                "attention: query 0 of sequence 0 sees key " + std::to_string(first) +
+                    ", but kv holds its keys from " + std::to_string(pair.sliding.oldest(0)) +
+                    " on (kv.oldest) and the first 2 alone");
+    }
+  }
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(served, 20);
+}
+
+TEST(SlidingCache, RefusesMasksThatSeeWhatWasWrittenOver) {
+  Pair pair({50, 2, 3, f32});
+  Random random(5);
+  for (int i = 0; i < 80; ++i) pair.append(3, {3, 1}, random);
+  std::vector<std::byte> bytes;
+  pair.sliding.save(bytes);
+  SlidingCache loaded(config({50, 2, 3, f32}));
+  std::span<const std::byte> rest = bytes;
+  std::string wrong;
+  ASSERT_TRUE(loaded.load(rest, wrong)) << wrong;
+  Tensor q(f32, {2, 1, 4, 40}), out(f32, {2, 1, 4, 24});
+  q.fill_normal(random);
+  const std::vector<std::byte> before = out.bytes();
+  for (const SlidingCache* cache : {&pair.sliding, &loaded}) {
+    AttentionArguments call;
+    call.q = q.const_view();
+    call.kv = cache->view();
+    call.out = out.view();
+    const std::string rest_of_it =
+        ", but kv holds its keys from 128 on (kv.oldest) and the first 2 alone";
+    const auto refused = [&](const Mask& mask) {
+      call.mask = mask;
+      return refusal_of([&] { attention(call); });
+    };
+    EXPECT_EQ(refused({}), "attention: query 0 of sequence 0 sees key 2" + rest_of_it);
+    EXPECT_EQ(refused(causal(Align::end)),
+              "attention: query 0 of sequence 0 sees key 2" + rest_of_it);
+    EXPECT_EQ(refused(window(112, 0, Align::end)),
+              "attention: query 0 of sequence 0 sees key 127" + rest_of_it);
+    EXPECT_EQ(refused(window_and_first(49, 0, 3, Align::end)),
+              "attention: query 0 of sequence 0 sees key 2" + rest_of_it);
+    EXPECT_EQ(refused(prefix(9, Align::end) & window(240, 0, Align::end)),
+              "attention: query 0 of sequence 0 sees key 2" + rest_of_it);
+    EXPECT_EQ(out.bytes(), before);
+    EXPECT_EQ(refused(window(111, 0, Align::end)), "accepted");
+    std::copy(before.begin(), before.end(), static_cast<std::byte*>(out.view().data));
+  }
+  pair.sliding.clear();
+  pair.full.clear();
+  pair.append(1, {1, 1}, random);
+  EXPECT_EQ(pair.differing(1, {1, 1}, Isa::automatic, random), 0);
 }
 
 TEST(SlidingCache, ReadsWhatItHoldsInOrder) {

@@ -120,6 +120,10 @@ TEST(Refused, PartsOfAViewWithoutItsKeys) {
   static const std::int64_t lengths[2] = {1, 1};
   expect_refused("attention: kv.lengths is given without kv.k and kv.v",
                  [](auto& a) { a.kv.lengths = ConstView(lengths, {2}); });
+  expect_refused("attention: kv.oldest is given without kv.k and kv.v",
+                 [](auto& a) { a.kv.oldest = ConstView(lengths, {2}); });
+  expect_refused("attention: kv.first_tokens is given without kv.k and kv.v",
+                 [](auto& a) { a.kv.first_tokens = 1; });
 }
 
 TEST(Refused, Data) {

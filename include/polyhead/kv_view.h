@@ -23,11 +23,17 @@ namespace polyhead::inline v0 {
 /// in float32 (docs/numerics.md has what is rounded where they are multiplied as integers):
 ///   v_scales float32 [pages or batch, tokens, kv_heads, blocks]: a scale a block of 32 dims;
 ///   k_scales the same, or [kv_heads, head_dim]: a scale a channel, for all tokens.
+///
+/// A ring says with `oldest` what it has written over: keys t of sequence b with first_tokens <= t
+/// < oldest[b]. A call whose causality and window let a query see one of them is refused, whatever
+/// other parts of its mask hide.
 struct KvView {
   ConstView k{}, v{};
   ConstView k_scales{}, v_scales{};  ///< int8 and int4 only
   ConstView page_table{};            ///< int32 [batch, pages a sequence at most], dense rows
-  ConstView lengths{};  ///< int32/int64 [batch]: keys of each sequence; needed when paged
+  ConstView lengths{};            ///< int32/int64 [batch]: keys of each sequence; needed when paged
+  ConstView oldest{};             ///< optional int32/int64 [batch]; not given: every key is there
+  std::int64_t first_tokens = 0;  ///< beside `oldest`: keys that stay, however old
 
   constexpr bool given() const { return k.given() || v.given() || page_table.given(); }
 };

@@ -179,6 +179,33 @@ typedef struct polyhead_mask {
   int64_t first_tokens; /* of a window: keys before it are visible however far back */
 } polyhead_mask;
 
+/* A tree of drafted tokens at the end of one sequence. */
+typedef struct polyhead_draft_tree {
+  size_t struct_bytes;
+  int64_t held;           /* tokens of the sequence before the draft; all drafted ones see them */
+  const int32_t* parents; /* [count]: the drafted token before it that each one follows, counted
+                             within the draft; -1: the last held one */
+  int64_t count;
+} polyhead_draft_tree;
+
+typedef struct polyhead_tree_mask polyhead_tree_mask;
+
+/* Who sees whom in such trees, as speculative decoding checks them, one tree a sequence of the
+ * batch: see tree_mask.h, which says where the keys and queries of a draft lie. Owns its tables;
+ * the trees are read here alone. */
+POLYHEAD_C_API polyhead_status polyhead_tree_mask_create(const polyhead_draft_tree* const* trees,
+                                                         int64_t sequences,
+                                                         polyhead_tree_mask** mask);
+POLYHEAD_C_API void polyhead_tree_mask_destroy(polyhead_tree_mask* mask);
+
+/* What polyhead_mask.visible is to point to; valid until the tree mask is destroyed. */
+POLYHEAD_C_API polyhead_status polyhead_tree_mask_visible(const polyhead_tree_mask* mask,
+                                                          polyhead_view* visible);
+/* Positions in the text of the drafts one after the other, int64 [tokens drafted], for RoPE; valid
+ * as long. */
+POLYHEAD_C_API polyhead_status polyhead_tree_mask_positions(const polyhead_tree_mask* mask,
+                                                            polyhead_view* positions);
+
 /* A tile of scores: score (key, lane) is scores[key * lane_count + lane], to be changed in place.
  * Lanes are (query, head) pairs; masked pairs and spare lanes are included and what they become is
  * discarded. */
@@ -237,6 +264,8 @@ typedef struct polyhead_kv_view {
   polyhead_view k_scales, v_scales; /* float32, of int8 and int4 */
   polyhead_view page_table;         /* int32 [batch, pages a sequence at most] */
   polyhead_view lengths;            /* int32/int64 [batch]: keys of each sequence */
+  polyhead_view oldest;             /* int32/int64 [batch]: a ring's keys before it are gone, .. */
+  int64_t first_tokens;             /* .. but for so many; queries that see them are refused */
 } polyhead_kv_view;
 
 /* out = softmax(modify(scale * q k^T)) v, for every head; see attention.h. Axes below are of a

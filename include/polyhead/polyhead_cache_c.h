@@ -123,7 +123,8 @@ POLYHEAD_C_API polyhead_status polyhead_sliding_cache_truncate(polyhead_sliding_
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_clear(polyhead_sliding_cache* cache);
 
 /* What attention reads, valid until the next change; and the mask that it is for: causal, the
- * window, the first tokens. `mask` is overwritten; parts may be added to it. */
+ * window, the first tokens. `mask` is overwritten; parts may be added to it. Queries whose windows
+ * have been written over are refused, as is a mask without the window. */
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_view(const polyhead_sliding_cache* cache,
                                                            polyhead_kv_view* view);
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_mask(const polyhead_sliding_cache* cache,

@@ -55,6 +55,25 @@ POLYHEAD_C_API polyhead_status polyhead_sliding_cache_attend_in_cache(
     const polyhead_view* out, const polyhead_modifiers* modifiers, const polyhead_view* counts,
     const polyhead_options* options);
 
+/* The same prepared once and run often, as polyhead_plan is for polyhead_attention. kv_len of the
+ * limits counts all tokens that a sequence has seen, held or not. */
+typedef struct polyhead_in_cache_plan polyhead_in_cache_plan;
+typedef struct polyhead_in_cache_workspace polyhead_in_cache_workspace;
+
+POLYHEAD_C_API polyhead_status polyhead_in_cache_plan_create(const polyhead_limits* limits,
+                                                             const polyhead_rope_config* rope,
+                                                             const polyhead_options* options,
+                                                             polyhead_in_cache_plan** plan);
+POLYHEAD_C_API void polyhead_in_cache_plan_destroy(polyhead_in_cache_plan* plan);
+POLYHEAD_C_API polyhead_status polyhead_in_cache_workspace_create(
+    const polyhead_in_cache_plan* plan, polyhead_in_cache_workspace** workspace);
+POLYHEAD_C_API void polyhead_in_cache_workspace_destroy(polyhead_in_cache_workspace* workspace);
+/* Never allocates. */
+POLYHEAD_C_API polyhead_status polyhead_in_cache_plan_run(
+    const polyhead_in_cache_plan* plan, const polyhead_sliding_cache* cache, const polyhead_view* q,
+    const polyhead_view* out, const polyhead_modifiers* modifiers, const polyhead_view* counts,
+    polyhead_in_cache_workspace* workspace);
+
 /* ---- The layer ---- */
 
 typedef struct polyhead_layer polyhead_layer;

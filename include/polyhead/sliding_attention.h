@@ -1,6 +1,9 @@
 // Attention over a sliding cache with positions in the cache, as StreamingLLM has them.
 #pragma once
 
+#include <cstddef>
+#include <memory>
+
 #include "polyhead/attention.h"
 #include "polyhead/rope.h"
 #include "polyhead/sliding_cache.h"
@@ -33,10 +36,51 @@ namespace polyhead::inline v0 {
 /// refused. So is a cache of values_in_keys, whose values `rope` would turn too.
 ///
 /// Accuracy: as merge_partials. Throws InvalidArgument; out is untouched then. Allocates copies of
-/// q and of partial results. Source: Xiao et al. 2023 (StreamingLLM), section 3.2.
+/// q and of partial results, which InCachePlan does not. Source: Xiao et al. 2023 (StreamingLLM),
+/// section 3.2.
 void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& rope, View out,
                      const Modifiers& modifiers = {}, ConstView counts = {},
                      const Options& options = {});
+
+/// Scratch of one caller of an InCachePlan. Movable; used by one run at a time.
+class InCacheWorkspace {
+ public:
+  InCacheWorkspace(InCacheWorkspace&&) noexcept;
+  InCacheWorkspace& operator=(InCacheWorkspace&&) noexcept;
+  ~InCacheWorkspace();
+  std::size_t bytes() const;
+
+ private:
+  friend class InCachePlan;
+  struct State;
+  explicit InCacheWorkspace(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// attend_in_cache prepared once and run often, as Plan is for attention(): immutable, shared by
+/// any number of threads, each with its own workspace, and by all caches within its limits.
+class InCachePlan {
+ public:
+  /// `kv_len` of the limits counts all tokens that a sequence of a cache has seen, held or not.
+  /// Throws InvalidArgument for impossible limits or rope, or an instruction set this machine
+  /// lacks.
+  InCachePlan(const Limits& limits, const RopeConfig& rope, const Options& options = {});
+  InCachePlan(InCachePlan&&) noexcept;
+  InCachePlan& operator=(InCachePlan&&) noexcept;
+  ~InCachePlan();
+
+  /// Holds copies of q and of partial results for the largest call.
+  InCacheWorkspace make_workspace() const;
+
+  /// The bits of attend_in_cache. Validates as it does, and that sizes and types are within the
+  /// limits. Never allocates (unless it throws).
+  void run(const SlidingCache& cache, ConstView q, View out, InCacheWorkspace& workspace,
+           const Modifiers& modifiers = {}, ConstView counts = {}) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace polyhead::inline v0
 #pragma GCC visibility pop

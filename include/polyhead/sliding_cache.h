@@ -70,7 +70,9 @@ class SlidingCache {
   void truncate(std::int64_t sequence, std::int64_t length);
   void clear();
 
-  /// What attention reads; good until the next change.
+  /// What attention reads; good until the next change. Queries whose windows have been written over
+  /// (more than `chunk` of them, or before a truncation) are refused there, as is a mask without
+  /// the window.
   KvView view() const;
   /// The mask that the view is for: causal, the window, the first tokens.
   Mask mask() const;

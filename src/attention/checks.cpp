@@ -95,6 +95,15 @@ void check_sinks(const char* call, const char* name, const float* sinks, std::in
   }
 }
 
+kernels::Integers sequence_integers(const char* call, const char* name, const ConstView& view,
+                                    std::int64_t batch, Inputs& inputs) {
+  if (!view.given()) return {};
+  check_axes(call, name, view, {{"batch", batch}});
+  check_integer(call, name, view);
+  inputs.add(footprint_of(call, name, view));
+  return integers_of(view);
+}
+
 kernels::Integers integers_of(const ConstView& view) {
   if (!view.given()) return {};
   return {static_cast<const std::byte*>(view.data), view.type, kernel_stride(view, 0)};

@@ -20,9 +20,9 @@ enum class Purpose { forward, second_pass };
 
 /// Everything that a call reads: no output may touch it.
 struct Inputs {
-  // q, k, v, 2 scales, table, 2 offsets, start, 3 lengths, 2 documents, visible, bias, slopes,
-  // sink, ids, lse or heads of a second pass
-  Footprint prints[21];
+  // q, k, v, 2 scales, table, oldest, 2 offsets, start, 3 lengths, 2 documents, visible, bias,
+  // slopes, sink, ids, lse or heads of a second pass
+  Footprint prints[22];
   int count = 0;
 
   void add(const Footprint& print) { prints[count++] = print; }
@@ -41,6 +41,12 @@ kernels::AttendCall resolve(const AttentionArguments& arguments, const char* cal
 /// `inputs`.
 void resolve_view(const char* call_name, const KvView& view, bool with_values,
                   kernels::AttendCall& call, Inputs& inputs);
+
+/// Checks the mask, the modifiers and the positions of a call whose sizes and lengths are known,
+/// and fills them into `call`; `q_tokens` and `kv_tokens` are those of the q and k views.
+void resolve_scores(const char* call_name, const AttentionArguments& arguments,
+                    std::int64_t q_tokens, std::int64_t kv_tokens, kernels::AttendCall& call,
+                    Inputs& inputs);
 
 /// One axis of a view: its name, its expected extent, and what else is allowed.
 struct Axis {
@@ -61,6 +67,10 @@ void check_type(const char* call, const char* name, const ConstView& view, Eleme
 /// Each of the sinks is finite, or -inf: none.
 void check_sinks(const char* call, const char* name, const float* sinks, std::int64_t stride,
                  std::int64_t heads);
+
+/// Integers [batch], one a sequence; none where the view is not given.
+kernels::Integers sequence_integers(const char* call, const char* name, const ConstView& view,
+                                    std::int64_t batch, Inputs& inputs);
 
 /// A one-axis view of integers as the kernels take it.
 kernels::Integers integers_of(const ConstView& view);

@@ -41,6 +41,7 @@ class ViewDoor {
     if (!paged_ && slots_ != call_.batch)
       refuse("kv.k: batch is ", slots_, ", expected ", call_.batch);
     take_lengths();
+    check_oldest();
     if (paged_) take_table();
   }
 
@@ -147,6 +148,19 @@ class ViewDoor {
         refuse("kv.lengths[", b, "] (", length, ") is not within 0 .. ", tokens_);
       call_.kv_len = std::max(call_.kv_len, length);
     }
+  }
+
+  /// Whether a query sees what a ring has written over is checked where positions are known.
+  void check_oldest() {
+    const ConstView& oldest = view_.oldest;
+    if (view_.first_tokens < 0) refuse("kv.first_tokens (", view_.first_tokens, ") is negative");
+    if (!oldest.given()) {
+      if (view_.first_tokens != 0) refuse("kv.first_tokens is given without kv.oldest");
+      return;
+    }
+    check_axes(name_, "kv.oldest", oldest, {{"batch", call_.batch}});
+    check_integer(name_, "kv.oldest", oldest);
+    inputs_.add(footprint_of(name_, "kv.oldest", oldest));
   }
 
   void take_table() {

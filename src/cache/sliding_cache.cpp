@@ -49,6 +49,7 @@ struct SlidingCache::State {
   cache::Store keys, values;
   std::vector<float> key_scales;
   std::vector<std::int64_t> lengths, longest;  // now, and since the last clear
+  std::vector<std::int64_t> oldest;            // follows from longest
   std::int64_t columns = 0;
   std::vector<std::int32_t> table;  // [sequence][columns]
 
@@ -82,6 +83,13 @@ struct SlidingCache::State {
   /// Whether no token of a sequence that had so many was written over.
   bool all_there(std::int64_t tokens) const { return tokens <= kPage * slots(); }
 
+  /// Notes the most tokens that a sequence has had. The ring holds the last pages that were
+  /// written, its oldest one's tokens all of them.
+  void set_longest(std::size_t b, std::int64_t tokens) {
+    longest[b] = tokens;
+    oldest[b] = all_there(tokens) ? 0 : (pages_of(tokens) - ring) * kPage;
+  }
+
   /// Calls visit(span) for every piece of memory that has been written.
   template <class Visit>
   void visit_pieces(const std::vector<std::int64_t>& written, const Visit& visit) {
@@ -108,7 +116,7 @@ struct SlidingCache::State {
     table = std::move(from.table);
     columns = from.columns;
     std::ranges::copy(from.lengths, lengths.begin());
-    std::ranges::copy(from.longest, longest.begin());
+    for (std::size_t b = 0; b < longest.size(); ++b) set_longest(b, from.longest[b]);
     std::ranges::copy(from.key_scales, key_scales.begin());
   }
 
@@ -140,7 +148,7 @@ SlidingCache::SlidingCache(const SlidingCacheConfig& config) : state_(std::make_
   s.values =
       cache::Store("SlidingCache", {c.type, slots, c.kv_heads, kPage, cache::stored_value_dim(c)});
   s.lengths.assign(static_cast<std::size_t>(c.batch), 0);
-  s.longest = s.lengths;
+  s.longest = s.oldest = s.lengths;
   s.reach(kPage * s.slots());
 }
 
@@ -161,10 +169,7 @@ std::int64_t SlidingCache::held(std::int64_t sequence) const {
 }
 
 std::int64_t SlidingCache::oldest(std::int64_t sequence) const {
-  const State& s = *state_;
-  const std::int64_t written = pages_of(s.longest[s.index("SlidingCache::oldest", sequence)]);
-  // The ring holds the last pages that were written, its oldest one's tokens all of them.
-  return written <= s.slots() ? 0 : (written - s.ring) * kPage;
+  return state_->oldest[state_->index("SlidingCache::oldest", sequence)];
 }
 
 void SlidingCache::append(ConstView k, ConstView v, ConstView counts) {
@@ -201,8 +206,8 @@ void SlidingCache::append(ConstView k, ConstView v, ConstView counts) {
           s.values.write(slot, head, length % kPage, cache::source_row(v, b, i, head));
       }
     }
-    std::int64_t& most = s.longest[static_cast<std::size_t>(b)];
-    most = std::max(most, length);
+    const auto at = static_cast<std::size_t>(b);
+    s.set_longest(at, std::max(s.longest[at], length));
   }
 }
 
@@ -222,7 +227,7 @@ void SlidingCache::truncate(std::int64_t sequence, std::int64_t length) {
 
 void SlidingCache::clear() {
   std::ranges::fill(state_->lengths, 0);
-  std::ranges::fill(state_->longest, 0);
+  for (std::size_t b = 0; b < state_->longest.size(); ++b) state_->set_longest(b, 0);
 }
 
 KvView SlidingCache::view() const {
@@ -231,6 +236,8 @@ KvView SlidingCache::view() const {
   cache::show_stores(s.config, s.keys, s.values, view);
   view.page_table = ConstView(s.table.data(), {s.config.batch, s.columns});
   view.lengths = ConstView(s.lengths.data(), {s.config.batch});
+  view.oldest = ConstView(s.oldest.data(), {s.config.batch});
+  view.first_tokens = s.config.first_tokens;
   return view;
 }
 

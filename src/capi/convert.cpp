@@ -102,9 +102,36 @@ View to_view(const char* call, const char* name, const polyhead_view* view) {
   return to;
 }
 
+void fill_view(polyhead_view* view, const ConstView& from) {
+  static_assert(
+      static_cast<int>(ElementType::float32) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT32 &&
+          static_cast<int>(ElementType::bit) + POLYHEAD_FLOAT32 == POLYHEAD_BIT &&
+          static_cast<int>(ElementType::float8_e5m2) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT8_E5M2,
+      "the two lists of element types run in parallel");
+  if (view == nullptr) return;
+  *view =
+      polyhead_make_view(from.data, static_cast<int32_t>(from.type) + POLYHEAD_FLOAT32,
+                         from.layout.axes, from.layout.extents.data(), from.layout.strides.data());
+}
+
+Limits to_limits(const char* call, const polyhead_limits* limits) {
+  const polyhead_limits from = read_struct(call, "limits", limits);
+  Limits to;
+  to.batch = from.batch;
+  to.q_len = from.q_len;
+  to.kv_len = from.kv_len;
+  to.q_heads = from.q_heads;
+  to.kv_heads = from.kv_heads;
+  to.head_dim = from.head_dim;
+  to.value_dim = from.value_dim;
+  to.q_type = to_element(call, "limits.q_type", from.q_type);
+  to.kv_type = to_element(call, "limits.kv_type", from.kv_type);
+  return to;
+}
+
 KvView to_kv_view(const char* call, const polyhead_kv_view* view) {
   if (view == nullptr) return {};
-  const polyhead_kv_view from = read_struct(call, "kv", view);
+  const polyhead_kv_view from = read_struct(call, "kv", view, offsetof(polyhead_kv_view, oldest));
   const auto part = [&](const char* name, const polyhead_view& of) -> ConstView {
     if (of.axes == 0 && of.data == nullptr) return {};
     return to_view(call, name, &of);
@@ -116,6 +143,8 @@ KvView to_kv_view(const char* call, const polyhead_kv_view* view) {
   to.v_scales = part("kv.v_scales", from.v_scales);
   to.page_table = part("kv.page_table", from.page_table);
   to.lengths = part("kv.lengths", from.lengths);
+  to.oldest = part("kv.oldest", from.oldest);
+  to.first_tokens = from.first_tokens;
   return to;
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 
 #include "capi/status.hpp"
@@ -37,6 +39,22 @@ S read_struct(const char* call, const char* name, const S* from, std::size_t lea
   return copy;
 }
 
+/// A struct that the library is to fill: null, or one whose struct_bytes is right.
+template <class Struct>
+void check_written(const char* call, const char* name, const Struct* to) {
+  if (to == nullptr || to->struct_bytes == sizeof(Struct)) return;
+  refuse("%s: %s.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)", call,
+         name, to->struct_bytes, sizeof(Struct));
+}
+
+/// `count` entries at `data`, which may be null where there are none.
+template <class T>
+std::span<T> to_span(const char* call, const char* name, T* data, std::int64_t count) {
+  if (count < 0) refuse("%s: count (%lld) is negative", call, static_cast<long long>(count));
+  if (count > 0) need(call, name, data);
+  return {data, static_cast<std::size_t>(count)};
+}
+
 /// A zero is "the default", which `unless_zero` replaces where the caller gave another number.
 template <class T, class U>
 void unless_zero(T& to, U from) {
@@ -50,6 +68,9 @@ bool to_bool(const char* call, const char* name, std::int32_t value);
 /// A null pointer is a view that is not given.
 View to_view(const char* call, const char* name, const polyhead_view* view);
 
+/// Null is not filled.
+void fill_view(polyhead_view* view, const ConstView& from);
+
 /// A null pointer, or views of no axes: not given.
 KvView to_kv_view(const char* call, const polyhead_kv_view* view);
 
@@ -57,6 +78,7 @@ RowStatistics to_statistics(const char* call, const polyhead_view* entropy,
                             const polyhead_view* max_weight, const polyhead_view* max_key);
 Mask to_mask(const char* call, const polyhead_mask* mask);
 Options to_options(const char* call, const polyhead_options* options);
+Limits to_limits(const char* call, const polyhead_limits* limits);
 
 /// A caller's tile function as the library's TileModifier.
 class CallbackModifier final : public TileModifier {

@@ -1,28 +1,25 @@
 #include "capi/convert_cache.hpp"
 
-namespace polyhead::inline v0::capi {
+#include <cstddef>
+#include <cstring>
 
-void fill_view(polyhead_view* view, const ConstView& from) {
-  static_assert(
-      static_cast<int>(ElementType::float32) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT32 &&
-          static_cast<int>(ElementType::bit) + POLYHEAD_FLOAT32 == POLYHEAD_BIT &&
-          static_cast<int>(ElementType::float8_e5m2) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT8_E5M2,
-      "the two lists of element types run in parallel");
-  if (view == nullptr) return;
-  *view =
-      polyhead_make_view(from.data, static_cast<int32_t>(from.type) + POLYHEAD_FLOAT32,
-                         from.layout.axes, from.layout.extents.data(), from.layout.strides.data());
-}
+namespace polyhead::inline v0::capi {
 
 void fill_kv_view(const char* call, polyhead_kv_view* view, const KvView& from) {
   need(call, "view", view);
-  check_written(call, "view", view);
-  fill_view(&view->k, from.k);
-  fill_view(&view->v, from.v);
-  fill_view(&view->k_scales, from.k_scales);
-  fill_view(&view->v_scales, from.v_scales);
-  fill_view(&view->page_table, from.page_table);
-  fill_view(&view->lengths, from.lengths);
+  const bool older = view->struct_bytes == offsetof(polyhead_kv_view, oldest);
+  if (!older) check_written(call, "view", view);
+  polyhead_kv_view to = {};
+  to.struct_bytes = view->struct_bytes;
+  fill_view(&to.k, from.k);
+  fill_view(&to.v, from.v);
+  fill_view(&to.k_scales, from.k_scales);
+  fill_view(&to.v_scales, from.v_scales);
+  fill_view(&to.page_table, from.page_table);
+  fill_view(&to.lengths, from.lengths);
+  fill_view(&to.oldest, from.oldest);
+  to.first_tokens = from.first_tokens;
+  std::memcpy(view, &to, to.struct_bytes);
 }
 
 CacheFingerprint to_fingerprint(const char* call, const polyhead_cache_fingerprint* print) {

@@ -12,7 +12,9 @@
 #include "polyhead/layer.h"
 #include "polyhead/paged_cache.h"
 #include "polyhead/polyhead_layer_c.h"
+#include "polyhead/sliding_attention.h"
 #include "polyhead/sliding_cache.h"
+#include "polyhead/tree_mask.h"
 
 struct polyhead_executor {
   explicit polyhead_executor(std::unique_ptr<polyhead::Executor> of) : owned(std::move(of)) {}
@@ -28,8 +30,20 @@ struct polyhead_workspace {
   polyhead::Workspace workspace;
 };
 
+struct polyhead_tree_mask {
+  polyhead::TreeMask mask;
+};
+
 struct polyhead_kv_cache {
   polyhead::KvCache cache;
+};
+
+struct polyhead_in_cache_plan {
+  polyhead::InCachePlan plan;
+};
+
+struct polyhead_in_cache_workspace {
+  polyhead::InCacheWorkspace workspace;
 };
 
 struct polyhead_sliding_cache {

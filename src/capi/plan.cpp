@@ -52,18 +52,8 @@ polyhead_status polyhead_plan_create(const polyhead_limits* limits, const polyhe
                                      polyhead_plan** plan) {
   constexpr const char* kCall = "polyhead_plan_create";
   return guarded(kCall, [&] {
-    const polyhead_limits from = read_struct(kCall, "limits", limits);
+    const polyhead::Limits to = to_limits(kCall, limits);
     need(kCall, "plan", plan);
-    polyhead::Limits to;
-    to.batch = from.batch;
-    to.q_len = from.q_len;
-    to.kv_len = from.kv_len;
-    to.q_heads = from.q_heads;
-    to.kv_heads = from.kv_heads;
-    to.head_dim = from.head_dim;
-    to.value_dim = from.value_dim;
-    to.q_type = to_element(kCall, "limits.q_type", from.q_type);
-    to.kv_type = to_element(kCall, "limits.kv_type", from.kv_type);
     *plan = new polyhead_plan{polyhead::Plan(to, to_options(kCall, options))};
   });
 }

@@ -119,3 +119,49 @@ polyhead_status polyhead_sliding_cache_attend_in_cache(
                               to_options(kCall, options));
   });
 }
+
+polyhead_status polyhead_in_cache_plan_create(const polyhead_limits* limits,
+                                              const polyhead_rope_config* rope,
+                                              const polyhead_options* options,
+                                              polyhead_in_cache_plan** plan) {
+  constexpr const char* kCall = "polyhead_in_cache_plan_create";
+  return guarded(kCall, [&] {
+    need(kCall, "plan", plan);
+    *plan = new polyhead_in_cache_plan{polyhead::InCachePlan(
+        to_limits(kCall, limits), to_rope(kCall, rope), to_options(kCall, options))};
+  });
+}
+
+void polyhead_in_cache_plan_destroy(polyhead_in_cache_plan* plan) { delete plan; }
+
+polyhead_status polyhead_in_cache_workspace_create(const polyhead_in_cache_plan* plan,
+                                                   polyhead_in_cache_workspace** workspace) {
+  constexpr const char* kCall = "polyhead_in_cache_workspace_create";
+  return guarded(kCall, [&] {
+    need(kCall, "plan", plan);
+    need(kCall, "workspace", workspace);
+    *workspace = new polyhead_in_cache_workspace{plan->plan.make_workspace()};
+  });
+}
+
+void polyhead_in_cache_workspace_destroy(polyhead_in_cache_workspace* workspace) {
+  delete workspace;
+}
+
+polyhead_status polyhead_in_cache_plan_run(const polyhead_in_cache_plan* plan,
+                                           const polyhead_sliding_cache* cache,
+                                           const polyhead_view* q, const polyhead_view* out,
+                                           const polyhead_modifiers* modifiers,
+                                           const polyhead_view* counts,
+                                           polyhead_in_cache_workspace* workspace) {
+  constexpr const char* kCall = "polyhead_in_cache_plan_run";
+  return guarded(kCall, [&] {
+    need(kCall, "plan", plan);
+    need(kCall, "cache", cache);
+    need(kCall, "workspace", workspace);
+    const ModifierSet served(kCall, modifiers);
+    plan->plan.run(cache->cache, to_view(kCall, "q", need(kCall, "q", q)),
+                   to_view(kCall, "out", need(kCall, "out", out)), workspace->workspace,
+                   served.modifiers(), to_view(kCall, "counts", counts));
+  });
+}

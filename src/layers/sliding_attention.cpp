@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <vector>
+#include <utility>
 
+#include "attention/schedule.hpp"
 #include "attention/validate.hpp"
 #include "base/element.hpp"
+#include "base/float_environment.hpp"
 #include "base/refuse.hpp"
+#include "layers/rows.hpp"
 #include "position/rotation.hpp"
 
 namespace polyhead::inline v0 {
@@ -16,46 +19,101 @@ namespace {
 
 constexpr const char* kCall = "attend_in_cache";
 
+/// Refuses more rows of q than 64 bits count.
+void check_rows(std::int64_t batch, std::int64_t q_len, std::int64_t q_heads) {
+  std::int64_t rows = 0;
+  if (__builtin_mul_overflow(batch, q_len, &rows) || __builtin_mul_overflow(rows, q_heads, &rows)) {
+    base::refuse(kCall, "batch (", batch, ") times q_len (", q_len, ") times q_heads (", q_heads,
+                 ") overflow 64 bits");
+  }
+}
+
+/// Where a call of some sizes keeps what it works on.
+struct Rooms {
+  std::byte *window_q, *first_q;               // q twice, rotated
+  std::int64_t *ends, *places;                 // [batch, q_len]
+  std::int64_t *first_lengths, *first_starts;  // [batch]
+  float *outs, *lses;                          // of both parts
+  double* turn;                                // what rotating takes
+};
+
+/// Memory of one call at a time: grows to the largest.
+struct Scratch {
+  layers::Buffer window_q, first_q, ends, places, first_lengths, first_starts, outs, lses, turn;
+
+  Rooms rooms(const Limits& sizes) {
+    const std::int64_t tokens = sizes.batch * sizes.q_len, rows = tokens * sizes.q_heads;
+    const std::int64_t q_bytes = sizes.head_dim * element_bytes(sizes.q_type);
+    const auto integers = [](layers::Buffer& of, std::int64_t count) {
+      return reinterpret_cast<std::int64_t*>(of.need(count, 8));
+    };
+    return {window_q.need(rows, q_bytes),
+            first_q.need(rows, q_bytes),
+            integers(ends, tokens),
+            integers(places, tokens),
+            integers(first_lengths, sizes.batch),
+            integers(first_starts, sizes.batch),
+            reinterpret_cast<float*>(outs.need(rows, 2 * 4 * sizes.value_dim)),
+            reinterpret_cast<float*>(lses.need(rows, 2 * 4)),
+            reinterpret_cast<double*>(turn.need(sizes.head_dim, 8 + 2 * 4))};
+  }
+
+  std::size_t bytes() const {
+    std::size_t sum = 0;
+    for (const layers::Buffer* buffer :
+         {&window_q, &first_q, &ends, &places, &first_lengths, &first_starts, &outs, &lses, &turn})
+      sum += buffer->bytes();
+    return sum;
+  }
+};
+
 /// One checked call.
 class InCache {
  public:
-  InCache(const SlidingCache& cache, ConstView q, const RopeConfig& rope, View out,
-          const Modifiers& modifiers, ConstView counts, const Options& options)
+  InCache(const SlidingCache& cache, ConstView q, View out, const Modifiers& modifiers,
+          ConstView counts)
       : cache_(cache),
         config_(cache.config()),
         q_(q),
-        rope_(rope),
         out_(out),
         modifiers_(modifiers),
         counts_(counts),
-        options_(options),
         q_len_(q.layout.extents[1]),
         q_heads_(q.layout.extents[2]) {
     check();
-    place();
   }
 
-  void run() {
+  /// `attend` runs attention over its arguments; `options` are for the join.
+  template <class Attend>
+  void run(const position::Rotation& rotation, Scratch& scratch, const Attend& attend,
+           const Options& options) const {
+    const Rooms rooms = scratch.rooms({.batch = config_.batch,
+                                       .q_len = q_len_,
+                                       .q_heads = q_heads_,
+                                       .head_dim = config_.head_dim,
+                                       .value_dim = config_.value_dim,
+                                       .q_type = q_.type});
+    place(rooms);
     AttentionArguments window;
     window.kv = cache_.view();
     window.mask = cache_.mask();
     window.mask.first_tokens = 0;
     window.mask.q_lengths = counts_;
     window.modifiers = modifiers_;
-    const std::vector<std::byte> at_end = rotated(ends_);
-    window.q = dense(at_end);
+    window.q = rotated(rotation, rooms.ends, rooms.window_q, rooms.turn);
     if (config_.first_tokens == 0) {
       window.out = out_;
-      return attention(window, options_);
+      return attend(window);
     }
     AttentionArguments first = window;
-    first.kv.lengths = ConstView(first_lengths_.data(), {config_.batch});
+    first.kv.lengths = ConstView(rooms.first_lengths, {config_.batch});
     first.mask = causal();  // query p sees the first tokens t <= p - window
     first.mask.q_lengths = counts_;
-    first.q_start = ConstView(first_starts_.data(), {config_.batch});
-    const std::vector<std::byte> in_cache = rotated(places_);
-    first.q = dense(in_cache);
-    join(window, first);
+    first.q_start = ConstView(rooms.first_starts, {config_.batch});
+    first.q = rotated(rotation, rooms.places, rooms.first_q, rooms.turn);
+    const AttentionArguments* const parts[] = {&window, &first};
+    for (std::int64_t part = 0; part < 2; ++part) attend(as_part(*parts[part], rooms, part));
+    join(rooms, options);
   }
 
  private:
@@ -74,7 +132,7 @@ class InCache {
                       {"head_dim", config_.head_dim}});
     door::check_floating(kCall, "q", q_);
     door::footprint_of(kCall, "q", q_);
-    position::check_rope(kCall, rope_, config_.head_dim);
+    check_rows(batch, q_len_, q_heads_);
     if (counts_.given()) {
       door::check_axes(kCall, "counts", counts_, {{"batch", batch}});
       door::check_integer(kCall, "counts", counts_);
@@ -113,85 +171,149 @@ class InCache {
   }
 
   /// Where each query stands: in its sequence, and in the cache.
-  void place() {
+  void place(const Rooms& rooms) const {
     for (std::int64_t b = 0; b < config_.batch; ++b) {
       const std::int64_t length = cache_.length(b), start = length - count_of(b);
       for (std::int64_t i = 0; i < q_len_; ++i) {
-        ends_.push_back(start + i);
-        places_.push_back(std::min(start + i, config_.first_tokens + config_.window - 1));
+        rooms.ends[b * q_len_ + i] = start + i;
+        rooms.places[b * q_len_ + i] =
+            std::min(start + i, config_.first_tokens + config_.window - 1);
       }
-      first_lengths_.push_back(std::min(length, config_.first_tokens));
-      first_starts_.push_back(start - config_.window);
+      rooms.first_lengths[b] = std::min(length, config_.first_tokens);
+      rooms.first_starts[b] = start - config_.window;
     }
   }
 
   std::int64_t rows() const { return config_.batch * q_len_ * q_heads_; }
 
-  ConstView dense(const std::vector<std::byte>& q) const {
-    return {q.data(), q_.type, {config_.batch, q_len_, q_heads_, config_.head_dim}};
-  }
-
-  /// A dense copy of q, rotated by `positions` [batch, q_len].
-  std::vector<std::byte> rotated(const std::vector<std::int64_t>& positions) const {
+  /// A dense copy of q in `to`, rotated by `positions` [batch, q_len].
+  ConstView rotated(const position::Rotation& rotation, const std::int64_t* positions,
+                    std::byte* to, double* turn) const {
     const std::int64_t bytes = element_bytes(q_.type), dim = config_.head_dim;
-    std::vector<std::byte> copy(static_cast<std::size_t>(rows() * dim * bytes));
+    const std::int64_t pairs = rotation.pairs();
+    auto* const cos = reinterpret_cast<float*>(turn + 2 * pairs);
+    float *const sin = cos + pairs, *const head = sin + pairs;
+    position::Rotation::Cursor cursor{turn};
     const auto& strides = q_.layout.strides;
     const auto* const from = static_cast<const std::byte*>(q_.data);
-    std::byte* to = copy.data();
-    for (std::int64_t row = 0; row < rows(); ++row) {
-      const std::int64_t head = row % q_heads_, token = row / q_heads_;
-      const std::int64_t at =
-          token / q_len_ * strides[0] + token % q_len_ * strides[1] + head * strides[2];
-      for (std::int64_t d = 0; d < dim; ++d, to += bytes)
-        std::memcpy(to, from + (at + d * strides[3]) * bytes, static_cast<std::size_t>(bytes));
+    const base::FloatEnvironment environment;
+    std::byte* row = to;
+    for (std::int64_t token = 0; token < config_.batch * q_len_; ++token) {
+      rotation.at(positions[token], cursor, cos, sin);
+      for (std::int64_t h = 0; h < q_heads_; ++h, row += dim * bytes) {
+        const std::int64_t at =
+            token / q_len_ * strides[0] + token % q_len_ * strides[1] + h * strides[2];
+        for (std::int64_t d = 0; d < dim; ++d) {
+          std::memcpy(row + d * bytes, from + (at + d * strides[3]) * bytes,
+                      static_cast<std::size_t>(bytes));
+        }
+        for (std::int64_t d = 0; d < 2 * pairs; ++d)
+          head[d] = base::load_float32(row + d * bytes, q_.type);
+        position::rotate(head, rotation, cos, sin);
+        for (std::int64_t d = 0; d < 2 * pairs; ++d)
+          base::store_float32(row + d * bytes, q_.type, head[d]);
+      }
     }
-    if (copy.empty()) return copy;
-    apply_rope(View(copy.data(), q_.type, {config_.batch, q_len_, q_heads_, dim}),
-               ConstView(positions.data(), {config_.batch, q_len_}), rope_);
-    return copy;
+    return {to, q_.type, {config_.batch, q_len_, q_heads_, dim}};
   }
 
-  /// Both parts and their joint result. A sink is counted once, by the join.
-  void join(AttentionArguments& window, AttentionArguments& first) const {
-    const auto values = static_cast<std::size_t>(rows() * config_.value_dim);
-    std::vector<float> outs(2 * values), lses(2 * static_cast<std::size_t>(rows()));
-    AttentionArguments* const parts[] = {&window, &first};
-    for (std::size_t part = 0; part < 2; ++part) {
-      AttentionArguments& call = *parts[part];
-      call.modifiers.sink = {};
-      call.out = {outs.data() + part * values,
-                  {config_.batch, q_len_, q_heads_, config_.value_dim}};
-      call.lse = {lses.data() + part * static_cast<std::size_t>(rows()),
-                  {config_.batch, q_len_, q_heads_}};
-      attention(call, options_);
-    }
+  /// One of the two parts, into its rooms. A sink is counted once, by the join.
+  AttentionArguments as_part(AttentionArguments call, const Rooms& rooms, std::int64_t part) const {
+    call.modifiers.sink = {};
+    call.out = {rooms.outs + part * rows() * config_.value_dim,
+                {config_.batch, q_len_, q_heads_, config_.value_dim}};
+    call.lse = {rooms.lses + part * rows(), {config_.batch, q_len_, q_heads_}};
+    return call;
+  }
+
+  void join(const Rooms& rooms, const Options& options) const {
     MergeArguments merge;
-    merge.outs = {outs.data(),
+    merge.outs = {rooms.outs,
                   {std::int64_t{2}, config_.batch, q_len_, q_heads_, config_.value_dim}};
-    merge.lses = {lses.data(), {std::int64_t{2}, config_.batch, q_len_, q_heads_}};
+    merge.lses = {rooms.lses, {std::int64_t{2}, config_.batch, q_len_, q_heads_}};
     merge.out = out_;
     merge.sink = modifiers_.sink;
-    merge_partials(merge, options_);
+    merge_partials(merge, options);
   }
 
   const SlidingCache& cache_;
   const SlidingCacheConfig& config_;
   const ConstView q_;
-  const RopeConfig& rope_;
   const View out_;
   const Modifiers& modifiers_;
   const ConstView counts_;
-  const Options& options_;
   const std::int64_t q_len_, q_heads_;
-  std::vector<std::int64_t> ends_, places_;  // [batch, q_len]
-  std::vector<std::int64_t> first_lengths_, first_starts_;
 };
+
+constexpr std::int64_t kTableTokens = 128;  // from so many on, tables of cos and sin pay
 
 }  // namespace
 
 void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& rope, View out,
                      const Modifiers& modifiers, ConstView counts, const Options& options) {
-  InCache(cache, q, rope, out, modifiers, counts, options).run();
+  const InCache call(cache, q, out, modifiers, counts);
+  const std::int64_t dim = cache.config().head_dim;
+  position::check_rope(kCall, rope, dim);
+  const bool tables = q.layout.extents[0] * q.layout.extents[1] > kTableTokens;
+  Scratch scratch;
+  call.run(
+      position::Rotation(rope, dim, tables), scratch,
+      [&](const AttentionArguments& arguments) { attention(arguments, options); }, options);
+}
+
+// --- prepared once ---
+
+struct InCacheWorkspace::State {
+  Workspace attention;
+  Scratch scratch;
+};
+
+InCacheWorkspace::InCacheWorkspace(std::unique_ptr<State> state) : state_(std::move(state)) {}
+InCacheWorkspace::InCacheWorkspace(InCacheWorkspace&&) noexcept = default;
+InCacheWorkspace& InCacheWorkspace::operator=(InCacheWorkspace&&) noexcept = default;
+InCacheWorkspace::~InCacheWorkspace() = default;
+std::size_t InCacheWorkspace::bytes() const {
+  return state_ ? state_->attention.bytes() + state_->scratch.bytes() : 0;
+}
+
+struct InCachePlan::State {
+  Limits limits;
+  position::Rotation rotation;
+  Crew crew;
+  Plan attention;
+};
+
+InCachePlan::InCachePlan(const Limits& limits, const RopeConfig& rope, const Options& options) {
+  Plan attention(limits, options);
+  check_rows(limits.batch, limits.q_len, limits.q_heads);
+  position::check_rope(kCall, rope, limits.head_dim);
+  state_ = std::make_unique<State>(State{limits, position::Rotation(rope, limits.head_dim, true),
+                                         crew_of(options), std::move(attention)});
+}
+InCachePlan::InCachePlan(InCachePlan&&) noexcept = default;
+InCachePlan& InCachePlan::operator=(InCachePlan&&) noexcept = default;
+InCachePlan::~InCachePlan() = default;
+
+InCacheWorkspace InCachePlan::make_workspace() const {
+  auto state = std::make_unique<InCacheWorkspace::State>(
+      InCacheWorkspace::State{state_->attention.make_workspace(), {}});
+  state->scratch.rooms(state_->limits);
+  return InCacheWorkspace(std::move(state));
+}
+
+void InCachePlan::run(const SlidingCache& cache, ConstView q, View out, InCacheWorkspace& workspace,
+                      const Modifiers& modifiers, ConstView counts) const {
+  const InCache call(cache, q, out, modifiers, counts);
+  const Limits& limits = state_->limits;
+  const std::int64_t dim = cache.config().head_dim;
+  if (dim != limits.head_dim)
+    base::refuse(kCall, "head_dim (", dim, ") is not the plan's ", limits.head_dim);
+  if (!workspace.state_) base::refuse(kCall, "workspace was moved from, expected the plan's");
+  call.run(state_->rotation, workspace.state_->scratch,
+           [&](const AttentionArguments& arguments) {
+             state_->attention.run(arguments, workspace.state_->attention);
+           },
+           {.executor = state_->crew.executor, .threads = state_->crew.workers});
 }
 
 }  // namespace polyhead::inline v0

@@ -137,16 +137,24 @@ bool Batcher::finished(const Running& running) const {
   return answers_[static_cast<std::size_t>(running.request)].stop != Stop::running;
 }
 
-void Batcher::take(Running& running, std::span<const float> logits) {
+void Batcher::take(Running& running, std::span<const float> logits, std::exception_ptr& thrown) {
+  const auto asked = [&](const auto& callback) {
+    try {
+      return callback();
+    } catch (...) {
+      if (!thrown) thrown = std::current_exception();
+    }
+    return false;
+  };
   Answer& answer = answers_[static_cast<std::size_t>(running.request)];
   const std::int32_t token = running.sampler.next(logits);
-  if (ends_ && ends_(token)) {
+  if (ends_ && asked([&] { return ends_(token); })) {
     answer.stop = Stop::end;
     return;
   }
   answer.ids.push_back(token);
   running.tokens.push_back(token);
-  if (hear_) hear_(running.request, token);
+  if (hear_) asked([&] { return hear_(running.request, token), true; });
   if (std::ssize(answer.ids) == running.max_tokens) {
     answer.stop = Stop::max_tokens;
   } else if (std::ssize(running.tokens) > model_.config().context_length) {
@@ -170,19 +178,22 @@ bool Batcher::step() {
   }
   ++figures_.steps;
   figures_.most_pages = std::max(figures_.most_pages, options_.pages - pool_.cache().free_pages());
+  std::exception_ptr thrown;  // of a callback: out when all requests have their tokens
   std::size_t row = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Running& running = running_[who[i]];
     const auto count = static_cast<std::int64_t>(parts[i].ids.size());
     running.held += count;
     figures_.tokens += count;
-    if (parts[i].logits) take(running, std::span(logits_).subspan(row++ * vocabulary, vocabulary));
+    if (parts[i].logits)
+      take(running, std::span(logits_).subspan(row++ * vocabulary, vocabulary), thrown);
   }
   std::erase_if(running_, [&](const Running& running) {
     if (!finished(running)) return false;
     pool_.cache().release(running.sequence);
     return true;
   });
+  if (thrown) std::rethrow_exception(thrown);
   return !running_.empty() || !waiting_.empty();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <span>
 #include <vector>
@@ -51,7 +52,7 @@ struct BatcherFigures {
 class Batcher {
  public:
   /// Says for each request which tokens end an answer, and hears of each token as it comes. Both
-  /// are called within step(); they may submit more and read answers, but neither step nor throw.
+  /// are called within step(); they may submit more and read answers, but not step.
   using Ends = std::function<bool(std::int32_t token)>;
   using Hear = std::function<void(std::int64_t request, std::int32_t token)>;
 
@@ -64,7 +65,9 @@ class Batcher {
   /// is queued then.
   std::int64_t submit(const Request& request);
 
-  /// One joint run. False when nothing is left to do.
+  /// One joint run. False when nothing is left to do. What `ends` or `hear` throws comes out, the
+  /// first of it, when the step is done: every request has its token, and steps go on from there.
+  /// A token that `ends` threw at does not end its answer.
   bool step();
 
   /// What there is of an answer; the reference lasts as long as the batcher.
@@ -89,7 +92,7 @@ class Batcher {
   void join(Running next);
   void plan(std::vector<SequencePart>& parts, std::vector<std::size_t>& who) const;
   void interrupt_last();
-  void take(Running& running, std::span<const float> logits);
+  void take(Running& running, std::span<const float> logits, std::exception_ptr& thrown);
   bool finished(const Running& running) const;
 
   const Model& model_;
