@@ -8,8 +8,6 @@
 
 #include "attention/schedule.hpp"
 #include "attention/validate.hpp"
-#include "base/element.hpp"
-#include "base/float_environment.hpp"
 #include "base/refuse.hpp"
 #include "layers/rows.hpp"
 #include "position/rotation.hpp"
@@ -55,7 +53,7 @@ struct Scratch {
             integers(first_starts, sizes.batch),
             reinterpret_cast<float*>(outs.need(rows, 2 * 4 * sizes.value_dim)),
             reinterpret_cast<float*>(lses.need(rows, 2 * 4)),
-            reinterpret_cast<double*>(turn.need(sizes.head_dim, 8 + 2 * 4))};
+            reinterpret_cast<double*>(turn.need(position::turning_doubles(sizes.head_dim / 2), 8))};
   }
 
   std::size_t bytes() const {
@@ -190,31 +188,19 @@ class InCache {
   ConstView rotated(const position::Rotation& rotation, const std::int64_t* positions,
                     std::byte* to, double* turn) const {
     const std::int64_t bytes = element_bytes(q_.type), dim = config_.head_dim;
-    const std::int64_t pairs = rotation.pairs();
-    auto* const cos = reinterpret_cast<float*>(turn + 2 * pairs);
-    float *const sin = cos + pairs, *const head = sin + pairs;
-    position::Rotation::Cursor cursor{turn};
     const auto& strides = q_.layout.strides;
     const auto* const from = static_cast<const std::byte*>(q_.data);
-    const base::FloatEnvironment environment;
-    std::byte* row = to;
-    for (std::int64_t token = 0; token < config_.batch * q_len_; ++token) {
-      rotation.at(positions[token], cursor, cos, sin);
-      for (std::int64_t h = 0; h < q_heads_; ++h, row += dim * bytes) {
-        const std::int64_t at =
-            token / q_len_ * strides[0] + token % q_len_ * strides[1] + h * strides[2];
-        for (std::int64_t d = 0; d < dim; ++d) {
-          std::memcpy(row + d * bytes, from + (at + d * strides[3]) * bytes,
-                      static_cast<std::size_t>(bytes));
-        }
-        for (std::int64_t d = 0; d < 2 * pairs; ++d)
-          head[d] = base::load_float32(row + d * bytes, q_.type);
-        position::rotate(head, rotation, cos, sin);
-        for (std::int64_t d = 0; d < 2 * pairs; ++d)
-          base::store_float32(row + d * bytes, q_.type, head[d]);
-      }
+    std::byte* element = to;
+    for (std::int64_t row = 0; row < rows(); ++row) {
+      const std::int64_t head = row % q_heads_, token = row / q_heads_;
+      const std::int64_t at =
+          token / q_len_ * strides[0] + token % q_len_ * strides[1] + head * strides[2];
+      for (std::int64_t d = 0; d < dim; ++d, element += bytes)
+        std::memcpy(element, from + (at + d * strides[3]) * bytes, static_cast<std::size_t>(bytes));
     }
-    return {to, q_.type, {config_.batch, q_len_, q_heads_, dim}};
+    const View copy(to, q_.type, {config_.batch, q_len_, q_heads_, dim});
+    position::rotate_heads(copy, ConstView(positions, {config_.batch, q_len_}), rotation, turn);
+    return copy;
   }
 
   /// One of the two parts, into its rooms. A sink is counted once, by the join.
@@ -245,8 +231,6 @@ class InCache {
   const std::int64_t q_len_, q_heads_;
 };
 
-constexpr std::int64_t kTableTokens = 128;  // from so many on, tables of cos and sin pay
-
 }  // namespace
 
 void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& rope, View out,
@@ -254,7 +238,7 @@ void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& r
   const InCache call(cache, q, out, modifiers, counts);
   const std::int64_t dim = cache.config().head_dim;
   position::check_rope(kCall, rope, dim);
-  const bool tables = q.layout.extents[0] * q.layout.extents[1] > kTableTokens;
+  const bool tables = q.layout.extents[0] * q.layout.extents[1] > position::kTableTokens;
   Scratch scratch;
   call.run(
       position::Rotation(rope, dim, tables), scratch,

@@ -189,6 +189,7 @@ std::vector<double> rope_frequencies(const RopeConfig& config, std::int64_t head
 double rope_attention_factor(const RopeConfig& config) {
   if (config.scaling != RopeScaling::yarn) return 1.0;
   position::check_yarn("rope_attention_factor", config);
+  const base::FloatEnvironment environment(base::Subnormals::kept);
   if (config.attention_factor) return *config.attention_factor;
   if (config.mscale != 0 && config.mscale_all_dim != 0) {
     return position::yarn_mscale(config.factor, config.mscale) /

@@ -75,14 +75,22 @@ namespace {
 
 constexpr const char* kCall = "apply_rope";
 
-/// x as [batch, tokens, heads, dim] and its positions as [batch, tokens].
-struct Rotated {
-  std::int64_t batch, tokens, heads, dim;
-  std::int64_t x[4];          // strides
-  std::int64_t positions[2];  // strides
-};
+/// `view` with a leading axis of one where it has fewer than `axes`.
+template <class Strided>
+Strided with_batch(Strided view, int axes) {
+  detail::Layout& layout = view.layout;
+  if (layout.axes == axes) return view;
+  for (int axis = layout.axes; axis > 0; --axis) {
+    layout.extents[axis] = layout.extents[axis - 1];
+    layout.strides[axis] = layout.strides[axis - 1];
+  }
+  layout.extents[0] = 1;
+  layout.strides[0] = 0;
+  ++layout.axes;
+  return view;
+}
 
-Rotated check(const View& x, const ConstView& positions, const RopeConfig& config) {
+void check(const View& x, const ConstView& positions, const RopeConfig& config) {
   const int axes = x.layout.axes;
   if (x.layout.too_many_axes || (axes != 3 && axes != 4)) {
     base::refuse(kCall, "x has ", axes,
@@ -107,72 +115,70 @@ Rotated check(const View& x, const ConstView& positions, const RopeConfig& confi
   }
   const base::Footprint read = base::footprint_of(kCall, "positions", positions);
   base::check_writable(kCall, base::footprint_of(kCall, "x", x), &read, 1);
-  const int first = axes - 3;
-  Rotated r{};
-  r.batch = axes == 4 ? x.layout.extents[0] : 1;
-  r.tokens = x.layout.extents[first];
-  r.heads = x.layout.extents[first + 1];
-  r.dim = x.layout.extents[first + 2];
-  for (int axis = 0; axis < axes; ++axis) r.x[4 - axes + axis] = x.layout.strides[axis];
-  for (int axis = 0; axis < axes - 2; ++axis)
-    r.positions[4 - axes + axis] = positions.layout.strides[axis];
-  check_rope(kCall, config, r.dim);
-  return r;
+  check_rope(kCall, config, x.layout.extents[axes - 1]);
 }
 
 /// Rotates every head of x by way of float32: the elements that turn, gathered, rotated and put
 /// back.
 template <class T, class Load, class Store>
-void rotate_all(const Rotated& r, T* x, const ConstView& positions, const Rotation& rotation,
+void rotate_all(const View& x, const ConstView& positions, const Rotation& rotation, double* memory,
                 Load load, Store store) {
-  const auto pairs = static_cast<std::size_t>(rotation.pairs());
-  std::vector<float> cos(pairs), sin(pairs), head(2 * pairs);
-  std::vector<double> anchors(2 * pairs);
-  Rotation::Cursor cursor{anchors.data()};
-  for (std::int64_t b = 0; b < r.batch; ++b) {
-    for (std::int64_t token = 0; token < r.tokens; ++token) {
-      const std::int64_t at = b * r.positions[0] + token * r.positions[1];
+  const auto& extents = x.layout.extents;
+  const auto& strides = x.layout.strides;
+  const std::int64_t pairs = rotation.pairs();
+  auto* const cos = reinterpret_cast<float*>(memory + 2 * pairs);
+  float *const sin = cos + pairs, *const head = sin + pairs;
+  Rotation::Cursor cursor{memory};
+  for (std::int64_t b = 0; b < extents[0]; ++b) {
+    for (std::int64_t token = 0; token < extents[1]; ++token) {
+      const std::int64_t at = b * positions.layout.strides[0] + token * positions.layout.strides[1];
       const std::int64_t position = positions.type == ElementType::int32
                                         ? static_cast<const std::int32_t*>(positions.data)[at]
                                         : static_cast<const std::int64_t*>(positions.data)[at];
-      rotation.at(position, cursor, cos.data(), sin.data());
-      for (std::int64_t h = 0; h < r.heads; ++h) {
-        T* const from = x + b * r.x[0] + token * r.x[1] + h * r.x[2];
-        for (std::size_t i = 0; i < head.size(); ++i)
-          head[i] = load(from[static_cast<std::int64_t>(i) * r.x[3]]);
-        rotate(head.data(), rotation, cos.data(), sin.data());
-        for (std::size_t i = 0; i < head.size(); ++i)
-          from[static_cast<std::int64_t>(i) * r.x[3]] = store(head[i]);
+      rotation.at(position, cursor, cos, sin);
+      for (std::int64_t h = 0; h < extents[2]; ++h) {
+        T* const from =
+            static_cast<T*>(x.data) + b * strides[0] + token * strides[1] + h * strides[2];
+        for (std::int64_t i = 0; i < 2 * pairs; ++i) head[i] = load(from[i * strides[3]]);
+        rotate(head, rotation, cos, sin);
+        for (std::int64_t i = 0; i < 2 * pairs; ++i) from[i * strides[3]] = store(head[i]);
       }
     }
   }
 }
 
 }  // namespace
+
+void rotate_heads(const View& x, const ConstView& positions, const Rotation& rotation,
+                  double* memory) {
+  const base::FloatEnvironment environment;
+  switch (x.type) {
+    case ElementType::float16:
+      return rotate_all<float16>(
+          x, positions, rotation, memory, [](float16 value) { return to_float32(value); },
+          [](float value) { return to_float16(value); });
+    case ElementType::bfloat16:
+      return rotate_all<bfloat16>(
+          x, positions, rotation, memory, [](bfloat16 value) { return to_float32(value); },
+          [](float value) { return to_bfloat16(value); });
+    default:
+      return rotate_all<float>(
+          x, positions, rotation, memory, [](float value) { return value; },
+          [](float value) { return value; });
+  }
+}
+
 }  // namespace position
 
 void apply_rope(View x, ConstView positions, const RopeConfig& config) {
-  const position::Rotated r = position::check(x, positions, config);
-  const base::FloatEnvironment environment;
-  if (r.batch == 0 || r.tokens == 0 || r.heads == 0 || r.dim == 0) return;
-  // A table of rests pays from a few dozen tokens on.
-  const position::Rotation rotation(config, r.dim, r.batch * r.tokens > 128);
-  switch (x.type) {
-    case ElementType::float16:
-      return position::rotate_all(
-          r, static_cast<float16*>(x.data), positions, rotation,
-          [](float16 value) { return to_float32(value); },
-          [](float value) { return to_float16(value); });
-    case ElementType::bfloat16:
-      return position::rotate_all(
-          r, static_cast<bfloat16*>(x.data), positions, rotation,
-          [](bfloat16 value) { return to_float32(value); },
-          [](float value) { return to_bfloat16(value); });
-    default:
-      return position::rotate_all(
-          r, static_cast<float*>(x.data), positions, rotation, [](float value) { return value; },
-          [](float value) { return value; });
-  }
+  position::check(x, positions, config);
+  const View heads = position::with_batch(x, 4);
+  const auto& extents = heads.layout.extents;
+  if (extents[0] == 0 || extents[1] == 0 || extents[2] == 0 || extents[3] == 0) return;
+  const position::Rotation rotation(config, extents[3],
+                                    extents[0] * extents[1] > position::kTableTokens);
+  std::vector<double> memory(static_cast<std::size_t>(position::turning_doubles(rotation.pairs())));
+  position::rotate_heads(heads, position::with_batch(positions, 2), rotation, memory.data());
 }
 
 }  // namespace polyhead::inline v0

@@ -46,4 +46,15 @@ class Rotation {
 /// Rotates one head in place: the first 2 * pairs() of its elements.
 void rotate(float* head, const Rotation& rotation, const float* cos, const float* sin);
 
+/// From so many tokens on a table of rests pays.
+inline constexpr std::int64_t kTableTokens = 128;
+
+/// What rotate_heads works on: doubles.
+constexpr std::int64_t turning_doubles(std::int64_t pairs) { return 4 * pairs; }
+
+/// apply_rope on checked arguments, prepared and without allocation: x [batch, tokens, heads, dim],
+/// positions int32 or int64 [batch, tokens], `memory` of turning_doubles(pairs) elements.
+void rotate_heads(const View& x, const ConstView& positions, const Rotation& rotation,
+                  double* memory);
+
 }  // namespace polyhead::inline v0::position
