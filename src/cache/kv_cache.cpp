@@ -155,12 +155,7 @@ void KvCache::append(ConstView k, ConstView v, ConstView counts) {
   constexpr const char* kCall = "KvCache::append";
   const std::int64_t tokens = cache::tokens_of(k);
   const KvCacheConfig& c = s.config;
-  cache::check_rows(kCall, "k", k, {c.batch, tokens, c.kv_heads, c.head_dim});
-  if (!c.values_in_keys) {
-    cache::check_rows(kCall, "v", v, {c.batch, tokens, c.kv_heads, c.value_dim});
-  } else {
-    cache::refuse_values(kCall, v);
-  }
+  cache::check_kv(kCall, c, k, v);
   cache::check_counts(kCall, counts, c.batch, tokens);
   std::int64_t needed = 0;
   for (std::int64_t b = 0; b < s.config.batch; ++b) {

@@ -177,11 +177,7 @@ void SlidingCache::append(ConstView k, ConstView v, ConstView counts) {
   State& s = *state_;
   const SlidingCacheConfig& c = s.config;
   const std::int64_t tokens = cache::tokens_of(k);
-  cache::check_rows(kCall, "k", k, {c.batch, tokens, c.kv_heads, c.head_dim});
-  if (!c.values_in_keys)
-    cache::check_rows(kCall, "v", v, {c.batch, tokens, c.kv_heads, c.value_dim});
-  else
-    cache::refuse_values(kCall, v);
+  cache::check_kv(kCall, c, k, v);
   cache::check_counts(kCall, counts, c.batch, tokens);
   std::int64_t longest = 0;
   for (std::int64_t b = 0; b < c.batch; ++b) {

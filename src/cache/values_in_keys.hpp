@@ -3,6 +3,7 @@
 
 #include "base/codes.hpp"
 #include "base/refuse.hpp"
+#include "cache/append.hpp"
 #include "cache/store.hpp"
 #include "polyhead/kv_view.h"
 
@@ -39,6 +40,15 @@ std::int64_t stored_value_dim(const Config& config) {
 /// Refuses values for a cache that has them in its keys.
 inline void refuse_values(const char* call, const ConstView& v) {
   if (v.given()) base::refuse(call, "v is given, but values are in the keys");
+}
+
+/// Rows to append of each sequence, [batch, tokens, kv_heads, ..]; no v where the keys have it.
+template <class Config>
+void check_kv(const char* call, const Config& c, const ConstView& k, const ConstView& v) {
+  const std::int64_t tokens = tokens_of(k);
+  check_rows(call, "k", k, {c.batch, tokens, c.kv_heads, c.head_dim});
+  if (c.values_in_keys) return refuse_values(call, v);
+  check_rows(call, "v", v, {c.batch, tokens, c.kv_heads, c.value_dim});
 }
 
 /// The rows of `view` and their scales, as two stores have them.
