@@ -44,7 +44,7 @@ class Bench : public Command {
   void run(const Console& console) override;
 
  private:
-  void check_companions() const;
+  void check_listing() const;
   std::vector<const Case*> chosen() const;
   void print_names(const Console& console, const std::vector<const Case*>& list) const;
   std::vector<Measured> measure(const Console& console, Measurer& measurer,
@@ -60,8 +60,9 @@ class Bench : public Command {
 
 void Bench::add_options(CLI::App& app) {
   app_ = &app;
-  app.add_option("--filter", filter_, "Only the cases whose name matches this regular expression")
-      ->type_name("REGEX");
+  auto* filter = app.add_option("--filter", filter_,
+                                "Only the cases whose name matches this regular expression")
+                     ->type_name("REGEX");
   app.add_option("--isa", isa_,
                  "portable, avx2, avx512, avx512_bf16 or amx_bf16 (default:\nPOLYHEAD_ISA, else "
                  "the best here)")
@@ -74,27 +75,27 @@ void Bench::add_options(CLI::App& app) {
   app.add_option("--seconds", seconds_, "Time for each case (default 0.4)")
       ->type_name("S")
       ->check(number_if([](double s) { return s > 0.0; }, "above 0"));
-  app.add_option("--model", model_,
-                 "Measure a model instead: loading, prefill of 2,048 tokens and decoding after\n"
-                 "1,024, or 64 texts of 128 tokens")
-      ->type_name("MODEL");
+  auto* model =
+      app.add_option("--model", model_,
+                     "Measure a model instead: loading, prefill of 2,048 tokens and decoding "
+                     "after\n1,024, or 64 texts of 128 tokens")
+          ->type_name("MODEL")
+          ->excludes(filter);
   app.add_option("--weights", weights_, "The model's, f32 or bf16")
       ->type_name("f32|bf16")
-      ->check(CLI::IsMember({"f32", "bf16"}).description(""));
+      ->check(CLI::IsMember({"f32", "bf16"}).description(""))
+      ->needs(model);
   app.add_flag("--list", list_, "Print the names of the cases and nothing else");
   app.add_flag("--json", json_, "Print JSON");
   app.footer(kExample);
 }
 
-/// Options that say something only beside others.
-void Bench::check_companions() const {
-  for (const char* option : {"--isa", "--threads", "--seconds", "--model", "--weights"}) {
+/// Options that --list would ignore.
+void Bench::check_listing() const {
+  for (const char* option : {"--isa", "--threads", "--seconds", "--model"}) {
     if (list_ && app_->count(option) > 0)
       throw UsageError(std::string(option) + " changes nothing here: --list measures nothing");
   }
-  if (app_->count("--weights") > 0 && model_.empty()) throw UsageError("--weights needs --model");
-  if (app_->count("--filter") > 0 && !model_.empty())
-    throw UsageError("--filter and --model exclude each other");
 }
 
 std::vector<const Case*> Bench::chosen() const {
@@ -252,7 +253,7 @@ std::vector<Measured> Bench::measure(const Console& console, Measurer& measurer,
 }
 
 void Bench::run(const Console& console) {
-  check_companions();
+  check_listing();
   const std::vector<const Case*> list = chosen();
   if (list_) {
     print_names(console, list);

@@ -122,8 +122,8 @@ void Explain::add_options(CLI::App& app) {
       ->check(whole_number(0))
       ->needs(layer)
       ->group(model);
-  option("--text", text_, "TEXT", "What the model reads")->group(model);
-  option("--file", text_file_, "FILE", "The same from a file")->group(model);
+  auto* text = option("--text", text_, "TEXT", "What the model reads")->group(model);
+  option("--file", text_file_, "FILE", "The same from a file")->excludes(text)->group(model);
   call_.add_mask_options(app);
   call_.add_modifier_options(app);
   run_.add_options(app);
@@ -396,8 +396,6 @@ void Explain::run_model(const Console& console) {
             "--layer shows what the model did");
   if (example_.empty()) throw UsageError("--layer needs a model");
   if (text_.empty() && text_file_.empty()) throw UsageError("--layer needs --text or --file");
-  if (!text_.empty() && !text_file_.empty())
-    throw UsageError("--text and --file exclude each other");
   const std::string text = text_file_.empty() ? text_ : read_text(text_file_);
   const Options options = run_.options();
   const ModelHead head = head_of_model(example_, layer_, head_, text, options);

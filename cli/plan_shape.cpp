@@ -17,25 +17,27 @@ std::int64_t or_else(const char* option, const std::string& text, std::int64_t o
 
 void PlanShape::add_options(CLI::App& app) {
   const auto size = [&](const char* option, std::string& to, const char* what) {
-    app.add_option(option, to, what)->type_name("N")->group("A model of your own");
+    return app.add_option(option, to, what)->type_name("N")->group("A model of your own");
   };
   size("--layers", layers, "Layers");
   size("--model-dim", model_dim, "Columns of x (default: q_heads * head_dim)");
   size("--q-heads", q_heads, "Query heads");
-  size("--head-dim", head_dim, "Elements of one head of q and k");
+  auto* dim = size("--head-dim", head_dim, "Elements of one head of q and k");
   size("--value-dim", value_dim, "Elements of one head of v (default: head_dim)");
   size("--window", window, "Keys a query sees, itself included (default: all)");
-  size("--ffn", ffn, "Columns of the feed-forward (default: none)");
-  size("--vocab", vocab, "Vocabulary (default: none)");
-  size("--experts", experts, "Experts; --ffn is then of one");
-  size("--experts-used", experts_used, "Experts a token takes");
-  size("--q-rank", q_rank, "MLA: columns of the query latent (default: none)");
-  size("--kv-rank", kv_rank, "MLA: columns of the cached latent");
-  size("--nope-dim", nope_dim, "MLA: of each head, without position");
-  size("--rope-dim", rope_dim, "MLA: of each head, with position");
+  auto* columns = size("--ffn", ffn, "Columns of the feed-forward (default: none)");
+  auto* words = size("--vocab", vocab, "Vocabulary (default: none)");
+  auto* all = size("--experts", experts, "Experts; --ffn is then of one")->needs(columns);
+  size("--experts-used", experts_used, "Experts a token takes")->needs(all);
+  auto* latent = size("--kv-rank", kv_rank, "MLA: columns of the cached latent")->excludes(dim);
+  size("--q-rank", q_rank, "MLA: columns of the query latent (default: none)")->needs(latent);
+  size("--nope-dim", nope_dim, "MLA: of each head, without position")->needs(latent);
+  size("--rope-dim", rope_dim, "MLA: of each head, with position")->needs(latent);
   app.add_flag("--untied", untied, "The output matrix is one of its own")
+      ->needs(words)
       ->group("A model of your own");
   app.add_flag("--plain-ffn", plain_ffn, "The feed-forward has two matrices, not three")
+      ->needs(columns)
       ->group("A model of your own");
 }
 
@@ -48,27 +50,9 @@ bool PlanShape::given() const {
   return untied || plain_ffn;
 }
 
-/// Options that say something only beside others.
-void PlanShape::check_companions() const {
-  const auto needs = [](bool given, const std::string& other, const char* what) {
-    if (given && other.empty()) throw UsageError(what);
-  };
-  needs(!q_rank.empty(), kv_rank, "--q-rank needs --kv-rank");
-  needs(!nope_dim.empty(), kv_rank, "--nope-dim needs --kv-rank");
-  needs(!rope_dim.empty(), kv_rank, "--rope-dim needs --kv-rank");
-  needs(!experts.empty(), ffn, "--experts needs --ffn");
-  needs(!experts_used.empty(), experts, "--experts-used needs --experts");
-  needs(plain_ffn, ffn, "--plain-ffn needs --ffn");
-  needs(untied, vocab, "--untied needs --vocab");
-  if (!head_dim.empty() && !kv_rank.empty())
-    throw UsageError(
-        "--head-dim and --kv-rank exclude each other: --nope-dim and --rope-dim make it");
-}
-
 cost::ModelDescription PlanShape::model() const {
   if (layers.empty() || q_heads.empty())
     throw UsageError("a MODEL is needed, or --layers and --q-heads (polyhead plan --list)");
-  check_companions();
   cost::Layer layer;
   layer.count = parse_count("--layers", layers);
   layer.q_heads = parse_count("--q-heads", q_heads);

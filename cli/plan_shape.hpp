@@ -19,11 +19,8 @@ struct PlanShape {
 
   void add_options(CLI::App& app);
   bool given() const;
-  /// Throws UsageError where sizes are missing, do not divide or need others.
+  /// Throws UsageError where sizes are missing, or do not divide.
   cost::ModelDescription model() const;
-
- private:
-  void check_companions() const;
 };
 
 }  // namespace polyhead::cli

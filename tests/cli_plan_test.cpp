@@ -157,17 +157,18 @@ TEST(PlanCommand, RefusesByName) {
     more.insert(more.begin(), {"--layers", "2", "--q-heads", "4", "--model-dim", "64"});
     return more;
   };
-  expect_refused(own({"--rope-dim", "8"}), 2, "--rope-dim needs --kv-rank");
-  expect_refused(own({"--nope-dim", "8"}), 2, "--nope-dim needs --kv-rank");
-  expect_refused(own({"--q-rank", "8"}), 2, "--q-rank needs --kv-rank");
-  expect_refused(own({"--experts", "8"}), 2, "--experts needs --ffn");
-  expect_refused(own({"--ffn", "8", "--experts-used", "2"}), 2, "--experts-used needs --experts");
-  expect_refused(own({"--plain-ffn"}), 2, "--plain-ffn needs --ffn");
-  expect_refused(own({"--untied"}), 2, "--untied needs --vocab");
+  expect_refused(own({"--rope-dim", "8"}), 2, "--rope-dim requires --kv-rank");
+  expect_refused(own({"--nope-dim", "8"}), 2, "--nope-dim requires --kv-rank");
+  expect_refused(own({"--q-rank", "8"}), 2, "--q-rank requires --kv-rank");
+  expect_refused(own({"--experts", "8"}), 2, "--experts requires --ffn");
+  expect_refused(own({"--ffn", "8", "--experts-used", "2"}), 2,
+                 "--experts-used requires --experts");
+  expect_refused(own({"--plain-ffn"}), 2, "--plain-ffn requires --ffn");
+  expect_refused(own({"--untied"}), 2, "--untied requires --vocab");
   expect_refused(own({"--kv-rank", "8", "--rope-dim", "8", "--head-dim", "8"}), 2,
-                 "--head-dim and --kv-rank exclude each other");
+                 "--head-dim excludes --kv-rank");
   expect_refused({"llama-3-70b", "--memory", "8GB"}, 2, "together");
-  expect_refused({"llama-3-70b", "--untied"}, 2, "exclude each other");
+  expect_refused({"llama-3-70b", "--untied", "--vocab", "8"}, 2, "exclude each other");
   expect_refused({"llama-3-70b", "--measure"}, 2, "--measure needs --here");
   expect_refused({"--measure", "--here"}, 2, "--measure needs a model's file");
   expect_refused({"--layers", "2", "--q-heads", "4", "--kv-rank", "8"}, 2, "--kv-rank needs");

@@ -218,8 +218,7 @@ TEST(Explain, RefusesWhatWouldChangeNothing) {
   refused({"--wo-order", "in-out"}, "--wo-order needs --wo");
   refused({"--batch", "3"}, "--batch 3: rows are one sequence");
   refused({"--layout", "bhtd"}, "--layout bhtd: rows [tokens, model_dim] have no axis of heads");
-  refused({"model", "--layer", "0", "--text", "a", "--file", "b"},
-          "--text and --file exclude each other");
+  refused({"model", "--layer", "0", "--text", "a", "--file", "b"}, "--text excludes --file");
   refused({"--seed", "0"}, "--seed needs --dropout");
   EXPECT_EQ(run_program({"explain", "--batch", "0"}).status, cli::kSuccess);
   EXPECT_EQ(run_program({"explain", "--dropout", "0", "--seed", "3"}).status, cli::kSuccess);
@@ -598,8 +597,8 @@ TEST(Bench, RefusesWhatWouldChangeNothing) {
     arguments.insert(arguments.begin(), "bench");
     expect_refused(arguments, cli::kBadUsage, because);
   };
-  refused({"--weights", "bf16"}, "--weights needs --model");
-  refused({"--model", "smollm2", "--filter", "decode"}, "--filter and --model exclude each other");
+  refused({"--weights", "bf16"}, "--weights requires --model");
+  refused({"--model", "smollm2", "--filter", "decode"}, "--filter excludes --model");
   refused({"--list", "--threads", "2"}, "--threads changes nothing here");
   refused({"--list", "--model", "smollm2"}, "--model changes nothing here");
 }
