@@ -51,6 +51,17 @@ static polyhead_kv_cache_config kv_config(int32_t type) {
   return config;
 }
 
+/* Its window is not given yet. */
+static polyhead_sliding_cache_config sliding_config(void) {
+  polyhead_sliding_cache_config config = {.struct_bytes = sizeof config};
+  config.batch = kBatch;
+  config.kv_heads = kKvHeads;
+  config.head_dim = kDim;
+  config.value_dim = kValueDim;
+  config.element_type = POLYHEAD_FLOAT32;
+  return config;
+}
+
 static const polyhead_cache_fingerprint kPrint = {sizeof(polyhead_cache_fingerprint), 1, 2, 3, 4};
 static const polyhead_cache_fingerprint kOther = {sizeof(polyhead_cache_fingerprint), 1, 9, 3, 4};
 #define FILE_NAME "c_cache_test.kv"
@@ -137,18 +148,13 @@ static void test_codes(void) {
 
 static void test_sliding(void) {
   polyhead_attention_arguments call = arguments_of_call();
-  polyhead_sliding_cache_config config = {.struct_bytes = sizeof config};
+  polyhead_sliding_cache_config config = sliding_config();
   polyhead_sliding_cache *cache = NULL, *loaded = NULL;
   polyhead_kv_view view = {.struct_bytes = sizeof view};
   polyhead_mask mask = {.struct_bytes = sizeof mask};
   polyhead_view queries;
   int64_t number = -1;
   int first;
-  config.batch = kBatch;
-  config.kv_heads = kKvHeads;
-  config.head_dim = kDim;
-  config.value_dim = kValueDim;
-  config.element_type = POLYHEAD_FLOAT32;
   CHECK_REFUSED(polyhead_sliding_cache_create(&config, &cache), "window (0)");
   config.window = kWindow;
   config.first_tokens = 2;
@@ -226,17 +232,12 @@ static void test_sliding(void) {
  * program from before `oldest` reads what it asks for. */
 static void test_written_over(void) {
   polyhead_attention_arguments call = arguments_of_call();
-  polyhead_sliding_cache_config config = {.struct_bytes = sizeof config};
+  polyhead_sliding_cache_config config = sliding_config();
   polyhead_sliding_cache* cache = NULL;
   polyhead_kv_view view = {.struct_bytes = sizeof view};
   polyhead_mask mask = {.struct_bytes = sizeof mask};
   polyhead_view few_k, few_v;
   int i;
-  config.batch = kBatch;
-  config.kv_heads = kKvHeads;
-  config.head_dim = kDim;
-  config.value_dim = kValueDim;
-  config.element_type = POLYHEAD_FLOAT32;
   config.window = kWindow;
   config.first_tokens = 1;
   config.chunk = 60; /* two pages of 64 tokens, when 5 * kKvLen + 8 = 193 begin a fourth one */
@@ -300,7 +301,7 @@ static void check_plan(const polyhead_sliding_cache* cache, const polyhead_rope_
  * call gives the bits of attention with q rotated. */
 static void test_positions_in_the_cache(void) {
   polyhead_attention_arguments call = arguments_of_call();
-  polyhead_sliding_cache_config config = {.struct_bytes = sizeof config};
+  polyhead_sliding_cache_config config = sliding_config();
   polyhead_sliding_cache* cache = NULL;
   polyhead_rope_config rope = {.struct_bytes = sizeof rope};
   polyhead_mask mask = {.struct_bytes = sizeof mask};
@@ -310,11 +311,6 @@ static void test_positions_in_the_cache(void) {
       polyhead_make_view(positions, POLYHEAD_INT64, 2, extents, NULL);
   int i;
   for (i = 0; i < kBatch * kQLen; ++i) positions[i] = kKvLen - kQLen + i % kQLen;
-  config.batch = kBatch;
-  config.kv_heads = kKvHeads;
-  config.head_dim = kDim;
-  config.value_dim = kValueDim;
-  config.element_type = POLYHEAD_FLOAT32;
   config.window = config.chunk = kKvLen;
   CHECK_OK(polyhead_sliding_cache_create(&config, &cache));
   CHECK_OK(polyhead_sliding_cache_append(cache, &k_view, &v_view, NULL));
@@ -459,18 +455,13 @@ static void test_paged(void) {
 }
 
 static void check_sliding_latents(polyhead_attention_arguments* call) {
-  polyhead_sliding_cache_config config = {.struct_bytes = sizeof config};
+  polyhead_sliding_cache_config config = sliding_config();
   polyhead_sliding_cache* cache = NULL;
   polyhead_kv_view view = {.struct_bytes = sizeof view};
   float keys[kKvLen * kKvHeads * kDim];
   const int64_t extents[3] = {kKvLen, kKvHeads, kDim};
   const polyhead_view to = polyhead_make_view(keys, POLYHEAD_FLOAT32, 3, extents, NULL);
   polyhead_rope_config rope = {.struct_bytes = sizeof rope, .pairing = POLYHEAD_ROPE_HALF_SPLIT};
-  config.batch = kBatch;
-  config.kv_heads = kKvHeads;
-  config.head_dim = kDim;
-  config.value_dim = kValueDim;
-  config.element_type = POLYHEAD_FLOAT32;
   config.window = config.chunk = kKvLen;
   config.values_in_keys = 1;
   CHECK_OK(polyhead_sliding_cache_create(&config, &cache));
