@@ -40,6 +40,7 @@ class ScoreDoor {
  private:
   void take_mask();
   void take_scores();
+  void take_alibi();
   void take_sink_and_dropout();
   void take_positions();
   void check_held() const;
@@ -251,12 +252,21 @@ void ScoreDoor::take_scores() {
         pair_table("modifiers.bias", modifiers.bias,
                    {"kv_len", call_.kv_len, uneven_ ? Axis::at_least_or_one : Axis::or_one});
   }
-  if (modifiers.alibi.use_default_slopes && modifiers.alibi.slopes.given()) {
+  take_alibi();
+  for (const TileModifier* custom : modifiers.custom) {
+    if (custom != nullptr) spec.custom[spec.custom_count++] = custom;
+  }
+}
+
+void ScoreDoor::take_alibi() {
+  const Alibi& alibi = from_.modifiers.alibi;
+  kernels::ScoreSpec& spec = call_.score;
+  if (alibi.use_default_slopes && alibi.slopes.given()) {
     refuse("modifiers.alibi has both slopes and use_default_slopes, expected one");
   }
-  spec.alibi = modifiers.alibi.given();
-  if (modifiers.alibi.slopes.given()) {
-    const ConstView& slopes = modifiers.alibi.slopes;
+  spec.alibi = alibi.given();
+  if (alibi.slopes.given()) {
+    const ConstView& slopes = alibi.slopes;
     check_axes(name_, "modifiers.alibi.slopes", slopes, {{"q_heads", call_.q_heads}});
     check_type(name_, "modifiers.alibi.slopes", slopes, ElementType::float32);
     remember("modifiers.alibi.slopes", slopes);
@@ -267,9 +277,6 @@ void ScoreDoor::take_scores() {
       if (!std::isfinite(slope))
         refuse("modifiers.alibi.slopes[", h, "] (", slope, ") is not finite");
     }
-  }
-  for (const TileModifier* custom : modifiers.custom) {
-    if (custom != nullptr) spec.custom[spec.custom_count++] = custom;
   }
 }
 

@@ -11,6 +11,7 @@
 #include "base/refuse.hpp"
 #include "kernels/cpu/backend.hpp"
 #include "layers/calls.hpp"
+#include "layers/latent_held.hpp"
 #include "layers/latent_pages.hpp"
 #include "layers/latent_state.hpp"
 
@@ -269,37 +270,6 @@ void finish(const Step& step, LatentForm form, const Slab& q, const Held& held,
   layers::project_out(step.layer.core, heads, y, step.scratch);
 }
 
-void check_form(LatentForm form) {
-  if (form != LatentForm::expanded && form != LatentForm::absorbed) {
-    base::refuse(kCall, "form (", static_cast<int>(form), ") is not expanded or absorbed");
-  }
-}
-
-void check_cache(const State& layer, const Input& input, const KvCache& cache, LatentForm form) {
-  const LatentConfig& c = layer.config;
-  const KvCacheConfig& has = cache.config();
-  if (input.ragged) base::refuse(kCall, "offsets are given with a cache");
-  if (!has.values_in_keys) {
-    base::refuse(kCall, "cache stores values apart, expected values_in_keys (cache_config)");
-  }
-  const struct {
-    const char* name;
-    std::int64_t found, expected;
-  } sizes[] = {{"batch", has.batch, input.rows.batch},
-               {"kv_heads", has.kv_heads, 1},
-               {"head_dim", has.head_dim, c.kv_rank + c.rope_dim},
-               {"value_dim", has.value_dim, c.kv_rank}};
-  for (const auto& size : sizes) {
-    if (size.found != size.expected) {
-      base::refuse(kCall, "cache has ", size.name, " ", size.found, ", expected ", size.expected);
-    }
-  }
-  if (form == LatentForm::expanded && has.type != layer.core.activation) {
-    base::refuse(kCall, "cache is ", element_name(has.type), ", expected ",
-                 element_name(layer.core.activation), " for the expanded form");
-  }
-}
-
 Held held_in(const KvCache& cache, LatentForm form) {
   if (form == LatentForm::absorbed) return {{}, false, cache.view()};
   const ConstView keys = cache.keys();
@@ -314,65 +284,6 @@ Held held_in(const KvCache& cache, LatentForm form) {
   held.rows.token_stride = keys.layout.strides[1] * bytes;
   held.rows.column_stride = bytes;
   return held;
-}
-
-/// A view of latents, as attention's door checks it and as those who make latents need it. What it
-/// points to is added to `read`.
-kernels::AttendCall resolve_latents(const State& layer, const Input& input, const KvView& kv,
-                                    LatentForm form, door::Inputs& read) {
-  const LatentConfig& c = layer.config;
-  kernels::AttendCall held;
-  held.batch = input.sequences;
-  held.head_dim = c.kv_rank + c.rope_dim;
-  door::resolve_view(kCall, kv, true, held, read);
-  const struct {
-    const char* name;
-    std::int64_t found, expected;
-  } sizes[] = {{"kv.k: kv_heads", held.kv_heads, 1},
-               {"kv.v: value_dim", held.value_dim, c.kv_rank}};
-  for (const auto& size : sizes) {
-    if (size.found != size.expected)
-      base::refuse(kCall, size.name, " is ", size.found, ", expected ", size.expected);
-  }
-  const kernels::Operand &k = held.k, &v = held.v;
-  const bool begins = v.data == k.data && v.type == k.type && v.batch == k.batch &&
-                      v.token == k.token && (c.kv_rank == 1 || v.dim == k.dim);
-  if (!begins) base::refuse(kCall, "kv.v is not the beginning of kv.k, expected values_in_keys");
-  if (form == LatentForm::expanded && k.type != layer.core.activation) {
-    base::refuse(kCall, "kv.k is ", element_name(k.type), ", expected ",
-                 element_name(layer.core.activation), " for the expanded form");
-  }
-  return held;
-}
-
-/// No output of a call touches what it reads of a view, in either form.
-void check_outputs(const View& y, const LayerCall& call, const door::Inputs& read) {
-  const RowStatistics& rows = call.statistics;
-  for (const auto& [name, view] : {std::pair{"y", y},
-                                   {"lse", call.lse},
-                                   {"statistics.entropy", rows.entropy},
-                                   {"statistics.max_weight", rows.max_weight},
-                                   {"statistics.max_key", rows.max_key}}) {
-    if (!view.given()) continue;
-    door::check_writable(kCall, door::footprint_of(kCall, name, view), read.prints, read.count);
-  }
-}
-
-/// Where the tokens of x begin in each sequence of a view: they are its last ones.
-const std::int64_t* starts_in(const Input& input, const kernels::AttendCall& held,
-                              const ConstView& lengths, Buffer& memory) {
-  auto* const starts = reinterpret_cast<std::int64_t*>(memory.need(input.sequences, 8));
-  for (std::int64_t b = 0; b < input.sequences; ++b) {
-    const std::int64_t count = input.ragged      ? input.offsets[b + 1] - input.offsets[b]
-                               : lengths.given() ? door::integers_of(lengths)[b]
-                                                 : input.rows.tokens;
-    starts[b] = layers::tokens_held(held, b) - count;
-    if (starts[b] < 0) {
-      base::refuse(kCall, "kv has ", layers::tokens_held(held, b), " tokens of sequence ", b,
-                   ", expected at least the ", count, " of x: their latents come first");
-    }
-  }
-  return starts;
 }
 
 /// What attention reads of a resolved view in a form.
@@ -419,7 +330,7 @@ void LatentAttention::forward(ConstView x, View y, const LayerCall& call) const 
 
 void LatentAttention::forward(ConstView x, View y, LatentForm form, const LayerCall& call) const {
   const State& layer = *state_;
-  check_form(form);
+  layers::check_form(form);
   const Input input = layers::input_of(layer.core, kCall, x, call);
   layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer.core, input, y, call);
@@ -444,9 +355,9 @@ void LatentAttention::forward(ConstView x, KvCache& cache, View y, const LayerCa
 void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm form,
                               const LayerCall& call) const {
   const State& layer = *state_;
-  check_form(form);
+  layers::check_form(form);
   const Input input = layers::input_of(layer.core, kCall, x, call);
-  check_cache(layer, input, cache, form);
+  layers::check_cache(layer, input, cache, form);
   layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer.core, input, y, call);
   std::optional<Scratch> own;
@@ -503,20 +414,21 @@ void LatentAttention::forward(ConstView x, const KvView& kv, View y, const Layer
 void LatentAttention::forward(ConstView x, const KvView& kv, View y, LatentForm form,
                               const LayerCall& call) const {
   const State& layer = *state_;
-  check_form(form);
+  layers::check_form(form);
   const Input input = layers::input_of(layer.core, kCall, x, call);
   if (call.context_lengths.given())
     base::refuse(kCall, "context_lengths are given, but kv has lengths of its own");
   door::Inputs read;
-  const kernels::AttendCall resolved = resolve_latents(layer, input, kv, form, read);
+  const kernels::AttendCall resolved = layers::resolve_latents(layer, input, kv, form, read);
   layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer.core, input, y, call);
-  check_outputs(y, call, read);
+  layers::check_outputs(y, call, read);
   std::optional<Scratch> own;
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   AttentionArguments arguments = layers::arguments_of(layer.core, kCall, call);
-  const std::int64_t* const starts = starts_in(input, resolved, call.lengths, scratch.starts);
+  const std::int64_t* const starts =
+      layers::starts_in(input, resolved, call.lengths, scratch.starts);
   arguments.mask = arguments.mask & layers::padding({}, call.lengths);
   arguments.mask.align = Align::unstated;  // positions are the view's
   arguments.q_offsets = call.offsets;
