@@ -128,10 +128,12 @@ TwoPass two_pass(const AttendCall& call, WeightRounding rounding) {
 }
 
 WeightRounding rounding_of(const AttendCall& call, Isa isa) {
-  if (isa < Isa::avx512_bf16 || call.q.type != ElementType::bfloat16) return WeightRounding::none;
+  const bool pairs = isa >= Isa::avx512_bf16, integers = pairs || isa == Isa::avx2;
+  if (call.q.type != ElementType::bfloat16) return WeightRounding::none;
   const auto both = [&](ElementType type) { return call.k.type == type && call.v.type == type; };
-  if (both(ElementType::bfloat16)) return WeightRounding::bfloat16;
-  if (both(ElementType::int8) || both(ElementType::int4)) return WeightRounding::integer;
+  if (pairs && both(ElementType::bfloat16)) return WeightRounding::bfloat16;
+  if (integers && (both(ElementType::int8) || both(ElementType::int4)))
+    return WeightRounding::integer;
   return WeightRounding::none;
 }
 

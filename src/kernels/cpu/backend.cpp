@@ -10,6 +10,9 @@ extern const ElementPath float32_path;
 namespace avx2 {
 extern const ElementPath float32_path;
 }  // namespace avx2
+namespace avx2_int16 {
+extern const ElementPath integer_path;
+}  // namespace avx2_int16
 namespace avx512 {
 extern const ElementPath float32_path;
 }  // namespace avx512
@@ -27,7 +30,7 @@ extern const ElementPath integer_path;
 const Backend& backend(Isa isa) {
   static const Backend portable{Isa::portable, portable::float32_path, {}, {}};
 #if defined(__x86_64__)
-  static const Backend avx2{Isa::avx2, avx2::float32_path, {}, {}};
+  static const Backend avx2{Isa::avx2, avx2::float32_path, {}, avx2_int16::integer_path};
   static const Backend avx512{Isa::avx512, avx512::float32_path, {}, {}};
   static const Backend avx512_bf16{Isa::avx512_bf16, avx512::float32_path,
                                    avx512_bf16::bfloat16_path, avx512_vnni::integer_path};

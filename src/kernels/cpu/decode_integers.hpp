@@ -17,7 +17,8 @@ struct DecodeIntegerScores {
   /// As DecodeScores::groups.
   template <class Elements>
   void groups(std::int64_t first, int keys, float* scores) const {
-    const std::int64_t words = words_of<Elements>(), tiled = words / kTileSteps * kTileSteps;
+    constexpr int kUnit = Unit<Elements>::kWords;
+    const std::int64_t words = words_of<Elements>(), tiled = words / kUnit * kUnit;
     const int whole = tiled > 0 ? keys / kLanes : 0;
     by_rows<kRowsShare>(few.rows_computed, [&](auto n, int r) {
       float* const to = scores + r * kPhase;
@@ -33,6 +34,18 @@ struct DecodeIntegerScores {
   std::int64_t words_of() const {
     return Elements::byte_of(Path::padded(call.head_dim)) / 4;
   }
+
+  /// Whole tiles that are whole blocks of dims.
+  template <class Elements>
+  struct Unit {
+    static constexpr int kBlockWords = Elements::kNibbles ? 4 : 8;
+    static constexpr int kWords = std::max(kTileSteps, kBlockWords);
+    static constexpr int kTiles = kWords / kTileSteps, kBlocks = kWords / kBlockWords;
+  };
+  /// Sums of integers of one block. Where a dot is one instruction, two chains keep it busy beside
+  /// few rows: exact sums may be any number of chains.
+  template <int kR>
+  static constexpr int kChains = Path::Dot::kFused && kR <= 4 ? 2 : 1;
 
   /// The first `words` words of whole groups, whose tiles are made as DecodeScores' are.
   template <class Elements, int kR>
@@ -50,15 +63,17 @@ struct DecodeIntegerScores {
       Simd::V score[kR];
 #pragma GCC unroll 8
       for (int r = 0; r < kR; ++r) score[r] = Simd::zero();
-      for (std::int64_t w = kTileSteps; w <= words; w += kTileSteps) {
-        const bool last = w == words;  // of the block's last group: once more, for nothing
-        if (last && g < groups) {
-          rows = few.group_at(first + g * kLanes, kLanes);
-          group = {few, rows, fetches};
-        }
-        auto next = group.tile(last ? 0 : 4 * w);
-        score_tile<Elements>(here, kLanes, tile.steps, w - kTileSteps, first_row, score, next);
-        tile = next;
+      for (std::int64_t w = 0; w < words; w += Unit<Elements>::kWords) {
+        const auto following = [&](int t) POLYHEAD_LAMBDA {
+          const std::int64_t at = w + (t + 1) * kTileSteps;
+          const bool last = at == words;  // of the block's last group: once more, for nothing
+          if (last && g < groups) {
+            rows = few.group_at(first + g * kLanes, kLanes);
+            group = {few, rows, fetches};
+          }
+          return group.tile(last ? 0 : 4 * at);
+        };
+        score_unit<Elements>(here, kLanes, tile, following, w, first_row, score);
       }
       store(score, ends, first_row, scores);
     }
@@ -73,8 +88,9 @@ struct DecodeIntegerScores {
     Simd::V score[kR];
     for (int r = 0; r < kR; ++r)
       score[r] = done == 0 ? Simd::zero() : Simd::load(scores + r * kPhase);
-    for (std::int64_t w = done; w < words; w += kTileSteps) {
-      const int n = static_cast<int>(std::min<std::int64_t>(kTileSteps, words - w));
+    constexpr int kUnit = Unit<Elements>::kWords;
+    for (std::int64_t w = done; w < words; w += kUnit) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kUnit, words - w));
       Simd::V lane[kLanes];
       for (int i = 0; i < kLanes; ++i) {
         lane[i] = Simd::zero();
@@ -83,67 +99,94 @@ struct DecodeIntegerScores {
               reinterpret_cast<const float*>(rows.row(i, call.k.token) + 4 * w), n);
       }
       Simd::transpose(lane);
-      Simd::V step[kTileSteps];
-      for (int i = 0; i < kTileSteps; ++i) step[i] = lane[i];
-      NoTile none;
-      score_tile<Elements>(rows, keys, step, w, first_row, score, none);
+      const auto tile_of = [&](int t) POLYHEAD_LAMBDA {
+        LoneTile tile;
+        for (int i = 0; i < kTileSteps; ++i) tile.steps[i] = lane[t * kTileSteps + i];
+        return tile;
+      };
+      LoneTile tile = tile_of(0);
+      const auto following = [&](int t) POLYHEAD_LAMBDA {
+        return tile_of(t + 1 < Unit<Elements>::kTiles ? t + 1 : t);
+      };
+      score_unit<Elements>(rows, keys, tile, following, w, first_row, score);
     }
     store(score, true, first_row, scores);
   }
 
-  struct NoTile {
+  struct LoneTile {
+    Simd::V steps[kTileSteps];
     void advance(int) {}
   };
 
-  /// Adds the blocks of dims of a tile, whose first word is `word`, to the scores of kR rows; the
-  /// next tile is made meanwhile.
-  template <class Elements, class Tile, int kR>
-  POLYHEAD_INLINE void score_tile(const GroupRows& rows, int keys,
-                                  const Simd::V (&step)[kTileSteps], std::int64_t word,
-                                  int first_row, Simd::V (&score)[kR], Tile& next) const {
-    constexpr int kWords = Elements::kNibbles ? 4 : 8;  // of a block
-    constexpr int kBlocks = kTileSteps / kWords, kParts = kTileSteps / kBlocks;
-    constexpr int kAdds = Path::kBlockSteps;
-    constexpr int kChains = kR > 4 ? 1 : 2;  // exact sums: there may be two where rows are few
-    std::int64_t d = word * Path::kBlock / kWords;
+  /// Adds the blocks of dims of a unit, whose first word is `word`, to the scores of kR rows.
+  /// `tile` is its first one; while a tile is multiplied the next one is made, which `following`
+  /// begins.
+  template <class Elements, class Tile, class Following, int kR>
+  POLYHEAD_INLINE void score_unit(const GroupRows& rows, int keys, Tile& tile,
+                                  const Following& following, std::int64_t word, int first_row,
+                                  Simd::V (&score)[kR]) const {
+    constexpr int kTiles = Unit<Elements>::kTiles, kBlocks = Unit<Elements>::kBlocks;
+    constexpr int kAdds = Path::kBlockSteps / kTiles;  // of a block in one tile
+    constexpr int kParts = kTileSteps / kBlocks;       // of the next tile, beside each block
+    std::int64_t d = word * Path::kBlock / Unit<Elements>::kBlockWords;
+    Simd::V sum[kR][kChains<kR>];
 #pragma GCC unroll 2
-    for (int b = 0; b < kBlocks; ++b, d += Path::kBlock) {
-      if (b > 0 && d >= call.head_dim) break;
-      const float* const q = few.q_of(first_row, Path::steps(d));
-      Simd::V sum[kR][kChains];
-#pragma GCC unroll 8
-      for (int r = 0; r < kR; ++r) {
+    for (int t = 0; t < kTiles; ++t) {
+      Tile next = following(t);
 #pragma GCC unroll 2
-        for (int c = 0; c < kChains; ++c) sum[r][c] = Simd::zero();
-      }
+      for (int b = 0; b < kBlocks; ++b, d += t + 1 == kTiles ? Path::kBlock : 0) {
+        if (b > 0 && d >= call.head_dim) break;
+        const float* const q = few.q_of(first_row, Path::steps(d));
+        if (t == 0) clear(sum);
 #pragma GCC unroll 16
-      for (int i = 0; i < kAdds; ++i) {
-        if (i % (kAdds / kParts) == 0) next.advance(b * kParts + i / (kAdds / kParts));
-        const Simd::V pairs = pairs_of<Elements>(Simd::bits(step[b * kWords + i / 2 % kWords]),
-                                                 i >= 2 * kWords, i % 2 != 0);
+        for (int i = 0; i < kAdds; ++i) {
+          if (i % (kAdds / kParts) == 0) next.advance(b * kParts + i / (kAdds / kParts));
+          const Simd::V pairs = pairs_of<Elements>(tile.steps, b, i);
 #pragma GCC unroll 8
-        for (int r = 0; r < kR; ++r)
-          sum[r][i % kChains] =
-              Path::Dot::dot(pairs, Simd::broadcast_at(q + i * kTogether + r), sum[r][i % kChains]);
-        Simd::settle(sum[0][0]);
+          for (int r = 0; r < kR; ++r) {
+            const Simd::V x = Simd::broadcast_at(q + (t * kAdds + i) * kTogether + r);
+            Simd::V& to = sum[r][i % kChains<kR>];
+            to = Path::Dot::dot(pairs, x, to);
+          }
+          Simd::settle(sum[0][0]);
+        }
+        if (t + 1 == kTiles) join(score, sum, scale_of(rows, keys, d / Path::kBlock));
       }
-      const Simd::V scale = scale_of(rows, keys, d / Path::kBlock);
-#pragma GCC unroll 8
-      for (int r = 0; r < kR; ++r) {
-        Simd::I whole = Simd::bits(sum[r][0]);
-        if constexpr (kChains == 2) whole = Simd::add_int(whole, Simd::bits(sum[r][1]));
-        score[r] = Simd::fma(Simd::to_float(whole), scale, score[r]);
-      }
+      tile = next;
     }
   }
 
+  template <int kR, int kC>
+  POLYHEAD_INLINE static void clear(Simd::V (&sum)[kR][kC]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 2
+      for (int c = 0; c < kC; ++c) sum[r][c] = Simd::zero();
+    }
+  }
+
+  /// A block's sums of integers join the scores.
+  template <int kR, int kC>
+  POLYHEAD_INLINE static void join(Simd::V (&score)[kR], const Simd::V (&sum)[kR][kC],
+                                   Simd::V scale) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+      Simd::I whole = Simd::bits(sum[r][0]);
+      if constexpr (kC == 2) whole = Simd::add_int(whole, Simd::bits(sum[r][1]));
+      score[r] = Simd::fma(Simd::to_float(whole), scale, score[r]);
+    }
+  }
+
+  /// The i-th pairs of a tile's block b: of int4 the low halves of all words come first.
   template <class Elements>
-  POLYHEAD_INLINE static Simd::V pairs_of(Simd::I word, bool high, bool odd) {
-    if (high)
-      return odd ? Path::template every_other<Elements, true, true>(word)
-                 : Path::template every_other<Elements, true, false>(word);
-    return odd ? Path::template every_other<Elements, false, true>(word)
-               : Path::template every_other<Elements, false, false>(word);
+  POLYHEAD_INLINE static Simd::V pairs_of(const Simd::V (&steps)[kTileSteps], int b, int i) {
+    constexpr int kWords = Unit<Elements>::kBlockWords;
+    const Simd::I word = Simd::bits(steps[b * kWords + i / 2 % kWords]);
+    if (i >= 2 * kWords)
+      return i % 2 != 0 ? Path::template every_other<Elements, true, true>(word)
+                        : Path::template every_other<Elements, true, false>(word);
+    return i % 2 != 0 ? Path::template every_other<Elements, false, true>(word)
+                      : Path::template every_other<Elements, false, false>(word);
   }
 
   /// Scales by channel are a part of the query.
@@ -187,7 +230,8 @@ struct DecodeIntegerSums : DecodeSums<Path> {
       for (std::int64_t i = at; i < end; ++i) round(rounded[i - at], runs, i);
       for (std::int64_t i = at; i < end; ++i) {
         by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
-          sum_block<Elements, n>(runs, rounded[i - at], r, i);
+          for (int part = 0; part < Int16::kParts; ++part)
+            sum_part<Elements, n>(runs, rounded[i - at], r, i, part);
         });
       }
     }
@@ -229,61 +273,69 @@ struct DecodeIntegerSums : DecodeSums<Path> {
     Simd::I most = Simd::broadcast_int(0);
     for (int i = 0; i < kKeyBlock / kLanes; ++i) {
       scale[i] = Simd::load(scales + i * kLanes);
-      most = larger(most, Simd::bits(scale[i]));
+      most = Int16::larger(most, Simd::bits(scale[i]));
     }
-    const bool plain = all_numbers(most);
-    at_least<Few::kRowsMost>(few.row_count, [&](auto n) {
-      if (plain)
-        round_rows<true, n>(to, runs.b, scale);
-      else
-        round_rows<false, n>(to, runs.b, scale);
-    });
+    const bool plain = Int16::all_numbers(most);
+    constexpr int kMost = std::min(kLanes, Few::kRowsMost);
+    for (int r = 0; r < few.row_count; r += kMost) {
+      const int rows = std::min(kMost, few.row_count - r);
+      at_least<kMost>(rows, [&](auto n) {
+        if (plain)
+          round_rows<true, n>(to, runs.b, r, rows, scale);
+        else
+          round_rows<false, n>(to, runs.b, r, rows, scale);
+      });
+    }
   }
 
   struct LargerBits {
     POLYHEAD_INLINE static Simd::V of(Simd::V a, Simd::V b) {
-      return Simd::from_bits(larger(Simd::bits(a), Simd::bits(b)));
+      return Simd::from_bits(Int16::larger(Simd::bits(a), Simd::bits(b)));
     }
   };
 
-  /// Of up to kN rows: what each one's integers mean is found for all at once, a lane each.
+  /// Of `rows` rows from first_row on, at most kN: what each one's integers mean is found for all
+  /// at once, a lane each.
   template <bool kPlain, int kN>
-  void round_rows(Rounded& to, int b, const BlockScales& scale) const {
+  void round_rows(Rounded& to, int b, int first_row, int rows, const BlockScales& scale) const {
     Simd::V most[kN];
     for (int r = 0; r < kN; ++r) {
-      const float* p = weights_of(std::min(r, few.row_count - 1), b);
+      const float* p = weights_of(first_row + std::min(r, rows - 1), b);
       Simd::I row =
           Path::template size_of<kPlain>(Path::template scaled<kPlain>(Simd::load(p), scale[0]));
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int i = 1; i < kKeyBlock / kLanes; ++i)
-        row = larger(row, Path::template size_of<kPlain>(
-                              Path::template scaled<kPlain>(Simd::load(p + i * kLanes), scale[i])));
+        row = Int16::larger(row, Path::template size_of<kPlain>(Path::template scaled<kPlain>(
+                                     Simd::load(p + i * kLanes), scale[i])));
       most[r] = Simd::from_bits(row);
     }
     const Fit fit = fit_of(Simd::bits(across<LargerBits>(most)));
     alignas(64) float to_int[kLanes];
     Simd::store(to_int, fit.to_int);
-    Simd::store(to.back, fit.back);
-    for (int r = 0; r < few.row_count; ++r) {
-      const float* p = weights_of(r, b);
+    Simd::store(to.back + first_row, fit.back);
+    for (int r = 0; r < rows; ++r) {
+      const float* p = weights_of(first_row + r, b);
       const Simd::V up = Simd::broadcast(to_int[r]);
       Simd::I whole[kKeyBlock / kLanes];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int i = 0; i < kKeyBlock / kLanes; ++i)
         whole[i] =
             whole_numbers(Path::template scaled<kPlain>(Simd::load(p + i * kLanes), scale[i]), up);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int i = 0; i < kKeyBlock / kLanes; i += 2)
-        Simd::store(to.pairs[r] + i * kLanes / 2, join_lanes(whole[i], whole[i + 1]));
+        Simd::store(to.pairs[first_row + r] + i * kLanes / 2, Int16::join(whole[i], whole[i + 1]));
     }
   }
 
+  /// The sums of one part of block `at` of dims.
   template <class Elements, int kR>
-  void sum_block(const Runs& runs, const Rounded& weights, int first_row, std::int64_t at) const {
-    constexpr std::int64_t kColumn = Elements::byte_of(Path::kBlock);
-    constexpr int kEvery = 2;  // pairs of keys between lines fetched
+  void sum_part(const Runs& runs, const Rounded& weights, int first_row, std::int64_t at,
+                int part) const {
+    constexpr std::int64_t kColumn = Elements::byte_of(Path::kBlock) / Int16::kParts;
+    // Pairs of keys between lines fetched.
+    constexpr int kEvery = std::max(2, ColumnAhead<kColumn>::kRowsALine / 2);
     const Operand& x = call.v;
-    const std::int64_t column = at * kColumn;
+    const std::int64_t column = (at * Int16::kParts + part) * kColumn;
     Simd::V acc[kR][2];
 #pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) acc[r][0] = acc[r][1] = Simd::zero();
@@ -295,7 +347,7 @@ struct DecodeIntegerSums : DecodeSums<Path> {
       const std::byte* row = run.rows.data + column;
       const auto add_pair = [&](int s, const std::byte* odd) POLYHEAD_LAMBDA {
         Simd::V value[2];
-        Path::template value_pairs<Elements>(value, row + 2 * s * x.token, odd);
+        Int16::value_pairs<Elements::kNibbles>(value, row + 2 * s * x.token, odd);
 #pragma GCC unroll 8
         for (int r = 0; r < kR; ++r) {
           const Simd::V weight = Simd::broadcast_at(p + r * kPairs + s);
@@ -307,7 +359,7 @@ struct DecodeIntegerSums : DecodeSums<Path> {
       int s = 0;
       for (; s + kEvery <= pairs; s += kEvery) {
         ahead.template fetch_next<2 * kEvery>();
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int next = s; next < s + kEvery; ++next)
           add_pair(next, row + (2 * next + 1) * x.token);
       }
@@ -315,25 +367,24 @@ struct DecodeIntegerSums : DecodeSums<Path> {
       if (run.keys % 2 != 0) add_pair(s, Path::no_row());
     }
 #pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) Path::template in_order<Elements>(acc[r]);
-    add_sums<kR>(acc, weights, first_row, at * Path::kBlock);
+    for (int r = 0; r < kR; ++r) Int16::in_order<Elements::kNibbles>(acc[r]);
+    add_sums<Elements, kR>(acc, weights, first_row, at * Path::kBlock, part);
   }
 
-  template <int kR>
+  template <class Elements, int kR>
   POLYHEAD_INLINE void add_sums(const Simd::V (&acc)[kR][2], const Rounded& weights, int first_row,
-                                std::int64_t d) const {
+                                std::int64_t d, int part) const {
     const std::int64_t row_floats = Few::pad(call.value_dim);
-    float* to = few.memory.added + first_row * row_floats + d;
     const float* back = weights.back + first_row;
-    const auto add = [](float* out, Simd::V sum, Simd::V unit) POLYHEAD_LAMBDA {
-      Simd::store(out, Simd::fma(Simd::to_float(Simd::bits(sum)), unit, Simd::load(out)));
-    };
-    const bool both = d + kLanes < row_floats;
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t at = d + Path::template dim_of<Elements>(part, i);
+      if (at >= row_floats) continue;
+      float* to = few.memory.added + first_row * row_floats + at;
 #pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r, to = forget(to + row_floats)) {
-      const Simd::V unit = Simd::broadcast(back[r]);
-      add(to, acc[r][0], unit);
-      if (both) add(to + kLanes, acc[r][1], unit);
+      for (int r = 0; r < kR; ++r, to = forget(to + row_floats))
+        Simd::store(to, Simd::fma(Simd::to_float(Simd::bits(acc[r][i])), Simd::broadcast(back[r]),
+                                  Simd::load(to)));
     }
   }
 };

@@ -9,6 +9,8 @@ namespace polyhead::inline v0::kernels::cpu::avx512_vnni {
 // The kernels are written over the Simd type before them: the order counts.
 // clang-format off
 #include "kernels/cpu/simd_avx512.hpp"
+#include "kernels/cpu/int16_avx512.hpp"
+#include "kernels/cpu/dot_int16.hpp"
 #include "kernels/cpu/kernels_integer.inc"
 // clang-format on
 }  // namespace polyhead::inline v0::kernels::cpu::avx512_vnni

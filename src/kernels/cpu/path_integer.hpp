@@ -10,6 +10,8 @@ struct IntegerPath : Float32Path {
   static constexpr bool kInteger = true;
   static constexpr std::int64_t kBlock = 32;  // dims that share a scale
   static constexpr std::int64_t kBlockSteps = kBlock / 2;
+  // Dims of values beside each other: the products of a dot in two instructions need a register.
+  static constexpr int kValueRows = Dot::kFused ? Simd::kRows : Simd::kRows - 1;
 
   static std::int64_t blocks(std::int64_t dim) { return (dim + kBlock - 1) / kBlock; }
   static std::int64_t padded(std::int64_t dim) { return blocks(dim) * kBlock; }
@@ -52,17 +54,18 @@ struct IntegerPath : Float32Path {
     for (std::int64_t d = dim; d < end; ++d) row[d] = 0.0f;
     Simd::I most = Simd::broadcast_int(0);
     for (std::int64_t d = 0; d < end; d += kLanes)
-      most = larger(most, magnitude(Simd::load(row + d)));
-    const Fit fit = fit_of(Simd::broadcast_int(_mm512_reduce_max_epu32(most)));
-    for (std::int64_t d = 0; d < end; d += kBlock) {
+      most = Int16::larger(most, magnitude(Simd::load(row + d)));
+    const Fit fit = fit_of(Int16::largest(most));
+    for (std::int64_t d = 0; d < end; d += 2 * kLanes) {
       const Simd::I low = whole_numbers(Simd::load(row + d), fit.to_int);
       const Simd::I high = whole_numbers(Simd::load(row + d + kLanes), fit.to_int);
-      Simd::I pairs = Simd::bits(join_lanes(low, high));
-      if constexpr (kEveryOther)
-        pairs = _mm512_shufflehi_epi16(_mm512_shufflelo_epi16(pairs, 0xd8), 0xd8);
+      Simd::I pairs = Simd::bits(Int16::join(low, high));
+      if constexpr (kEveryOther) pairs = Int16::pair_every_other(pairs);
       Simd::store_int(to + d / 2, pairs);
     }
-    to[steps(dim)] = _mm512_cvtss_f32(fit.back) * factor;
+    alignas(64) float back[kLanes];
+    Simd::store(back, fit.back);
+    to[steps(dim)] = back[0] * factor;
   }
 
   // --- codes as int16 ---
@@ -73,60 +76,23 @@ struct IntegerPath : Float32Path {
     return visit(Codes<ElementType::int8>{});
   }
 
-  /// A block of a row, in the order of dims.
-  template <class Elements>
-  POLYHEAD_INLINE static Simd::I dims_of(const std::byte* block) {
-    if constexpr (Elements::kNibbles) {
-      const __m256i bytes =
-          _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block)));
-      // The low halves of 16 bytes, then their high ones.
-      const __m512i to_top = _mm512_inserti64x4(_mm512_set1_epi16(12), _mm256_set1_epi16(8), 1);
-      return _mm512_srai_epi16(_mm512_sllv_epi16(_mm512_cvtepu8_epi16(bytes), to_top), 12);
-    } else {
-      return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block)));
-    }
-  }
-
   /// Of four bytes a lane, the codes in bytes 0 and 2, or with kOdd in 1 and 3; of int4 in their
   /// low or high halves.
   template <class Elements, bool kHigh, bool kOdd>
   POLYHEAD_INLINE static Simd::V every_other(Simd::I words) {
     constexpr int kBits = Elements::kNibbles ? 4 : 8;
-    constexpr int kAt = (kOdd ? 8 : 0) + (kHigh ? 4 : 0);
-    return Simd::from_bits(
-        _mm512_srai_epi16(_mm512_slli_epi16(words, 16 - kBits - kAt), 16 - kBits));
+    return Simd::from_bits(Int16::bits_of<(kOdd ? 8 : 0) + (kHigh ? 4 : 0), kBits>(words));
   }
 
-  /// Two rows' blocks as pairs, in two vectors; in_order() puts them in the order of dims.
+  /// Which dim of a block the first lane stands for, and which byte is the first read, of vector i
+  /// of a part of it.
   template <class Elements>
-  POLYHEAD_INLINE static void value_pairs(Simd::V (&to)[2], const std::byte* even,
-                                          const std::byte* odd) {
-    if constexpr (Elements::kNibbles) {
-      const auto row = [&](const std::byte* from) POLYHEAD_LAMBDA {
-        return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-      };
-      const __m512i bytes = _mm512_or_si512(row(even), _mm512_slli_epi32(row(odd), 16));
-      to[0] = every_other<Elements, false, false>(bytes);
-      to[1] = every_other<Elements, true, false>(bytes);
-    } else {
-      const auto row = [&](const std::byte* from) POLYHEAD_LAMBDA {
-        return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-      };
-      const __m512i first = row(even), second = row(odd);
-      to[0] = Simd::from_bits(_mm512_unpacklo_epi16(first, second));
-      to[1] = Simd::from_bits(_mm512_unpackhi_epi16(first, second));
-    }
+  static constexpr int dim_of(int part, int i) {
+    return Elements::kNibbles ? part * kLanes + i * kBlock / 2 : (2 * part + i) * kLanes;
   }
-
-  /// Of 8 dims that are unpacked together, 4 come into each vector.
   template <class Elements>
-  POLYHEAD_INLINE static void in_order(Simd::V (&pairs)[2]) {
-    if constexpr (Elements::kNibbles) return;
-    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-    const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
-    const __m512i low = Simd::bits(pairs[0]), high = Simd::bits(pairs[1]);
-    pairs[0] = Simd::from_bits(_mm512_permutex2var_epi64(low, first, high));
-    pairs[1] = Simd::from_bits(_mm512_permutex2var_epi64(low, second, high));
+  static constexpr std::int64_t byte_of_part(int part) {
+    return dim_of<Elements>(part, 0);
   }
 
   /// What stands for the second key of a pair that has only one.
@@ -165,13 +131,6 @@ struct IntegerPath : Float32Path {
     }
   }
 
-  POLYHEAD_INLINE static float sum_by_halves(Simd::V x) {
-    x = Simd::add(x, _mm512_shuffle_f32x4(x, x, 0x4e));
-    x = Simd::add(x, _mm512_shuffle_f32x4(x, x, 0xb1));
-    x = Simd::add(x, _mm512_permute_ps(x, 0x4e));
-    return _mm512_cvtss_f32(Simd::add(x, _mm512_permute_ps(x, 0xb1)));
-  }
-
   /// The same of kR rows, `stride` apart; what is past the end becomes 0.
   template <int kR>
   static void sum_weights(float* p, std::int64_t stride, int keys, float* total, float* exact,
@@ -184,7 +143,7 @@ struct IntegerPath : Float32Path {
 #pragma GCC unroll 4
       for (int key = kLanes; key < kKeyBlock; key += kLanes)
         sum = Simd::add(sum, Simd::load(row + key));
-      total[r] += sum_by_halves(sum);
+      total[r] += Int16::sum_by_halves(sum);
       exact[r] = total[r];
     }
   }
@@ -194,7 +153,8 @@ struct IntegerPath : Float32Path {
   template <bool kPlain>
   POLYHEAD_INLINE static Simd::V scaled(Simd::V weight, Simd::V scale) {
     if constexpr (kPlain) return Simd::mul(weight, scale);
-    return _mm512_maskz_mul_ps(Simd::not_equal(weight, Simd::zero()), weight, scale);
+    return Simd::select(Simd::not_equal(weight, Simd::zero()), Simd::mul(weight, scale),
+                        Simd::zero());
   }
   template <bool kPlain>
   POLYHEAD_INLINE static Simd::I size_of(Simd::V scaled) {
@@ -215,13 +175,25 @@ struct IntegerPath : Float32Path {
         const KeyRows from = key_rows(call, s, x, s.k, kv_head, block + key);
         float* row = memory.k + key * row_floats;
         for (std::int64_t b = 0; b < count; ++b) {
-          Simd::store_int(row + b * kBlockSteps,
-                          dims_of<Elements>(from.data + Elements::byte_of(b * kBlock)));
+          Int16::store_block<Elements::kNibbles>(row + b * kBlockSteps,
+                                                 from.data + Elements::byte_of(b * kBlock));
           row[scale_at + b] = x.scales.shift == 0 ? 1.0f : from.scales[b * x.scales.block];
         }
       }
     });
     to.k = {reinterpret_cast<const std::byte*>(memory.k), row_floats * 4, 4};
+  }
+
+  /// Two rows' blocks as pairs, in the order of dims.
+  template <class Elements>
+  POLYHEAD_INLINE static void store_pairs(float* to, const std::byte* even, const std::byte* odd) {
+    for (int part = 0; part < Int16::kParts; ++part) {
+      const std::int64_t byte = byte_of_part<Elements>(part);
+      Simd::V pairs[2];
+      Int16::value_pairs<Elements::kNibbles>(pairs, even + byte, odd + byte);
+      Int16::in_order<Elements::kNibbles>(pairs);
+      for (int i = 0; i < 2; ++i) Simd::store(to + dim_of<Elements>(part, i), pairs[i]);
+    }
   }
 
   template <class Scratch, class Block>
@@ -238,11 +210,7 @@ struct IntegerPath : Float32Path {
         float* row = memory.v + key / 2 * row_floats;
         for (std::int64_t b = 0; b < count; ++b) {
           const std::byte* even = from.data + Elements::byte_of(b * kBlock);
-          Simd::V pairs[2];
-          value_pairs<Elements>(pairs, even, both ? even + x.token : no_row());
-          in_order<Elements>(pairs);
-          Simd::store(row + b * kBlock, pairs[0]);
-          Simd::store(row + b * kBlock + kLanes, pairs[1]);
+          store_pairs<Elements>(row + b * kBlock, even, both ? even + x.token : no_row());
           const float* scale = from.scales + b * x.scales.block;
           float* scales = memory.v_scales + b * kKeyBlock + key;
           scales[0] = scale[0];
@@ -256,7 +224,7 @@ struct IntegerPath : Float32Path {
   /// A tile's weights [key][kTile] times a scale a key, as int16 pairs of keys, [pair][kTile]; the
   /// second one of a pair that has none is 0. `back` is what each row's integers are multiplied by.
   template <int kV>
-  static void round_tile(float* to, Simd::V (&back)[kV], const float* weights, const float* scales,
+  static void round_tile(float* to, float* back, const float* weights, const float* scales,
                          int keys) {
     if (plain(scales, keys))
       round_as<kV, true>(to, back, weights, scales, keys);
@@ -268,21 +236,23 @@ struct IntegerPath : Float32Path {
   static bool plain(const float* scales, int keys) {
     Simd::I most = Simd::broadcast_int(0);
     for (int key = 0; key < keys; key += kLanes)
-      most = larger(most, Simd::bits(Simd::load_first(scales + key, std::min(kLanes, keys - key))));
-    return all_numbers(most);
+      most = Int16::larger(
+          most, Simd::bits(Simd::load_first(scales + key, std::min(kLanes, keys - key))));
+    return Int16::all_numbers(most);
   }
 
   template <int kV, bool kPlain>
-  static void round_as(float* to, Simd::V (&back)[kV], const float* weights, const float* scales,
+  static void round_as(float* to, float* back, const float* weights, const float* scales,
                        int keys) {
     for (int v = 0; v < kV; ++v) {
       const float* p = weights + v * kLanes;
       Simd::I most = Simd::broadcast_int(0);
       for (int key = 0; key < keys; ++key)
-        most = larger(most, size_of<kPlain>(scaled<kPlain>(Simd::load(p + key * kTile),
-                                                           Simd::broadcast_at(scales + key))));
+        most =
+            Int16::larger(most, size_of<kPlain>(scaled<kPlain>(Simd::load(p + key * kTile),
+                                                               Simd::broadcast_at(scales + key))));
       const Fit fit = fit_of(most);
-      back[v] = fit.back;
+      Simd::store(back + v * kLanes, fit.back);
       const auto whole = [&](int key) POLYHEAD_LAMBDA {
         return whole_numbers(
             scaled<kPlain>(Simd::load(p + key * kTile), Simd::broadcast_at(scales + key)),
@@ -290,8 +260,8 @@ struct IntegerPath : Float32Path {
       };
       float* pairs = to + v * kLanes;
       for (int key = 0; key < keys; key += 2, pairs += kTile)
-        Simd::store(pairs, pair_lanes(whole(key),
-                                      key + 1 < keys ? whole(key + 1) : Simd::broadcast_int(0)));
+        Simd::store(pairs, Int16::pair(whole(key),
+                                       key + 1 < keys ? whole(key + 1) : Simd::broadcast_int(0)));
     }
   }
 

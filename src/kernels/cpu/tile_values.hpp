@@ -97,21 +97,22 @@ struct TileValues {
 
   template <int kV>
   void add_blocks(State& state, const KeyBlock& rows, int keys, bool fresh) {
-    constexpr int kR = Simd::kRows;
-    Simd::V back[kV];
+    constexpr int kR = Path::kValueRows;
+    alignas(64) float back[kTile];
     for (std::int64_t first = 0; first < call.value_dim; first += Path::kBlock) {
       const std::int64_t end = std::min<std::int64_t>(call.value_dim, first + Path::kBlock);
       const float* scales = memory.v_scales + first / Path::kBlock * kKeyBlock;
       Path::template round_tile<kV>(memory.rounded, back, memory.scores, scales, keys);
       std::int64_t d = first;
       for (; d + kR <= end; d += kR) add_dims<kR, kV>(state, rows, keys, d, back, fresh);
+      for (; d + 2 <= end; d += 2) add_dims<2, kV>(state, rows, keys, d, back, fresh);
       for (; d < end; ++d) add_dims<1, kV>(state, rows, keys, d, back, fresh);
     }
   }
 
   template <int kR, int kV>
   POLYHEAD_INLINE void add_dims(State& state, const KeyBlock& rows, int keys, std::int64_t d,
-                                const Simd::V (&back)[kV], bool fresh) {
+                                const float* back, bool fresh) {
     Simd::V acc[kR][kV];
 #pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) {
@@ -130,7 +131,8 @@ struct TileValues {
       for (int v = 0; v < kV; ++v) {
         float* to = o + r * kTile + v * kLanes;
         const Simd::V before = fresh ? Simd::zero() : Simd::load(to);
-        Simd::store(to, Simd::fma(Simd::to_float(Simd::bits(acc[r][v])), back[v], before));
+        const Simd::V unit = Simd::load(back + v * kLanes);
+        Simd::store(to, Simd::fma(Simd::to_float(Simd::bits(acc[r][v])), unit, before));
       }
     }
   }
