@@ -79,6 +79,8 @@ struct FewRows {
   // Keys that lie transposed for the rows after the first kRowsShare (TurnedKeys), where these are
   // four; eight are all rows of most models.
   static constexpr int kTurned = kRowsShare < 8 ? kPair * kLanes : 0;
+  // Groups whose scores are computed beside each other (DecodeBeside), two tiles of them in L1.
+  static constexpr int kMostBeside = 4, kLeastTurned = 2 * 2 * kTileSteps * kMostBeside * kLanes;
   static constexpr int kVectorsAlone = kLanes == 16 ? 8 : 4;  // of dims, summed at once for one row
   // Where values are read in several passes, so many bytes of them at a time.
   static constexpr std::int64_t kPieceBytes = Path::kBfloat16 ? 8192 : 4096;
@@ -104,7 +106,7 @@ struct FewRows {
     // on the way there; scores [row][kPhase], accumulators [row][value_dim]
     float *q, *q_rows, *scores, *added, *running;
     RowState *split, *whole;
-    float* turned;  // keys of kPair groups, [step][kTurned]
+    float* turned;  // keys of kPair groups, [step][kTurned], or tiles of groups beside each other
   };
 
   static std::int64_t align(std::int64_t bytes) { return (bytes + 63) & ~std::int64_t{63}; }
@@ -120,7 +122,9 @@ struct FewRows {
     Memory& m = memory ? *memory : unused;
     take(m.q, kRowsMost * pad(Path::q_steps(call.head_dim)) * 4);
     take(m.q_rows, (kFillLanes ? kLanes : 1) * pad(Path::q_steps(call.head_dim)) * 4);
-    take(m.turned, kTurned * pad(Path::q_steps(call.head_dim)) * 4);
+    if (kTurned > 0)
+      take(m.turned,
+           std::max<std::int64_t>(kLeastTurned, kTurned * pad(Path::q_steps(call.head_dim))) * 4);
     take(m.scores, kRowsMost * kPhase * 4);
     take(m.added, kRowsMost * pad(call.value_dim) * 4);
     take(m.running, kRowsMost * pad(call.value_dim) * 4);
@@ -392,6 +396,7 @@ struct FewRows {
   template <std::int64_t kBytes>
   class KeysAhead {
    public:
+    KeysAhead() = default;
     POLYHEAD_INLINE KeysAhead(const FewRows& few, const KeyGroup& group, bool any)
         : stride_(any ? Column::stride(few.dense_keys, few.call.k.token) : 0),
           column_stride_(any ? (few.dense_keys ? group.low_ahead.count : 1) : 0),

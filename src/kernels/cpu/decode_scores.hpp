@@ -1,5 +1,5 @@
 // Scores of few rows against a block of keys: lanes are keys, groups of them transposed in
-// registers. Included inside an ISA namespace after decode_tiles.hpp.
+// registers. Included inside an ISA namespace after decode_beside.hpp.
 
 template <class Path>
 struct DecodeScores {
@@ -14,7 +14,7 @@ struct DecodeScores {
   /// scores[row][0 .. keys) for a block's keys from `first`; one chain over dims a score.
   template <class Elements>
   void groups(std::int64_t first, int keys, float* scores) const {
-    const std::int64_t steps = Path::steps(call.head_dim), tiled = tiled_steps();
+    const std::int64_t steps = Path::steps(call.head_dim), tiled = tiled_steps<Elements>();
     const int whole = tiled > 0 ? keys / kLanes : 0;
     bool turned = false;
     if constexpr (Turned::kKeys > 0) {
@@ -23,7 +23,7 @@ struct DecodeScores {
     }
     if (whole > 0 && !turned) {
       by_rows<kRowsShare>(few.rows_computed, [&](auto n, int r) {
-        score_groups<Elements, n, false>(first, whole, tiled, r, scores + r * kPhase);
+        score_whole<Elements, n, false>(first, whole, tiled, r, scores + r * kPhase);
       });
     }
     for (int at = tiled == steps ? whole * kLanes : 0; at < keys; at += kLanes)
@@ -33,9 +33,11 @@ struct DecodeScores {
 
  private:
   /// The steps of a whole group that tiles take: of a row's end only what lies within it.
+  template <class Elements>
   std::int64_t tiled_steps() const {
-    const std::int64_t steps = Path::steps(call.head_dim) / kTileSteps * kTileSteps;
-    return Path::whole(call.head_dim, steps) ? steps : steps - kTileSteps;
+    constexpr int kSteps = kTileSteps * Elements::kWordSteps;
+    const std::int64_t steps = Path::steps(call.head_dim) / kSteps * kSteps;
+    return Path::whole(call.head_dim, steps) ? steps : steps - kSteps;
   }
 
   /// The first `steps` steps of all rows against `groups` whole groups, each transposed once.
@@ -43,19 +45,36 @@ struct DecodeScores {
   void score_turned(std::int64_t first, int groups, std::int64_t steps, float* scores) const {
     for (int g = 0; g < groups; g += Turned::kGroups) {
       const int count = std::min(Turned::kGroups, groups - g);
-      score_groups<Elements, kRowsShare, true>(first + g * kLanes, count, steps, 0,
-                                               scores + g * kLanes);
+      score_whole<Elements, kRowsShare, true>(first + g * kLanes, count, steps, 0,
+                                              scores + g * kLanes);
       Turned{few}.add(count, 0, steps, scores + g * kLanes);
     }
   }
 
-  /// The first `steps` steps of kR rows from first_row on against `groups` whole groups. While one
-  /// tile is multiplied the next one is made, which may be the next group's first; sums stay in
-  /// registers. With kLeaves the tiles are left as turned keys.
+  /// The first `steps` steps of kR rows from first_row on against `groups` whole groups. With
+  /// kLeaves the tiles are left as turned keys.
+  template <class Elements, int kR, bool kLeaves>
+  void score_whole(std::int64_t first, int groups, std::int64_t steps, int first_row,
+                   float* scores) const {
+    constexpr int kSet = DecodeBeside<Path>::template groups<Elements, kR>();
+    const int sets = kSet > 1 ? groups / kSet : 0, done = sets * kSet;
+    if constexpr (kSet > 1) {
+      if (sets > 0)
+        DecodeBeside<Path>{few}.template score<Elements, kR, kLeaves>(first, sets, steps, first_row,
+                                                                      scores);
+    }
+    if (done < groups)
+      score_groups<Elements, kR, kLeaves>(first + done * kLanes, groups - done, steps, first_row,
+                                          scores + done * kLanes);
+  }
+
+  /// The same one group after the other. While one tile is multiplied the next one is made, which
+  /// may be the next group's first; sums and tiles stay in registers.
   template <class Elements, int kR, bool kLeaves>
   void score_groups(std::int64_t first, int groups, std::int64_t steps, int first_row,
                     float* scores) const {
     using Group = TiledGroup<Few, Elements>;
+    constexpr int kSteps = kTileSteps * Elements::kWordSteps;
     const bool fetches = first_row == 0;
     [[maybe_unused]] float* const turned = few.memory.turned;
     Group group(few, few.group_at(first, kLanes), fetches);
@@ -66,16 +85,13 @@ struct DecodeScores {
 #pragma GCC unroll 8
       for (int r = 0; r < kR; ++r) sum[r] = Simd::zero();
       const float* q = few.q_of(first_row, 0);
-      for (std::int64_t s = kTileSteps; s <= steps; s += kTileSteps, q += kTileSteps * kTogether) {
+      for (std::int64_t s = kSteps; s <= steps; s += kSteps, q += kSteps * kTogether) {
         const bool last = s == steps;  // of the block's last group: once more, for nothing
         if (last && g < groups) group = {few, few.group_at(first + g * kLanes, kLanes), fetches};
         auto next = group.tile(last ? 0 : Elements::byte_of(s));
-        if constexpr (kLeaves) {
-          float* const to = turned + (s - kTileSteps) * Turned::kKeys + (g - 1) * kLanes;
-#pragma GCC unroll 8
-          for (int i = 0; i < kTileSteps; ++i) Simd::store(to + i * Turned::kKeys, tile.steps[i]);
-        }
-        multiply(tile.steps, q, next, sum);
+        float* const to =
+            kLeaves ? turned + (s - kSteps) * Turned::kKeys + (g - 1) * kLanes : nullptr;
+        multiply<Elements, kLeaves>(tile.steps, q, next, sum, to);
         tile = next;
       }
 #pragma GCC unroll 8
@@ -83,16 +99,22 @@ struct DecodeScores {
     }
   }
 
-  template <class Tile, int kR>
-  POLYHEAD_INLINE static void multiply(const Simd::V (&steps)[kTileSteps], const float* q,
-                                       Tile& next, Simd::V (&sum)[kR]) {
+  template <class Elements, bool kLeaves, class Tile, int kR>
+  POLYHEAD_INLINE static void multiply(const Simd::V (&words)[kTileSteps], const float* q,
+                                       Tile& next, Simd::V (&sum)[kR], float* turned) {
+    const auto add_step = [&](int i, Simd::V step) POLYHEAD_LAMBDA {
+      if constexpr (kLeaves) Simd::store(turned + i * Turned::kKeys, step);
+#pragma GCC unroll 8
+      for (int r = 0; r < kR; ++r)
+        sum[r] = Path::Dot::dot(step, Simd::broadcast_at(q + i * kTogether + r), sum[r]);
+      Simd::settle(sum[0]);
+    };
 #pragma GCC unroll 8
     for (int i = 0; i < kTileSteps; ++i) {
       next.advance(i);
-#pragma GCC unroll 8
-      for (int r = 0; r < kR; ++r)
-        sum[r] = Path::Dot::dot(steps[i], Simd::broadcast_at(q + i * kTogether + r), sum[r]);
-      Simd::settle(sum[0]);
+      add_step(i * Elements::kWordSteps, Elements::template step_of<0>(words[i]));
+      if constexpr (Elements::kWordSteps == 2)
+        add_step(2 * i + 1, Elements::template step_of<1>(words[i]));
     }
   }
 

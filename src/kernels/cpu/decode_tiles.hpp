@@ -9,6 +9,7 @@ class TiledGroup {
   using Ahead = typename Few::template KeysAhead<Elements::kTileBytes>;
 
  public:
+  TiledGroup() = default;
   /// Without `fetches`, others have fetched what comes ahead.
   POLYHEAD_INLINE TiledGroup(const Few& few, const typename Few::KeyGroup& group, bool fetches)
       : ahead_(few, group, fetches), token_(few.call.k.token) {

@@ -14,8 +14,10 @@ struct Float32Elements : TilesOfWords {
   }
 };
 
+/// Tiles of bfloat16 hold two steps in a word, whose halves are float32 but for zeros; float16 is
+/// widened on the way into a tile.
 template <bool kHalf>
-struct WidenedElements {
+struct WidenedElements : TilesOfWords {
   static constexpr bool kCodes = false;
   static constexpr bool kSteps = false;
   static constexpr std::int64_t byte_of(std::int64_t at) { return at * 2; }
@@ -30,11 +32,19 @@ struct WidenedElements {
     }
     return kHalf ? Simd::load_float16(p) : Simd::load_bfloat16(p);
   }
-  static constexpr std::int64_t kTileBytes = 2 * kTileSteps;
+  static constexpr int kWordSteps = kHalf ? 1 : 2;
+  static constexpr std::int64_t kTileBytes = 2 * kWordSteps * kTileSteps;
   POLYHEAD_INLINE static Simd::V load_tile(const std::byte* low, const std::byte* high) {
-    const auto* const a = reinterpret_cast<const std::uint16_t*>(low);
-    const auto* const b = reinterpret_cast<const std::uint16_t*>(high);
-    return kHalf ? Simd::load_tile_float16(a, b) : Simd::load_tile_bfloat16(a, b);
+    if constexpr (!kHalf) return TilesOfWords::load_tile(low, high);
+    return Simd::load_tile_float16(reinterpret_cast<const std::uint16_t*>(low),
+                                   reinterpret_cast<const std::uint16_t*>(high));
+  }
+  template <int kAt>
+  POLYHEAD_INLINE static Simd::V step_of(Simd::V word) {
+    if constexpr (kHalf) return word;
+    const Simd::I bits = Simd::bits(word);
+    if constexpr (kAt == 0) return Simd::from_bits(Simd::shift_left<16>(bits));
+    return Simd::from_bits(Simd::and_int(bits, Simd::broadcast_int(~0xffff)));
   }
 };
 

@@ -130,10 +130,15 @@ inline void transpose_in(float* to, const float* const (&rows)[kLanes], std::int
 
 /// How tiles are read whose steps are 32 bits of a key's row: elements, pairs, or words of codes.
 struct TilesOfWords {
+  static constexpr int kWordSteps = 1;  // that come out of a tile's vector
   static constexpr std::int64_t kTileBytes = 4 * kTileSteps;
   POLYHEAD_INLINE static Simd::V load_tile(const std::byte* low, const std::byte* high) {
     return Simd::load_tile(reinterpret_cast<const float*>(low),
                            reinterpret_cast<const float*>(high));
+  }
+  template <int>
+  POLYHEAD_INLINE static Simd::V step_of(Simd::V word) {
+    return word;
   }
 };
 
