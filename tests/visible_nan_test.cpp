@@ -1,7 +1,9 @@
 // A NaN in k or v reaches exactly the rows that see its key, whichever lane of a tile they are in.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
@@ -20,6 +22,13 @@ struct Found {
   int spread = 0, lost = 0;  ///< outputs that are NaN and should not be, and the reverse
 };
 
+/// A NaN with any sign and any of the bits that float32 has for those that say nothing.
+double some_nan(Random& random) {
+  constexpr std::uint64_t kQuiet = 0x7ff8000000000000u, kSign = 0x8000000000000000u;
+  const std::uint64_t rest = random.chance(0.5) ? random.next() & 0x3fffff : 0;
+  return std::bit_cast<double>(kQuiet | rest << 29 | (random.chance(0.5) ? kSign : 0));
+}
+
 /// Random sizes, values and a dense mask that differs by row, with NaN or infinities in some keys
 /// and values. The mask is a boolean, or a bias of -inf.
 Found attend_around_nans(ElementType type, Isa isa, std::uint64_t seed, bool by_bias) {
@@ -31,7 +40,7 @@ Found attend_around_nans(ElementType type, Isa isa, std::uint64_t seed, bool by_
   Tensor visible(ElementType::boolean, {1, heads, q_len, kv_len});
   const auto sometimes_nan = [&](const Index&) {
     if (by_bias && random.chance(0.01)) return kInfinite;
-    return random.chance(0.02) ? std::numeric_limits<double>::quiet_NaN() : random.normal();
+    return random.chance(0.02) ? some_nan(random) : random.normal();
   };
   q.fill_normal(random);
   v.fill(sometimes_nan);

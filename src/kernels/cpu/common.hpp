@@ -47,6 +47,10 @@ inline constexpr float kExp2C3 = 0.05550733581185341f;
 inline constexpr float kExp2C4 = 0.009671512991189957f;
 inline constexpr float kExp2C5 = 0.001326472614891827f;
 
+// 1.5 * 2^23 + 127: in a sum with a number within 2^22 the lowest bits are that number, rounded to
+// a whole one, and the bias of an exponent.
+inline constexpr float kExp2Magic = 12583039.0f;
+
 inline constexpr float kLog2E = 1.44269504088896340736f;
 inline constexpr double kLn2 = 0.693147180559945309417;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -13,9 +13,11 @@ struct Simd {
   POLYHEAD_INLINE static V zero() { return _mm256_setzero_ps(); }
   POLYHEAD_INLINE static V load(const float* p) { return _mm256_loadu_ps(p); }
   POLYHEAD_INLINE static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
-  /// Past the caches, to a whole vector's boundary; before others may read it, fence().
-  POLYHEAD_INLINE static void stream(float* p, V v) { _mm256_stream_ps(p, v); }
-  POLYHEAD_INLINE static void fence() { _mm_sfence(); }
+  /// As others write past the caches. Two halves of a line do not always meet on the way there, and
+  /// take longer than by way of the caches (docs/performance.md).
+  static constexpr bool kStreams = false;
+  POLYHEAD_INLINE static void stream(float* p, V v) { store(p, v); }
+  POLYHEAD_INLINE static void fence() {}
   POLYHEAD_INLINE static V broadcast(float x) { return _mm256_set1_ps(x); }
   /// Four bytes at any address in every lane.
   POLYHEAD_INLINE static V broadcast_at(const void* p) {
@@ -87,12 +89,13 @@ struct Simd {
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(words, bit), bit));
   }
 
-  /// 2^t, exactly 1 at 0 and exactly 0 below 2^-126, NaN for NaN; relative error 1.2e-7.
-  /// Degree 5 on [-1/2, 1/2], range reduction by the magic-number add. max() keeps a NaN in its
-  /// second operand.
+  /// 2^t, exactly 1 at 0 and 0 below 2^-126, NaN for NaN; relative error 1.2e-7. Degree 5 on
+  /// [-1/2, 1/2]. A number to whose lowest bits the sum below rounds t, 127 more, gives the bits of
+  /// a power of two, and 0 where that is 2^-127; max() keeps a NaN in its second operand, and so
+  /// does the last product, whatever the NaN's own bits make of the power.
   POLYHEAD_INLINE static V exp2(V t) {
-    const V magic = broadcast(12582912.0f);  // 1.5 * 2^23: the sum's low bits hold round(t)
-    const V x = max(broadcast(-126.0f), t);
+    const V magic = broadcast(kExp2Magic);
+    const V x = max(broadcast(-127.0f), t);
     const V shifted = add(x, magic);
     const V r = sub(x, sub(shifted, magic));
     V p = fma(broadcast(kExp2C5), r, broadcast(kExp2C4));
@@ -100,9 +103,7 @@ struct Simd {
     p = fma(p, r, broadcast(kExp2C2));
     p = fma(p, r, broadcast(kExp2C1));
     p = fma(p, r, broadcast(1.0f));
-    const I scaled = _mm256_add_epi32(bits(p), _mm256_slli_epi32(bits(shifted), 23));
-    const M tiny = _mm256_cmp_ps(t, broadcast(-126.0f), _CMP_LT_OQ);
-    return _mm256_andnot_ps(tiny, from_bits(scaled));
+    return mul(p, from_bits(_mm256_slli_epi32(bits(shifted), 23)));
   }
 
   /// Bit i is set where byte i of 64 is not zero.
@@ -201,10 +202,6 @@ struct Simd {
   }
   POLYHEAD_INLINE static V load_tile_float16(const std::uint16_t* low, const std::uint16_t* high) {
     return _mm256_cvtph_ps(two_of_16_bits(low, high));
-  }
-  POLYHEAD_INLINE static V load_tile_bfloat16(const std::uint16_t* low, const std::uint16_t* high) {
-    const __m256i both = _mm256_cvtepu16_epi32(two_of_16_bits(low, high));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
   }
 
   /// Transposes an 8 x 8 block of 32-bit values in registers.

@@ -20,6 +20,7 @@ struct Simd {
   POLYHEAD_INLINE static V load(const float* p) { return _mm512_loadu_ps(p); }
   POLYHEAD_INLINE static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
   /// Past the caches, to a whole vector's boundary; before others may read it, fence().
+  static constexpr bool kStreams = true;
   POLYHEAD_INLINE static void stream(float* p, V v) { _mm512_stream_ps(p, v); }
   POLYHEAD_INLINE static void fence() { _mm_sfence(); }
   POLYHEAD_INLINE static V broadcast(float x) { return _mm512_set1_ps(x); }
@@ -195,10 +196,6 @@ struct Simd {
   }
   POLYHEAD_INLINE static V load_tile_float16(const std::uint16_t* low, const std::uint16_t* high) {
     return _mm512_cvtph_ps(two_of_16_bits(low, high));
-  }
-  POLYHEAD_INLINE static V load_tile_bfloat16(const std::uint16_t* low, const std::uint16_t* high) {
-    const __m512i both = _mm512_cvtepu16_epi32(two_of_16_bits(low, high));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
   }
 
   /// Transposes a 16 x 16 block of 32-bit values in registers.

@@ -23,6 +23,7 @@ struct Simd {
   }
   POLYHEAD_INLINE static void store(float* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
   /// As others write past the caches.
+  static constexpr bool kStreams = false;
   POLYHEAD_INLINE static void stream(float* p, V v) { store(p, v); }
   POLYHEAD_INLINE static void fence() {}
   POLYHEAD_INLINE static V broadcast(float x) { return V{x, x, x, x}; }
@@ -108,8 +109,8 @@ struct Simd {
   /// Degree 5 on [-1/2, 1/2], range reduction by the magic-number add. max() keeps a NaN in its
   /// second operand.
   POLYHEAD_INLINE static V exp2(V t) {
-    const V magic = broadcast(12582912.0f);  // 1.5 * 2^23: the sum's low bits hold round(t)
-    const V x = max(broadcast(-126.0f), t);
+    const V magic = broadcast(kExp2Magic);
+    const V x = max(broadcast(-127.0f), t);
     const V shifted = x + magic;
     const V r = x - (shifted - magic);
     V p = fma(broadcast(kExp2C5), r, broadcast(kExp2C4));
@@ -117,9 +118,7 @@ struct Simd {
     p = fma(p, r, broadcast(kExp2C2));
     p = fma(p, r, broadcast(kExp2C1));
     p = fma(p, r, broadcast(1.0f));
-    // Unsigned: lanes whose result is discarded may hold a t that takes the exponent past its bits.
-    const U scaled = reinterpret_cast<U>(p) + (reinterpret_cast<U>(shifted) << 23);
-    return from_bits(reinterpret_cast<I>(scaled) & ~(t < -126.0f));
+    return p * from_bits(reinterpret_cast<I>(reinterpret_cast<U>(shifted) << 23));
   }
 
   /// Bit i is set where byte i of 64 is not zero.
@@ -210,9 +209,6 @@ struct Simd {
   POLYHEAD_INLINE static V load_tile(const float* row, const float*) { return load(row); }
   POLYHEAD_INLINE static V load_tile_float16(const std::uint16_t* row, const std::uint16_t*) {
     return load_float16(row);
-  }
-  POLYHEAD_INLINE static V load_tile_bfloat16(const std::uint16_t* row, const std::uint16_t*) {
-    return load_bfloat16(row);
   }
 
   /// Transposes a 4 x 4 block of 32-bit values.
