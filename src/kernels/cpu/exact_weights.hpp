@@ -37,7 +37,8 @@ struct ExactWeights {
                 {&work_aside, this}),
         turned_keys(reinterpret_cast<float*>(scratch)),
         lanes_are_keys(lanes_may_be_keys(c.attend) && begin_on(c.weights, 4)),
-        streams(begin_on(c.weights, kLine) && bytes_of_weights(c) >= kStreamBytes) {}
+        streams(Simd::kStreams && begin_on(c.weights, kLine) &&
+                bytes_of_weights(c) >= kStreamBytes) {}
 
   static void store_weights(const InspectCall& call, const WeightRows& rows, const WeightRows& next,
                             std::byte* scratch) {
@@ -213,10 +214,13 @@ struct ExactWeights {
       outer_product<typename Path::Dot, kR, kV, true>(acc, {at, 4, kTile * 4}, turned_keys + key,
                                                       kKeyBlock, steps,
                                                       weigher.engine.fetcher.take(at, steps));
-      if (streams)
-        exponentiate_to<kForm, kR, kV, true>(to, acc, row);
-      else
-        exponentiate_to<kForm, kR, kV, false>(to, acc, row);
+      if constexpr (Simd::kStreams) {
+        if (streams) {
+          exponentiate_to<kForm, kR, kV, true>(to, acc, row);
+          continue;
+        }
+      }
+      exponentiate_to<kForm, kR, kV, false>(to, acc, row);
     }
   }
 
