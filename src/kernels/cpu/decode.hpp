@@ -22,7 +22,11 @@ struct Decode {
     const bool dense =
         call.k.type == call.v.type && (codes || (call.k.dim == element_bytes(call.k.type) &&
                                                  call.v.dim == element_bytes(call.v.type)));
-    return dense ? kRowsMost : 0;
+    if (!dense) return 0;
+    // Beside 16 registers so many rows fill the lanes of prefill well enough, where nothing is
+    // converted (docs/performance.md).
+    const bool fill_lanes = kLanes == 8 && call.k.type == ElementType::float32;
+    return fill_lanes ? Few::kRowsFillLanes - 1 : kRowsMost;
   }
   static std::int64_t scratch_bytes(const AttendCall& call) {
     return Few::lay_out(call, nullptr, nullptr);
