@@ -13,7 +13,7 @@ namespace polyhead::inline v0::base {
 namespace {
 
 // What is not among the names that every compiler's __builtin_cpu_supports knows is asked of the
-// processor, once: virtual machines take 20 microseconds and more to answer.
+// processor, once: virtual machines take microseconds for each answer, and calls ask several times.
 
 bool cpu_has_f16c() {
   static const bool has = [] {

@@ -1,15 +1,11 @@
 // LatentAttention: the latents, and attention over them in either form.
 #include "polyhead/latent.h"
 
-#include <cmath>
 #include <cstring>
 #include <optional>
-#include <sstream>
-#include <utility>
 
 #include "base/element.hpp"
 #include "base/refuse.hpp"
-#include "kernels/cpu/backend.hpp"
 #include "layers/calls.hpp"
 #include "layers/latent_held.hpp"
 #include "layers/latent_pages.hpp"

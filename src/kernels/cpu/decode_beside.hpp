@@ -26,7 +26,7 @@ struct DecodeBeside {
     constexpr int kG = groups<Elements, kR>();
     using Tiles = Beside<Elements, kG, kLeaves ? Turned::kKeys : kG * kLanes>;
     Tiles tiles{few, first_row == 0};
-    float *tile = few.memory.turned, *next = tile;
+    float* tile = few.memory.turned;
     tiles.begin_set(first);
     tiles.make(tile);
     for (int set = 1; set <= sets; ++set, scores += kG * kLanes) {
@@ -40,8 +40,8 @@ struct DecodeBeside {
       for (std::int64_t s = Tiles::kSteps; s <= steps; s += Tiles::kSteps) {
         const bool last = s == steps;  // of the last set: once more, for nothing
         if (last && set < sets) tiles.begin_set(first + set * kG * kLanes);
-        next = kLeaves ? few.memory.turned + (last ? 0 : s) * Turned::kKeys
-                       : Tiles::other(few.memory.turned, tile);
+        float* const next = kLeaves ? few.memory.turned + (last ? 0 : s) * Turned::kKeys
+                                    : Tiles::other(few.memory.turned, tile);
         tiles.multiply(tile, q, last ? 0 : Elements::byte_of(s), next, sum);
         tile = next;
         q += Tiles::kSteps * kTogether;

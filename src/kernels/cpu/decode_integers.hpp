@@ -128,13 +128,14 @@ struct DecodeIntegerScores {
     constexpr int kTiles = Unit<Elements>::kTiles, kBlocks = Unit<Elements>::kBlocks;
     constexpr int kAdds = Path::kBlockSteps / kTiles;  // of a block in one tile
     constexpr int kParts = kTileSteps / kBlocks;       // of the next tile, beside each block
-    std::int64_t d = word * Path::kBlock / Unit<Elements>::kBlockWords;
+    const std::int64_t first_dim = word * Path::kBlock / Unit<Elements>::kBlockWords;
     Simd::V sum[kR][kChains<kR>];
 #pragma GCC unroll 2
     for (int t = 0; t < kTiles; ++t) {
       Tile next = following(t);
 #pragma GCC unroll 2
-      for (int b = 0; b < kBlocks; ++b, d += t + 1 == kTiles ? Path::kBlock : 0) {
+      for (int b = 0; b < kBlocks; ++b) {
+        const std::int64_t d = first_dim + b * Path::kBlock;
         if (b > 0 && d >= call.head_dim) break;
         const float* const q = few.q_of(first_row, Path::steps(d));
         if (t == 0) clear(sum);
@@ -331,7 +332,7 @@ struct DecodeIntegerSums : DecodeSums<Path> {
   template <class Elements, int kR>
   void sum_part(const Runs& runs, const Rounded& weights, int first_row, std::int64_t at,
                 int part) const {
-    constexpr std::int64_t kColumn = Elements::byte_of(Path::kBlock) / Int16::kParts;
+    constexpr std::int64_t kColumn = Path::template kPartBytes<Elements>;
     // Pairs of keys between lines fetched.
     constexpr int kEvery = std::max(2, ColumnAhead<kColumn>::kRowsALine / 2);
     const Operand& x = call.v;

@@ -79,7 +79,8 @@ struct FewRows {
   // Keys that lie transposed for the rows after the first kRowsShare (TurnedKeys), where these are
   // four; eight are all rows of most models.
   static constexpr int kTurned = kRowsShare < 8 ? kPair * kLanes : 0;
-  // Groups whose scores are computed beside each other (DecodeBeside), two tiles of them in L1.
+  // Groups whose scores are computed beside each other (DecodeBeside); floats of two tiles of them,
+  // of two steps a word.
   static constexpr int kMostBeside = 4, kLeastTurned = 2 * 2 * kTileSteps * kMostBeside * kLanes;
   static constexpr int kVectorsAlone = kLanes == 16 ? 8 : 4;  // of dims, summed at once for one row
   // Where values are read in several passes, so many bytes of them at a time.

@@ -7,6 +7,8 @@ struct ExactWeights {
   using Weigher = Reweigher<Path>;
   using Engine = typename Weigher::Engine;
   static constexpr std::int64_t kLine = Weigher::kLine;
+  // Whether a vector is a line: what goes past the caches in halves of one takes longer.
+  static constexpr bool kStoresLines = kLanes * 4 == kLine;
   static constexpr std::int64_t kStreamBytes = std::int64_t{8} << 20;  // a share of L3
 
   static std::int64_t keys_bytes(const AttendCall& call) {
@@ -37,8 +39,8 @@ struct ExactWeights {
                 {&work_aside, this}),
         turned_keys(reinterpret_cast<float*>(scratch)),
         lanes_are_keys(lanes_may_be_keys(c.attend) && begin_on(c.weights, 4)),
-        streams(Simd::kStreams && begin_on(c.weights, kLine) &&
-                bytes_of_weights(c) >= kStreamBytes) {}
+        streams(kStoresLines && begin_on(c.weights, kLine) && bytes_of_weights(c) >= kStreamBytes) {
+  }
 
   static void store_weights(const InspectCall& call, const WeightRows& rows, const WeightRows& next,
                             std::byte* scratch) {
@@ -214,13 +216,10 @@ struct ExactWeights {
       outer_product<typename Path::Dot, kR, kV, true>(acc, {at, 4, kTile * 4}, turned_keys + key,
                                                       kKeyBlock, steps,
                                                       weigher.engine.fetcher.take(at, steps));
-      if constexpr (Simd::kStreams) {
-        if (streams) {
-          exponentiate_to<kForm, kR, kV, true>(to, acc, row);
-          continue;
-        }
-      }
-      exponentiate_to<kForm, kR, kV, false>(to, acc, row);
+      if (kStoresLines && streams)
+        exponentiate_to<kForm, kR, kV, kStoresLines>(to, acc, row);
+      else
+        exponentiate_to<kForm, kR, kV, false>(to, acc, row);
     }
   }
 

@@ -84,16 +84,14 @@ struct IntegerPath : Float32Path {
     return Simd::from_bits(Int16::bits_of<(kOdd ? 8 : 0) + (kHigh ? 4 : 0), kBits>(words));
   }
 
-  /// Which dim of a block the first lane stands for, and which byte is the first read, of vector i
-  /// of a part of it.
+  /// The dim of a block that the first lane of vector i of a part stands for.
   template <class Elements>
   static constexpr int dim_of(int part, int i) {
     return Elements::kNibbles ? part * kLanes + i * kBlock / 2 : (2 * part + i) * kLanes;
   }
+  /// The bytes of a part: they lie one after the other.
   template <class Elements>
-  static constexpr std::int64_t byte_of_part(int part) {
-    return dim_of<Elements>(part, 0);
-  }
+  static constexpr std::int64_t kPartBytes = Elements::byte_of(kBlock) / Int16::kParts;
 
   /// What stands for the second key of a pair that has only one.
   static const std::byte* no_row() {
@@ -188,7 +186,7 @@ struct IntegerPath : Float32Path {
   template <class Elements>
   POLYHEAD_INLINE static void store_pairs(float* to, const std::byte* even, const std::byte* odd) {
     for (int part = 0; part < Int16::kParts; ++part) {
-      const std::int64_t byte = byte_of_part<Elements>(part);
+      const std::int64_t byte = part * kPartBytes<Elements>;
       Simd::V pairs[2];
       Int16::value_pairs<Elements::kNibbles>(pairs, even + byte, odd + byte);
       Int16::in_order<Elements::kNibbles>(pairs);

@@ -13,9 +13,8 @@ struct Simd {
   POLYHEAD_INLINE static V zero() { return _mm256_setzero_ps(); }
   POLYHEAD_INLINE static V load(const float* p) { return _mm256_loadu_ps(p); }
   POLYHEAD_INLINE static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
-  /// As others write past the caches. Two halves of a line do not always meet on the way there, and
-  /// take longer than by way of the caches (docs/performance.md).
-  static constexpr bool kStreams = false;
+  /// As others write past the caches: with two stores a line that takes longer than through them
+  /// (docs/performance.md).
   POLYHEAD_INLINE static void stream(float* p, V v) { store(p, v); }
   POLYHEAD_INLINE static void fence() {}
   POLYHEAD_INLINE static V broadcast(float x) { return _mm256_set1_ps(x); }
@@ -89,10 +88,11 @@ struct Simd {
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(words, bit), bit));
   }
 
-  /// 2^t, exactly 1 at 0 and 0 below 2^-126, NaN for NaN; relative error 1.2e-7. Degree 5 on
-  /// [-1/2, 1/2]. A number to whose lowest bits the sum below rounds t, 127 more, gives the bits of
-  /// a power of two, and 0 where that is 2^-127; max() keeps a NaN in its second operand, and so
-  /// does the last product, whatever the NaN's own bits make of the power.
+  /// 2^t, exactly 1 at 0, 0 below 2^-126 where results that small are flushed, NaN for NaN;
+  /// relative error 1.2e-7. Degree 5 on [-1/2, 1/2]. The sum with kExp2Magic rounds t to a whole
+  /// number n and holds n + 127 in its low bits: at the place of an exponent these are 2^n, and 0
+  /// where n is -127. max() keeps a NaN in its second operand, the last product whatever its
+  /// payload makes of 2^n.
   POLYHEAD_INLINE static V exp2(V t) {
     const V magic = broadcast(kExp2Magic);
     const V x = max(broadcast(-127.0f), t);

@@ -20,7 +20,6 @@ struct Simd {
   POLYHEAD_INLINE static V load(const float* p) { return _mm512_loadu_ps(p); }
   POLYHEAD_INLINE static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
   /// Past the caches, to a whole vector's boundary; before others may read it, fence().
-  static constexpr bool kStreams = true;
   POLYHEAD_INLINE static void stream(float* p, V v) { _mm512_stream_ps(p, v); }
   POLYHEAD_INLINE static void fence() { _mm_sfence(); }
   POLYHEAD_INLINE static V broadcast(float x) { return _mm512_set1_ps(x); }

@@ -23,7 +23,6 @@ struct Simd {
   }
   POLYHEAD_INLINE static void store(float* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
   /// As others write past the caches.
-  static constexpr bool kStreams = false;
   POLYHEAD_INLINE static void stream(float* p, V v) { store(p, v); }
   POLYHEAD_INLINE static void fence() {}
   POLYHEAD_INLINE static V broadcast(float x) { return V{x, x, x, x}; }
@@ -105,9 +104,8 @@ struct Simd {
   }
   POLYHEAD_INLINE static M test(I words, I bit) { return (words & bit) != 0; }
 
-  /// 2^t, exactly 1 at 0 and exactly 0 below 2^-126, NaN for NaN; relative error 2e-7.
-  /// Degree 5 on [-1/2, 1/2], range reduction by the magic-number add. max() keeps a NaN in its
-  /// second operand.
+  /// 2^t, exactly 1 at 0, 0 below 2^-126 where results that small are flushed, NaN for NaN;
+  /// relative error 2e-7. As AVX2's (simd_avx2.hpp).
   POLYHEAD_INLINE static V exp2(V t) {
     const V magic = broadcast(kExp2Magic);
     const V x = max(broadcast(-127.0f), t);
