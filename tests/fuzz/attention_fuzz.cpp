@@ -108,10 +108,13 @@ std::string describe(const AttendCall& c) {
   return text;
 }
 
-/// Half a unit in the last place of `type` at `value`, denormals included.
-double rounding(ElementType type, double value) {
-  if (type == ElementType::float16) return std::abs(value) * 0x1p-11 + 0x1p-25;
-  return type == ElementType::bfloat16 ? std::abs(value) * 0x1p-9 : std::abs(value) * 0x1p-24;
+/// Half a unit in the last place of `type` at a magnitude: how far a value is from the nearest one
+/// of the type.
+double rounding(ElementType type, double magnitude) {
+  const int digits = type == ElementType::float16 ? 11 : type == ElementType::bfloat16 ? 8 : 24;
+  const int least = type == ElementType::float16 ? -14 : -126;  // subnormal numbers are below
+  const int exponent = magnitude > 0.0 ? std::max(std::ilogb(magnitude), least) : least;
+  return std::ldexp(1.0, exponent - digits);
 }
 
 double load_float(const std::byte* at, ElementType type) {
@@ -144,8 +147,9 @@ void compare(const AttendCall& call, const kernels::reference::Result& expected,
         };
         for (std::int64_t d = 0; d < call.value_dim; ++d) {
           const double want = expected.out[row * call.value_dim + d];
+          const double before = 2.0 * dropout * allowed.out_relative;  // it is rounded to its type
           expect_near("out", isa, want, load_float(at(call.out) + d * call.out.dim, call.out.type),
-                      2.0 * dropout * allowed.out_relative + rounding(call.out.type, want));
+                      before + rounding(call.out.type, std::abs(want) + before));
         }
         const auto row_value = [&](const Operand& o, const std::vector<double>& want,
                                    const char* what, double bound) {
