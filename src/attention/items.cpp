@@ -11,24 +11,39 @@ namespace polyhead::inline v0 {
 using base::ceil_div;
 using kernels::AttendCall;
 using kernels::cpu::AttendKernel;
+using kernels::cpu::kSplitKeys;
 using kernels::cpu::WorkItem;
 
 namespace {
 
-constexpr std::int64_t kAllSplits =
-    std::numeric_limits<std::int64_t>::max() / kernels::cpu::kSplitKeys;
+constexpr std::int64_t kAllSplits = std::numeric_limits<std::int64_t>::max() / kSplitKeys;
 
-/// Items of a stretch where keys are split: one at least, in which a sequence is finished.
+// Where keys are split: one at least, in which rows are finished.
 std::int64_t items_of(const Stretch& stretch) { return std::max(1, stretch.splits()); }
+std::int64_t items_a_tile(const Cut& cut) { return std::max<std::int64_t>(1, cut.splits.count); }
 
 }  // namespace
 
+SplitsSeen splits_seen(const AttendCall& call, std::int64_t batch) {
+  const kernels::Sequence s = kernels::sequence_of(call, batch);
+  SplitsSeen seen;
+  if (s.q_len == 0) return seen;
+  // Later queries see no earlier keys, and earlier ones no later.
+  const std::int64_t begin = structural_range(call.mask, s, s.q_pos0).begin;
+  const std::int64_t end = structural_range(call.mask, s, s.q_pos0 + s.q_len - 1).end;
+  seen.first = begin / kSplitKeys;
+  seen.kept = std::min(ceil_div(std::min(call.mask.kept, end), kSplitKeys), seen.first);
+  seen.count = seen.kept + ceil_div(end, kSplitKeys) - seen.first;
+  return seen;
+}
+
 Cut cut_of(const AttendCall& call, const Schedule& schedule, std::int64_t batch) {
   const std::int64_t rows = kernels::sequence_of(call, batch).q_len * call.group();
-  Cut cut{schedule.kernel, rows, schedule.rows_per_item, 0};
+  Cut cut{schedule.kernel, rows, schedule.rows_per_item, 0, {}};
   if (schedule.few != nullptr && rows <= schedule.few->rows(call))
     cut.kernel = schedule.few, cut.rows_per_item = schedule.few->rows(call);
   cut.tiles = ceil_div(rows, cut.rows_per_item);
+  if (schedule.key_splits > 1 || schedule.split_major) cut.splits = splits_seen(call, batch);
   return cut;
 }
 
@@ -55,14 +70,8 @@ Work stretch_work(const AttendCall& call, const Schedule& schedule, const Turn& 
   return work;
 }
 
-std::int64_t items_a_head(const AttendCall& call, const Schedule& schedule, const Turn& turn,
-                          const Cut& first) {
-  if (schedule.split_major) {
-    const std::int64_t sequence = schedule.turns.sequence(turn, 0);
-    const std::int64_t kv_len = kernels::sequence_of(call, sequence).kv_len;
-    return std::max<std::int64_t>(1, ceil_div(kv_len, kernels::cpu::kSplitKeys));
-  }
-  if (!turn.shares()) return first.tiles * schedule.key_splits;
+std::int64_t items_a_head(const Schedule& schedule, const Turn& turn, const Cut& first) {
+  if (!turn.shares()) return first.tiles * items_a_tile(first);
   if (schedule.key_splits == 1) return 1;
   std::int64_t items = 0;
   for (int i = 0; i < turn.stretches; ++i) items += items_of(schedule.turns.stretch(turn, i));
@@ -78,7 +87,7 @@ void Cursor::enter(std::int64_t at) {
   at_ = at;
   turn_ = schedule_.turns[at];
   cut_ = cut_of(call_, schedule_, schedule_.turns.sequence(turn_, 0));
-  items_a_head_ = items_a_head(call_, schedule_, turn_, cut_);
+  items_a_head_ = items_a_head(schedule_, turn_, cut_);
   count_ = items_a_head_ * call_.kv_heads;
   stretch_ = 0;
   stretch_base_ = 0;
@@ -104,26 +113,26 @@ Work Cursor::of_split(std::int64_t index) const {
   item.batch = schedule_.turns.sequence(turn_, 0);
   item.kv_head = index % call_.kv_heads;
   item.rows = cut_.rows;
-  item.first_split = split;
-  item.end_split = split + 1;
+  item.first_split = cut_.splits[split];
+  item.end_split = item.first_split + 1;
   return work;
 }
 
 Work Cursor::of_one(std::int64_t index) const {
-  const std::int64_t split = index % schedule_.key_splits, rest = index / schedule_.key_splits;
+  const std::int64_t items = items_a_tile(cut_), split = index % items, rest = index / items;
   const std::int64_t tile = cut_.tiles - 1 - rest % cut_.tiles;
   const bool split_keys = schedule_.key_splits > 1;
   Work work;
   work.kernel = cut_.kernel;
   work.first_split = split == 0;
-  work.last_split = split == schedule_.key_splits - 1;
+  work.last_split = split == items - 1;
   WorkItem& item = work.item;
   item.batch = schedule_.turns.sequence(turn_, 0);
   item.kv_head = rest / cut_.tiles;
   item.first_row = tile * cut_.rows_per_item;
   item.rows = std::min(cut_.rows_per_item, cut_.rows - item.first_row);
-  item.first_split = split_keys ? split : 0;
-  item.end_split = split_keys ? split + 1 : kAllSplits;
+  item.first_split = split_keys ? cut_.splits[split] : 0;
+  item.end_split = split_keys ? item.first_split + 1 : kAllSplits;
   return work;
 }
 

@@ -7,10 +7,21 @@
 
 namespace polyhead::inline v0 {
 
+/// The splits of a sequence's keys in which any of its queries sees something by structure (causal,
+/// window, prefix, length, first keys): those of the first keys that are kept, then those of the
+/// windows.
+struct SplitsSeen {
+  std::int64_t count = 0, kept = 0, first = 0;
+  /// Which split of the sequence is the i-th of them.
+  std::int64_t operator[](std::int64_t i) const { return i < kept ? i : first + i - kept; }
+};
+SplitsSeen splits_seen(const kernels::AttendCall& call, std::int64_t batch);
+
 /// How the rows of one sequence are cut.
 struct Cut {
   const kernels::cpu::AttendKernel* kernel;
   std::int64_t rows, rows_per_item, tiles;
+  SplitsSeen splits;  ///< where splits are items
 };
 Cut cut_of(const kernels::AttendCall& call, const Schedule& schedule, std::int64_t batch);
 
@@ -37,8 +48,7 @@ Work stretch_work(const kernels::AttendCall& call, const Schedule& schedule, con
                   const Stretch& part, std::int64_t kv_head);
 
 /// Items of one KV head in one turn.
-std::int64_t items_a_head(const kernels::AttendCall& call, const Schedule& schedule,
-                          const Turn& turn, const Cut& first);
+std::int64_t items_a_head(const Schedule& schedule, const Turn& turn, const Cut& first);
 
 /// Where a worker is in the numbering: items are claimed in ascending order, so it only ever moves
 /// forward.

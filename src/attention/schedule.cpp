@@ -45,18 +45,33 @@ void choose_kernels(Schedule& schedule, const AttendCall& call, const Backend& b
 
 std::int64_t count_items(const AttendCall& call, const Schedule& schedule) {
   const bool uneven = call.q_offsets.given() || call.q_lengths.given() || schedule.turns.share() ||
-                      schedule.split_major;
+                      schedule.key_splits > 1 || schedule.split_major;
   std::int64_t items = 0;
   if (!uneven)
-    items = call.batch * ceil_div(call.q_len * call.group(), schedule.rows_per_item) *
-            schedule.key_splits;
+    items = call.batch * ceil_div(call.q_len * call.group(), schedule.rows_per_item);
   else
     for (std::int64_t at = 0; at < schedule.turns.count(); ++at) {
       const Turn turn = schedule.turns[at];
-      const Cut cut = cut_of(call, schedule, schedule.turns.sequence(turn, 0));
-      items += items_a_head(call, schedule, turn, cut);
+      items +=
+          items_a_head(schedule, turn, cut_of(call, schedule, schedule.turns.sequence(turn, 0)));
     }
   return items * call.kv_heads;
+}
+
+/// Of any sequence, one at least.
+std::int64_t most_splits_seen(const AttendCall& call) {
+  std::int64_t most = 1;
+  for (std::int64_t b = 0; b < call.batch; ++b) most = std::max(most, splits_seen(call, b).count);
+  return most;
+}
+
+/// How many items the rows of a head are to be. Few rows cost little more than one, whose keys are
+/// read all the same: they are cut only where even their splits are too few items.
+std::int64_t cuts_of_rows(const AttendCall& call, const Schedule& schedule, std::int64_t heads,
+                          int workers) {
+  if (workers == 1 || heads >= kItemsPerWorker * workers) return 1;
+  if (schedule.kernel != schedule.shared_few) return ceil_div(kItemsPerWorker * workers, heads);
+  return ceil_div(std::int64_t{workers}, heads * most_splits_seen(call));
 }
 
 constexpr std::size_t kMostHeadRooms = std::size_t{512} << 10;  // bytes
@@ -111,7 +126,7 @@ Schedule make_schedule(const AttendCall& call, const Backend& backend, int worke
   const std::int64_t wanted = workers > 1 ? kItemsPerWorker * workers : 1;
   const std::int64_t heads = std::max<std::int64_t>(1, call.batch * call.kv_heads);
   const std::int64_t even =
-      ceil_div(ceil_div(rows, std::max<std::int64_t>(1, ceil_div(wanted, heads))), least) * least;
+      ceil_div(ceil_div(rows, cuts_of_rows(call, schedule, heads, workers)), least) * least;
   // No item much smaller than the others: each fetches what the next one needs, if it lasts.
   const std::int64_t items = ceil_div(rows, std::clamp(even, least, most));
   schedule.rows_per_item =
@@ -119,12 +134,11 @@ Schedule make_schedule(const AttendCall& call, const Backend& backend, int worke
   schedule.row_tiles = ceil_div(rows, schedule.rows_per_item);
   schedule.turns.arrange(call, schedule.shared_many->rows(call));
   schedule.split_major = goes_split_by_split(call, schedule, workers);
-  if (schedule.split_major) schedule.rows_per_item = rows;
+  if (schedule.split_major) schedule.rows_per_item = std::max<std::int64_t>(1, rows);
   schedule.items = count_items(call, schedule);
-  const std::int64_t splits = ceil_div(call.kv_len, kSplitKeys);
-  if (workers > 1 && splits > 1 && schedule.items < wanted && !schedule.split_major) {
-    schedule.key_splits = splits;
-    schedule.items = count_items(call, schedule);
+  if (workers > 1 && schedule.items < wanted && !schedule.split_major) {
+    schedule.key_splits = most_splits_seen(call);
+    if (schedule.key_splits > 1) schedule.items = count_items(call, schedule);
   }
   schedule.workers = static_cast<int>(std::clamp<std::int64_t>(schedule.items, 1, workers));
   return schedule;

@@ -26,7 +26,8 @@ struct Schedule {
   Turns turns;
   std::int64_t rows_per_item = 1;
   std::int64_t row_tiles = 0;  ///< of the longest sequence
-  /// Items a row tile is cut into; 1: an item walks all of its keys, or one split (split_major).
+  /// The most items a row tile is cut into, one for each split of keys in which it may see
+  /// something; 1: an item walks all of its keys, or one split (split_major).
   std::int64_t key_splits = 1;
   /// Whether a split is an item of each KV head before the next split is: heads share pages, which
   /// memory gives faster the closer they are read together (docs/performance.md).
