@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cfenv>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -273,6 +274,65 @@ TEST(SameBits, AnyMaskAsATableOfItsPairs) {
     a.mask = table;
     attention(a, {.isa = isa});
   });
+}
+
+// Documents of a few keys, of many blocks, and of none; one that comes again; ids that need 64
+// bits.
+TEST(SameBits, DocumentsHoweverTheirIdsAreWritten) {
+  Case c;
+  c.q_len = c.kv_len = 300;
+  c.q_heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = c.value_dim = 16;
+  const auto id = [](std::int64_t token, std::int64_t large) -> std::int64_t {
+    return token < 70 || (token >= 90 && token < 100) ? 5
+           : token < 90                               ? -1
+           : token < 290                              ? large
+                                                      : token;
+  };
+  for (const Types& types : few_or_all_types()) {
+    c.types = types;
+    Problem p(c);
+    AttentionArguments a = p.arguments();
+    Tensor visible(ElementType::boolean, {1, 1, c.q_len, c.kv_len});
+    visible.fill([&](const Index& at) { return id(at[2], 7) == id(at[3], 7) && at[3] <= at[2]; });
+    const auto ids = [&](ElementType type, std::int64_t gap, std::int64_t large) {
+      std::vector<std::int64_t> storage(static_cast<std::size_t>(c.kv_len * gap), large);
+      for (std::int64_t token = 0; token < c.kv_len; ++token) {
+        const std::int64_t value = id(token, large);
+        std::memcpy(
+            reinterpret_cast<std::byte*>(storage.data()) + token * gap * element_bytes(type),
+            &value, static_cast<std::size_t>(element_bytes(type)));
+      }
+      return storage;
+    };
+    const auto view = [&](const std::vector<std::int64_t>& storage, ElementType type,
+                          std::int64_t gap) {
+      return ConstView(storage.data(), type, {{std::int64_t{1}, c.kv_len}, {std::int64_t{0}, gap}});
+    };
+    constexpr ElementType int32 = ElementType::int32, int64 = ElementType::int64;
+    constexpr std::int64_t kLarge = (std::int64_t{1} << 32) + 5;  // 5 in its lower half
+    const auto near = ids(int32, 1, 7), far = ids(int32, 3, 7), wide = ids(int64, 1, kLarge),
+               wide_far = ids(int64, 2, kLarge);
+    Tensor all(ElementType::boolean, {1, 1, 1, c.kv_len});
+    all.fill([](const Index&) { return true; });
+    for (Isa isa : isas()) {
+      a.mask = boolean(visible.const_view());
+      attention(a, {.isa = isa});
+      const auto expected = p.out.bytes();
+      for (const Mask& mask : {documents(view(near, int32, 1), view(near, int32, 1)),
+                               documents(view(near, int32, 1), view(far, int32, 3)),
+                               documents(view(far, int32, 3), view(near, int32, 1)),
+                               documents(view(wide, int64, 1), view(wide_far, int64, 2)),
+                               documents(view(wide_far, int64, 2), view(wide, int64, 1)) &
+                                   boolean(all.const_view())}) {
+        p.out.poison();
+        a.mask = mask & causal();
+        attention(a, {.isa = isa});
+        EXPECT_TRUE(p.out.bytes() == expected) << isa_name(isa);
+      }
+    }
+  }
 }
 
 TEST(SameBits, GroupedHeadsAndRepeatedOnes) {

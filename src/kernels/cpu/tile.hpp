@@ -37,6 +37,7 @@ struct Lanes {
   float slope[kTile];
   // Where each lane's row of a dense table begins, in the units of its strides.
   std::int64_t bias_row[kTile], visible_row[kTile];
+  std::int64_t document[kTile];  // of each lane's query, where there are documents
 
   /// Rows first_row .. of `group` heads from first_head on: row r is query r / group of head
   /// first_head + r % group. Lanes past the last row repeat it; their results are discarded.
@@ -76,6 +77,9 @@ struct Lanes {
       bias_row[i] = kernels::bias_row(call, s.batch, head[i], query[i]);
     for (int i = 0; i < kTile && visible.data; ++i)
       visible_row[i] = s.batch * visible.batch + head[i] * visible.head + query[i] * visible.query;
+    const kernels::DocumentIds& documents = call.mask.q_documents;
+    for (int i = 0; i < kTile && documents.data; ++i)
+      document[i] = documents.at(s.batch, s.token0 + query[i]);
   }
 
   /// Heads repeat every `group` lanes, and the closed form is a pow.
@@ -133,15 +137,43 @@ inline bool between(const MaskSpec& mask, std::int64_t window, std::int64_t spli
   return split * kSplitKeys >= mask.kept && (split + 1) * kSplitKeys <= window;
 }
 
-inline std::uint64_t document_word(const AttendCall& call, const Sequence& s, std::int64_t query,
-                                   std::int64_t block, std::int64_t n) {
-  const std::int64_t id = call.mask.q_documents.at(s.batch, s.token0 + query);
-  std::uint64_t word = 0;
-  for (std::int64_t j = 0; j < n; ++j) {
-    word |= std::uint64_t{call.mask.kv_documents.at(s.batch, s.kv_token0 + block + j) == id} << j;
+/// The documents of a block of keys. Most blocks have one or two, and most rows see all of a block
+/// or none of it: loops that become vectors tell.
+struct KeyDocuments {
+  int count;
+  std::int64_t id[kKeyBlock];
+
+  KeyDocuments(const AttendCall& call, const Sequence& s, std::int64_t block, int n) : count(n) {
+    const kernels::DocumentIds& ids = call.mask.kv_documents;
+    const std::byte* const first =
+        ids.data + s.batch * ids.batch + (s.kv_token0 + block) * ids.token;
+    if (ids.type == ElementType::int32)
+      load<std::int32_t>(first, ids.token);
+    else
+      load<std::int64_t>(first, ids.token);
   }
-  return word;
-}
+
+  template <class Id>
+  void load(const std::byte* first, std::int64_t stride) {
+    if (stride == std::int64_t{sizeof(Id)}) {
+      const Id* const from = reinterpret_cast<const Id*>(first);
+      for (int j = 0; j < count; ++j) id[j] = from[j];
+    } else {
+      for (int j = 0; j < count; ++j) id[j] = *reinterpret_cast<const Id*>(first + j * stride);
+    }
+  }
+
+  /// Bit j: key j is of the document.
+  std::uint64_t word(std::int64_t document) const {
+    std::int64_t same = 0;
+    for (int j = 0; j < count; ++j) same += id[j] == document;
+    if (same == 0) return 0;
+    if (same == count) return ~std::uint64_t{0};
+    std::uint64_t word = 0;
+    for (int j = 0; j < count; ++j) word |= std::uint64_t{id[j] == document} << j;
+    return word;
+  }
+};
 
 /// What the tables of the mask leave of one row's `word`.
 inline std::uint64_t table_word(const AttendCall& call, const Sequence& s, std::int64_t head,
@@ -150,15 +182,17 @@ inline std::uint64_t table_word(const AttendCall& call, const Sequence& s, std::
   if (word != 0 && call.mask.visible.data) {
     word &= visibility_word(call.mask.visible, s.batch, head, query, block, n);
   }
-  if (word != 0 && call.mask.q_documents.data) word &= document_word(call, s, query, block, n);
+  if (word != 0 && call.mask.q_documents.data)
+    word &= KeyDocuments(call, s, block, static_cast<int>(n))
+                .word(call.mask.q_documents.at(s.batch, s.token0 + query));
   return word;
 }
 
-/// The same for every lane of a tile: short loops for whole blocks of a dense table.
-inline void apply_tables(std::uint64_t* words, const AttendCall& call, const Sequence& s,
-                         const Lanes& lanes, std::int64_t block, int keys) {
+/// What a boolean mask leaves of the lanes' words: short loops for whole blocks of a dense one.
+inline void apply_boolean(std::uint64_t* words, const AttendCall& call, const Sequence& s,
+                          const Lanes& lanes, std::int64_t block, int keys) {
   const PairTable& table = call.mask.visible;
-  const bool whole = table.data && !call.mask.q_documents.data && keys == kKeyBlock;
+  const bool whole = keys == kKeyBlock;
   const int count = lanes.count;
   if (whole && table.type == ElementType::bit) {
     for (int i = 0; i < count; ++i) {
@@ -170,10 +204,31 @@ inline void apply_tables(std::uint64_t* words, const AttendCall& call, const Seq
     for (int i = 0; i < count; ++i)
       words[i] &= Simd::nonzero_bytes(table.data + lanes.visible_row[i] + block);
   } else {
-    for (int i = 0; i < count; ++i)
-      words[i] = table_word(call, s, lanes.head[i], lanes.query[i], words[i], block, keys);
+    for (int i = 0; i < count; ++i) {
+      if (words[i] != 0)
+        words[i] &= visibility_word(table, s.batch, lanes.head[i], lanes.query[i], block, keys);
+    }
   }
-  for (int i = count; i < kTile; ++i) words[i] = words[count - 1];
+}
+
+/// What documents leave of them: lanes of one document follow each other.
+inline void apply_documents(std::uint64_t* words, const AttendCall& call, const Sequence& s,
+                            const Lanes& lanes, std::int64_t block, int keys) {
+  const KeyDocuments of_keys(call, s, block, keys);
+  std::uint64_t word = 0;
+  for (int i = 0; i < lanes.count; ++i) {
+    if (i == 0 || lanes.document[i] != lanes.document[i - 1])
+      word = of_keys.word(lanes.document[i]);
+    words[i] &= word;
+  }
+}
+
+/// What the tables of the mask leave of every lane's word.
+inline void apply_tables(std::uint64_t* words, const AttendCall& call, const Sequence& s,
+                         const Lanes& lanes, std::int64_t block, int keys) {
+  if (call.mask.visible.data) apply_boolean(words, call, s, lanes, block, keys);
+  if (call.mask.q_documents.data) apply_documents(words, call, s, lanes, block, keys);
+  for (int i = lanes.count; i < kTile; ++i) words[i] = words[lanes.count - 1];
 }
 
 /// Cuts the block into segments from what each vector's lanes see, any of them and all of them.
