@@ -126,6 +126,21 @@ TEST(Schedule, HiddenSplitsAreNoItems) {
   expect(described({}, {5000, 9}), ", 6 work items of up to 2 rows, keys in 5 splits");
 }
 
+// Rows of an item read each key once: keys are cut before rows are, while there are splits enough.
+TEST(Schedule, RowsAreCutLast) {
+  const auto rows_of_an_item = [](std::int64_t q_len, std::int64_t kv_len, int workers) {
+    Sequences sequences(q_len, kv_len);
+    const kernels::AttendCall call = door::resolve(sequences.arguments({}));
+    return make_schedule(call, kernels::cpu::backend(Isa::portable), workers).rows_per_item;
+  };
+  EXPECT_EQ(rows_of_an_item(1, 1000, 2), 2);
+  EXPECT_EQ(rows_of_an_item(1, 1000, 4), 1) << "two workers had none";
+  EXPECT_EQ(rows_of_an_item(1, 2000, 4), 2);
+  EXPECT_EQ(rows_of_an_item(1, 5000, 8), 2);
+  EXPECT_GE(rows_of_an_item(50, 5000, 2), 100);
+  EXPECT_LT(rows_of_an_item(50, 1000, 2), 100);
+}
+
 TEST(Schedule, SameBitsWhereSplitsAreHidden) {
   ThreadPool two(2), five(5);
   for (const auto& [type, q_len] : {std::pair{f32, 1}, {f32, 30}, {bf16, 3}, {f16, 1}}) {

@@ -65,13 +65,16 @@ std::int64_t most_splits_seen(const AttendCall& call) {
   return most;
 }
 
-/// How many items the rows of a head are to be. Few rows cost little more than one, whose keys are
-/// read all the same: they are cut only where even their splits are too few items.
+/// How many items the rows of a head are to be, each of which reads and packs all keys again: rows
+/// that fit one item are cut only where even their splits are too few items, and a few, which cost
+/// little more than one, only where workers would have none.
 std::int64_t cuts_of_rows(const AttendCall& call, const Schedule& schedule, std::int64_t heads,
                           int workers) {
-  if (workers == 1 || heads >= kItemsPerWorker * workers) return 1;
-  if (schedule.kernel != schedule.shared_few) return ceil_div(kItemsPerWorker * workers, heads);
-  return ceil_div(std::int64_t{workers}, heads * most_splits_seen(call));
+  const std::int64_t wanted = kItemsPerWorker * workers;
+  if (workers == 1 || heads >= wanted) return 1;
+  if (call.q_len * call.group() > schedule.kernel->rows(call)) return ceil_div(wanted, heads);
+  const bool few = schedule.kernel == schedule.shared_few;
+  return ceil_div(few ? workers : wanted, heads * most_splits_seen(call));
 }
 
 constexpr std::size_t kMostHeadRooms = std::size_t{512} << 10;  // bytes
