@@ -10,19 +10,21 @@ namespace polyhead::inline v0::kernels {
 
 using PhiloxWords = std::array<std::uint32_t, 4>;
 
+inline constexpr std::uint32_t kPhiloxMultiplier0 = 0xd2511f53u, kPhiloxMultiplier1 = 0xcd9e8d57u;
+inline constexpr std::uint32_t kPhiloxWeyl0 = 0x9e3779b9u, kPhiloxWeyl1 = 0xbb67ae85u;
+
 /// Philox4x32-10: four random words from a counter and a key. Source: Salmon et al. 2011, "Parallel
 /// random numbers: as easy as 1, 2, 3", table 2 and section 3.3.
 constexpr PhiloxWords philox4x32(PhiloxWords counter, std::uint32_t key0, std::uint32_t key1) {
-  constexpr std::uint64_t kMultiplier0 = 0xd2511f53u, kMultiplier1 = 0xcd9e8d57u;
-  constexpr std::uint32_t kWeyl0 = 0x9e3779b9u, kWeyl1 = 0xbb67ae85u;
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t product0 = kMultiplier0 * counter[0], product1 = kMultiplier1 * counter[2];
+    const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * counter[0];
+    const std::uint64_t product1 = std::uint64_t{kPhiloxMultiplier1} * counter[2];
     counter = {static_cast<std::uint32_t>(product1 >> 32) ^ counter[1] ^ key0,
                static_cast<std::uint32_t>(product1),
                static_cast<std::uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
                static_cast<std::uint32_t>(product0)};
-    key0 += kWeyl0;
-    key1 += kWeyl1;
+    key0 += kPhiloxWeyl0;
+    key1 += kPhiloxWeyl1;
   }
   return counter;
 }

@@ -139,9 +139,11 @@ struct Bfloat16Path {
     }
   }
 
-  static void drop(float* p, int key) {
-    std::uint16_t* pair = reinterpret_cast<std::uint16_t*>(p + key / 2 * kTile);
-    pair[key % 2] = 0;
+  /// Of the weights of key `key` in the lanes from `p` on those that are kept; the others become 0.
+  POLYHEAD_INLINE static void keep(float* p, int key, TileDropout::Kept kept) {
+    float* const at = p + key / 2 * kTile;
+    kept |= key % 2 == 0 ? static_cast<std::int32_t>(0xffff0000) : 0x0000ffff;  // the other half
+    Simd::store_int(at, Simd::and_int(Simd::load_int(at), reinterpret_cast<Simd::I>(kept)));
   }
 
   /// A pair of keys takes part in a lane that sees either. Where V is not finite, the half that a

@@ -156,7 +156,11 @@ struct Float32Path {
     exact = total;
   }
 
-  static void drop(float* p, int key) { p[key * kTile] = 0.0f; }
+  /// Of the weights of key `key` in the lanes from `p` on those that are kept; the others become 0.
+  POLYHEAD_INLINE static void keep(float* p, int key, TileDropout::Kept kept) {
+    float* const at = p + key * kTile;
+    Simd::store_int(at, Simd::and_int(Simd::load_int(at), reinterpret_cast<Simd::I>(kept)));
+  }
 
   template <int kR, int kV>
   POLYHEAD_INLINE static void weigh_masked(Simd::V (&acc)[kR][kV], const BroadcastOperand& v,

@@ -287,17 +287,15 @@ struct Prefill {
 
   /// Zeroes dropped weights in P, after they were counted in the sums.
   void drop(const Sight& sight, const Lanes& lanes, std::int64_t block) {
-    const Integers& ids = call.score.sequence_ids;
-    const std::int64_t id = ids.given() ? ids[sequence.batch] : sequence.batch;
+    const TileDropout dropout(call, lanes, sequence.batch);
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
-      for (int key = part.key_begin; key < part.key_end; ++key) {
-        for (int lane = part.first * kLanes; lane < part.last * kLanes; ++lane) {
-          if (dropout_keeps_pair(call.score.seed, id, lanes.head[lane], lanes.q_pos[lane],
-                                 block + key, call.score.dropout)) {
-            continue;
-          }
-          Path::drop(memory.scores + lane, key);
+      for (int key = part.key_begin; key < part.key_end; key += 4) {
+        for (int v = part.first; v < part.last; ++v) {
+          TileDropout::Kept kept[4];
+          dropout.draw((block + key) / 4, v, kept);
+          for (int j = 0; j < std::min(4, part.key_end - key); ++j)
+            Path::keep(memory.scores + v * kLanes, key + j, kept[j]);
         }
       }
     }

@@ -199,15 +199,18 @@ struct Reweigher {
   }
 
   void drop(float* weights, std::int64_t block, int keys) {
-    const ScoreSpec& spec = call.score;
-    const Lanes& lanes = this->lanes();
-    const std::int64_t id = spec.sequence_ids.given() ? spec.sequence_ids[item.batch] : item.batch;
-    const float kept = static_cast<float>(1.0 / (1.0 - static_cast<double>(spec.dropout)));
-    for (int key = 0; key < keys; ++key) {
-      for (int i = 0; i < lanes.vectors * kLanes; ++i) {
-        const bool keeps =
-            dropout_keeps_pair(spec.seed, id, head, lanes.q_pos[i], block + key, spec.dropout);
-        weights[key * kTile + i] *= keeps ? kept : 0.0f;
+    const TileDropout dropout(call, lanes(), item.batch);
+    const double share = 1.0 - static_cast<double>(call.score.dropout);
+    const Simd::I factor = Simd::bits(Simd::broadcast(static_cast<float>(1.0 / share)));
+    for (int key = 0; key < keys; key += 4) {
+      for (int v = 0; v < lanes().vectors; ++v) {
+        TileDropout::Kept kept[4];
+        dropout.draw((block + key) / 4, v, kept);
+        for (int j = 0; j < std::min(4, keys - key); ++j) {
+          float* const at = weights + (key + j) * kTile + v * kLanes;
+          const Simd::I factors = Simd::and_int(factor, reinterpret_cast<Simd::I>(kept[j]));
+          Simd::store(at, Simd::mul(Simd::load(at), reinterpret_cast<Simd::V>(factors)));
+        }
       }
     }
   }

@@ -153,6 +153,16 @@ struct Simd {
     return _mm256_cvtepi32_ps(
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
+  struct Product {
+    I low, high;
+  };
+  /// Both words of the products of unsigned words.
+  POLYHEAD_INLINE static Product multiply_words(I a, std::uint32_t by) {
+    const I b = broadcast_int(static_cast<std::int32_t>(by));
+    const I even = _mm256_mul_epu32(a, b), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
+    return {_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa),
+            _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa)};
+  }
   POLYHEAD_INLINE static I add_int(I a, I b) { return _mm256_add_epi32(a, b); }
   /// The smaller one where the mask is set, a elsewhere.
   POLYHEAD_INLINE static I min_where(M m, I a, I b) { return select(m, _mm256_min_epi32(a, b), a); }

@@ -139,6 +139,16 @@ struct Simd {
     return _mm512_cvtepi32_ps(
         _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
+  struct Product {
+    I low, high;
+  };
+  /// Both words of the products of unsigned words.
+  POLYHEAD_INLINE static Product multiply_words(I a, std::uint32_t by) {
+    const I b = broadcast_int(static_cast<std::int32_t>(by));
+    const I even = _mm512_mul_epu32(a, b), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), b);
+    return {_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32)),
+            _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd)};
+  }
   POLYHEAD_INLINE static I add_int(I a, I b) { return _mm512_add_epi32(a, b); }
   /// The smaller one where the mask is set, a elsewhere.
   POLYHEAD_INLINE static I min_where(M m, I a, I b) { return _mm512_mask_min_epi32(a, m, a, b); }

@@ -168,6 +168,17 @@ struct Simd {
     return __builtin_convertvector((I{b[0], b[1], b[2], b[3]}), V);
   }
   /// Wraps around.
+  struct Product {
+    I low, high;
+  };
+  /// Both words of the products of unsigned words.
+  POLYHEAD_INLINE static Product multiply_words(I a, std::uint32_t by) {
+    typedef std::uint64_t Wide __attribute__((vector_size(16)));
+    const Wide words = reinterpret_cast<Wide>(a), low = words & 0xffffffffu, high = words >> 32;
+    const Wide even = low * by, odd = high * by;
+    return {reinterpret_cast<I>((even & 0xffffffffu) | (odd << 32)),
+            reinterpret_cast<I>((even >> 32) | (odd & 0xffffffff00000000u))};
+  }
   POLYHEAD_INLINE static I add_int(I a, I b) {
     return reinterpret_cast<I>(reinterpret_cast<U>(a) + reinterpret_cast<U>(b));
   }

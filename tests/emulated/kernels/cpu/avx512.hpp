@@ -316,6 +316,16 @@ POLYHEAD_INLINE __m512i _mm512_slli_epi32(__m512i a, unsigned by) {
 POLYHEAD_INLINE __m512i _mm512_srli_epi32(__m512i a, unsigned by) {
   return by > 31 ? __m512i{} : emulated::integers(emulated::lanes<std::uint32_t>(a) >> by);
 }
+POLYHEAD_INLINE __m512i _mm512_slli_epi64(__m512i a, unsigned by) {
+  return by > 63 ? __m512i{} : emulated::integers(emulated::lanes<std::uint64_t>(a) << by);
+}
+POLYHEAD_INLINE __m512i _mm512_srli_epi64(__m512i a, unsigned by) {
+  return by > 63 ? __m512i{} : emulated::integers(emulated::lanes<std::uint64_t>(a) >> by);
+}
+POLYHEAD_INLINE __m512i _mm512_mul_epu32(__m512i a, __m512i b) {
+  const auto x = emulated::lanes<std::uint64_t>(a), y = emulated::lanes<std::uint64_t>(b);
+  return emulated::integers((x & 0xffffffffu) * (y & 0xffffffffu));
+}
 POLYHEAD_INLINE __m512i _mm512_srai_epi32(__m512i a, unsigned by) {
   return emulated::integers(emulated::lanes<int>(a) >> static_cast<int>(by > 31 ? 31 : by));
 }
