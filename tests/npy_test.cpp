@@ -266,6 +266,19 @@ void write_new(const std::string& path) {
   file.commit();
 }
 
+TEST(OutputFile, HasANameOfAnyLength) {
+  const ScratchDirectory directory;
+  const std::string path = directory.file(std::string(255, 'x'));
+  const std::string other = directory.file(std::string(254, 'x') + "y");
+  formats::OutputFile beside(other);  // begins alike
+  write_new(path);
+  beside.write("other", 5);
+  beside.commit();
+  EXPECT_EQ(ScratchDirectory::read(path), "new");
+  EXPECT_EQ(ScratchDirectory::read(other), "other");
+  EXPECT_EQ(directory.file_count(), 2u);
+}
+
 TEST(OutputFile, KeepsThePermissionsOfWhatItReplaces) {
   namespace fs = std::filesystem;
   const ScratchDirectory directory;

@@ -5,15 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "base/link_target.hpp"
+#include "base/part_name.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::cache {
@@ -48,12 +47,6 @@ class File {
   base::refuse(call, path, " cannot be ", what, ": ", std::strerror(error));
 }
 
-/// A name beside `path` that no other writer of this or another process has.
-std::string part_name(const std::string& path) {
-  static std::atomic<std::uint64_t> count{0};
-  return path + ".part-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
-}
-
 /// Removes a file that is not wanted any more, unless it is told that it is.
 class Unfinished {
  public:
@@ -73,7 +66,7 @@ class Unfinished {
 /// Opens a new file beside `target` and gives its name.
 int open_part(const std::string& target, mode_t mode, std::string& part) {
   for (;;) {
-    part = part_name(target);
+    part = base::part_name(target);
     const int descriptor = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (descriptor >= 0 || errno != EEXIST) return descriptor;
   }

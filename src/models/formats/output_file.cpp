@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/link_target.hpp"
+#include "base/part_name.hpp"
 #include "models/formats/file_error.hpp"
 
 namespace polyhead::inline v0::formats {
@@ -42,9 +43,7 @@ std::string target_of(const std::string& path) {
 }  // namespace
 
 OutputFile::OutputFile(const std::string& path)
-    : path_(path),
-      target_(target_of(path)),
-      part_(target_ + ".part-" + std::to_string(::getpid())) {
+    : path_(path), target_(target_of(path)), part_(base::part_name(target_)) {
   if (path == "-") throw FileError(path, "cannot be written: standard output takes no file");
   struct stat status {};
   const bool replaces = ::stat(path.c_str(), &status) == 0;

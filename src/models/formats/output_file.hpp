@@ -6,8 +6,8 @@
 
 namespace polyhead::inline v0::formats {
 
-/// Writes to `path` with ".part-PID" appended and renames it to `path` on commit(). Destroyed
-/// before that, or when the process is interrupted and its signal handler calls
+/// Writes to a name of its own beside `path` (base::part_name) and renames it to `path` on
+/// commit(). Destroyed before that, or when the process is interrupted and its signal handler calls
 /// remove_unfinished_outputs(), nothing is left behind and what stood under `path` before is
 /// untouched. A file that is replaced hands on its permissions; where `path` is a symbolic link,
 /// what it points to is written. Throws FileError, for "-" too: files alone appear when complete.
