@@ -82,6 +82,37 @@ class Twin {
     append(id, {tokens.begin() + adopted, tokens.end()});
   }
 
+  /// Some at once: new ones of one stem, which compute the same pages side by side, and others.
+  void together() {
+    std::map<std::int64_t, std::vector<std::int32_t>> more;
+    const std::int64_t stem = random.below(3);
+    for (std::int64_t count = random.below(3); count > 0; --count) {
+      create();
+      for (std::int64_t i = 0, n = 1 + random.below(30); i < n; ++i)
+        more[std::prev(model.end())->first].push_back(static_cast<std::int32_t>(stem * 1000 + i));
+    }
+    for (const auto& [id, plain] : model) {
+      if (more.count(id) > 0 || !random.chance(0.3)) continue;
+      more[id].resize(static_cast<std::size_t>(random.below(24)), 3);
+    }
+    std::vector<PagedCache::Extension> parts;
+    for (const auto& [id, tokens] : more) parts.push_back({id, std::ssize(tokens), tokens});
+    const std::int64_t free = cache.free_pages();
+    if (cache.extend(parts) == Status::exhausted) {
+      ++exhausted_together;
+      EXPECT_EQ(cache.free_pages(), free);
+      return;
+    }
+    extended_together += std::ssize(parts) > 1;
+    std::map<std::int64_t, std::int64_t> first;
+    for (const auto& [id, tokens] : more) {
+      std::vector<std::int32_t>& held = model[id].tokens;
+      first[id] = std::ssize(held);
+      held.insert(held.end(), tokens.begin(), tokens.end());
+    }
+    for (const auto& [id, from] : first) fill(id, from, -1);
+  }
+
   void append(std::int64_t id, const std::vector<std::int32_t>& tokens) {
     Plain& plain = model[id];
     const std::int64_t free = cache.free_pages(), length = cache.length(id);
@@ -145,8 +176,9 @@ class Twin {
   }
 
   void step() {
-    const std::int64_t what = model.empty() ? 0 : random.below(10);
+    const std::int64_t what = model.empty() ? 0 : random.below(11);
     if (what <= 1) return prompt();
+    if (what == 10) return together();
     const std::int64_t id = any();
     if (what <= 4) {
       std::vector<std::int32_t> tokens;
@@ -232,6 +264,7 @@ class Twin {
   std::map<std::int64_t, Plain> model;
   std::vector<std::int64_t> released;
   std::int64_t adopted_tokens = 0, exhausted = 0, exhausted_writes = 0;
+  std::int64_t extended_together = 0, exhausted_together = 0;
 };
 
 class PagedCacheModel : public testing::TestWithParam<bool> {};
@@ -250,9 +283,11 @@ TEST_P(PagedCacheModel, RandomOperationsAgree) {
     }
     if (pages >= 9) {
       EXPECT_GT(twin.adopted_tokens, 0) << pages;
+      EXPECT_GT(twin.extended_together, 0) << pages;
     }
     EXPECT_GT(twin.exhausted, 0) << pages;
     EXPECT_GT(twin.exhausted_writes, 0) << pages;
+    EXPECT_GT(twin.exhausted_together, 0) << pages;
     while (!twin.model.empty()) {
       twin.cache.release(twin.model.begin()->first);
       twin.model.erase(twin.model.begin());
@@ -366,7 +401,16 @@ TEST(PagedCache, RefusesByName) {
   EXPECT_EQ(refusal_of([&] { (void)cache.write(a, 0, 12, row, row); }),
             "PagedCache::write: tokens 12 to 12 + 1 are not among the 12 of sequence 0");
   EXPECT_EQ(refusal_of([&] { (void)cache.write(a, 1, 3, row, row); }),
-            "PagedCache::write: layer (1) is not below layers (1)");
+            "PagedCache::write: layer (1) is not within 0 .. 0");
+  EXPECT_EQ(refusal_of([&] { (void)cache.holders(-1); }),
+            "PagedCache::holders: page (-1) is not within 0 .. 3");
+  PagedBatch none;
+  EXPECT_EQ(refusal_of([&] { (void)cache.view(-1, none); }),
+            "PagedCache::view: layer (-1) is not within 0 .. 0");
+  EXPECT_EQ(refusal_of([&] { (void)cache.append(a, row, {}); }),
+            "PagedCache::append: v is [], expected [1, 2, 3]: tokens, kv_heads, dim");
+  EXPECT_EQ(refusal_of([&] { (void)cache.append(a, row, row, counting(2)); }),
+            "PagedCache::append: tokens has 2 numbers, expected 1");
   EXPECT_EQ(refusal_of([&] { cache.truncate(a, 13); }),
             "PagedCache::truncate: length (13) is not within 0 .. 12, what sequence 0 holds");
   EXPECT_EQ(refusal_of([&] { (void)cache.extend(a, -1); }),
@@ -417,12 +461,20 @@ TEST(PagedCache, RefusesByName) {
   EXPECT_EQ(refusal_of([&] { (void)latents.write(c, 0, 0, row, row); }),
             "PagedCache::write: v is given, but values are in the keys");
   EXPECT_EQ(refusal_of([&] { (void)cache.write(a, 0, 0, row, {}); }),
-            "PagedCache::write: v is not [1, 2, 3]: tokens, kv_heads, dim");
+            "PagedCache::write: v is [], expected [1, 2, 3]: tokens, kv_heads, dim");
   bad = one_layer(1);
   bad.type = ElementType::float16;
   bad.key_scales = row;
   EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),
             "PagedCache: key_scales are given, but float16 has no scales");
+  bad.type = ElementType::int8;
+  bad.layers = 2;
+  EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),
+            "PagedCache: key_scales are float32 [1, 2, 3], expected float32 [2, 2, 3]: layers, "
+            "kv_heads, head_dim");
+  EXPECT_EQ(refusal_of([&] { (void)key_scales_by_channel(row, ElementType::int8); }),
+            "key_scales_by_channel: k is float32 [1, 2, 3], expected float32, float16 or bfloat16 "
+            "[batch, tokens, kv_heads, head_dim]");
 }
 
 }  // namespace

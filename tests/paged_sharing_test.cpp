@@ -141,6 +141,26 @@ TEST(PagedSharing, SeveralForksAreExtendedWithNoPageToSpare) {
   }
 }
 
+// The first of two parts could go on with an idle page that equals its own, while a fork keeps its
+// own: the second was told that it can take the idle one.
+TEST(PagedSharing, PagesThatOnePartIsPromisedAreNotHeldByAnother) {
+  PagedCache cache = cache_of(5);
+  const std::int64_t first = cache.create(), a = cache.create();
+  ASSERT_EQ(put(cache, first, counting(8)), Status::ok);
+  ASSERT_EQ(put(cache, a, counting(8)), Status::ok);
+  cache.release(first);
+  const std::int64_t b = cache.fork(a), other = cache.create();
+  ASSERT_EQ(cache.free_pages(), 4);
+  const PagedCache::Extension parts[] = {{a, 8}, {other, 24}};
+  EXPECT_EQ(cache.extend(parts), Status::ok);
+  EXPECT_EQ(cache.free_pages(), 0);
+  EXPECT_EQ(page_of(cache, a, 0), page_of(cache, b, 0));
+  std::int64_t held = 0;
+  for (std::int64_t page = 0; page < 5; ++page) held += cache.holders(page);
+  EXPECT_EQ(held, 6) << "each by one, and one by the fork too";
+  EXPECT_EQ(keys(cache, b), repeated(8, 1));
+}
+
 TEST(PagedSharing, RowsComeInAnyOrder) {
   PagedCache cache = cache_of(8);
   const std::int64_t a = cache.create();
@@ -292,6 +312,48 @@ TEST(PagedSharing, RowsWrittenAnewAreNotForOthers) {
   EXPECT_EQ(found(cache, counting(24, 200)), 0);
   cache.release(d);
   EXPECT_EQ(cache.remembered_pages(), 4);
+}
+
+TEST(PagedSharing, WhatSpellsOnFromAPageThatIsWrittenIsFree) {
+  PagedCache cache = cache_of(8);
+  const std::int64_t a = cache.create();
+  ASSERT_EQ(put(cache, a, counting(16)), Status::ok);
+  for (const std::int32_t from : {100, 200}) {  // two that go on from there, each by two pages
+    const std::int64_t c = cache.create();
+    std::vector<std::int32_t> tokens = counting(16);
+    for (const std::int32_t token : counting(17, from)) tokens.push_back(token);
+    ASSERT_EQ(cache.adopt_prefix(c, tokens), 16);
+    ASSERT_EQ(put(cache, c, std::span(tokens).subspan(16)), Status::ok);
+    cache.release(c);
+  }
+  cache.truncate(a, 8);
+  EXPECT_EQ(cache.remembered_pages(), 5);
+  EXPECT_EQ(cache.free_pages(), 7);
+  cache.truncate(a, 4);
+  ASSERT_EQ(cache.extend(a, 1), Status::ok);  // writes on on its only page, the first of all
+  EXPECT_EQ(cache.remembered_pages(), 0);
+  EXPECT_EQ(cache.free_pages(), 7);
+  EXPECT_EQ(found(cache, counting(16)), 0);
+  const std::int64_t all = cache.create();
+  EXPECT_EQ(cache.extend(all, 56), Status::ok);
+}
+
+// Who wrote a page anew holds the old ones behind it still; nobody finds them when the page that
+// they spell on from is gone.
+TEST(PagedSharing, WhatSpellsOnFromAnEvictedPageIsFreeWhenItIsReleased) {
+  PagedCache cache = cache_of(4);
+  const std::int64_t a = cache.create();
+  ASSERT_EQ(put(cache, a, counting(16), 1), Status::ok);
+  const std::int64_t b = cache.fork(a);
+  ASSERT_EQ(write(cache, b, 0, 1, 5), Status::ok);
+  cache.release(a);
+  EXPECT_EQ(cache.remembered_pages(), 1);
+  const std::int64_t needy = cache.create();
+  ASSERT_EQ(cache.extend(needy, 16), Status::ok);
+  cache.release(needy);
+  cache.release(b);
+  EXPECT_EQ(cache.remembered_pages(), 0);
+  EXPECT_EQ(cache.free_pages(), 4);
 }
 
 /// What a failed call may not change.

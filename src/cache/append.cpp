@@ -9,6 +9,22 @@
 
 namespace polyhead::inline v0::cache {
 
+std::string shown_shape(const ConstView& view) {
+  if (view.layout.too_many_axes) return "of too many axes";
+  std::string text = "[";
+  for (int axis = 0; axis < view.layout.axes; ++axis) {
+    if (axis > 0) text += ", ";
+    text += std::to_string(view.layout.extents[static_cast<std::size_t>(axis)]);
+  }
+  return text + "]";
+}
+
+void check_index(const char* call, const char* name, std::int64_t index, std::int64_t count) {
+  if (index >= 0 && index < count) return;
+  if (count == 0) base::refuse(call, name, " (", index, ") is given, but there is none");
+  base::refuse(call, name, " (", index, ") is not within 0 .. ", count - 1);
+}
+
 void check_rows(const char* call, const char* name, const ConstView& view, const RowsShape& shape) {
   if (view.layout.axes != 4 || view.layout.too_many_axes) {
     base::refuse(call, name, " has ", view.layout.axes,
@@ -43,7 +59,7 @@ void check_counts(const char* call, const ConstView& counts, std::int64_t batch,
     base::refuse(call, "counts are ", element_name(counts.type), "; expected int32 or int64");
   }
   if (counts.layout.axes != 1 || counts.layout.extents[0] != batch) {
-    base::refuse(call, "counts are not [batch] with batch ", batch);
+    base::refuse(call, "counts are ", shown_shape(counts), ", expected [", batch, "]: batch");
   }
   base::footprint_of(call, "counts", counts);
   for (std::int64_t b = 0; b < batch; ++b) {
@@ -84,7 +100,8 @@ std::vector<float> take_key_scales(const char* call, const ConstView& scales, El
   const detail::Layout& layout = scales.layout;
   if (scales.type != ElementType::float32 || layout.axes != 2 || layout.extents[0] != heads ||
       layout.extents[1] != dim) {
-    base::refuse(call, "key_scales are not float32 [kv_heads, head_dim]");
+    base::refuse(call, "key_scales are ", element_name(scales.type), " ", shown_shape(scales),
+                 ", expected float32 [", heads, ", ", dim, "]: kv_heads, head_dim");
   }
   base::footprint_of(call, "key_scales", scales);
   for (std::int64_t h = 0; h < heads; ++h) {

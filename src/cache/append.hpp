@@ -3,11 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "cache/store.hpp"
 #include "polyhead/types.h"
 
 namespace polyhead::inline v0::cache {
+
+/// "[2, 1, 4]": what messages say that a view is.
+std::string shown_shape(const ConstView& view);
+
+/// Refuses an index that is not within 0 .. count - 1.
+void check_index(const char* call, const char* name, std::int64_t index, std::int64_t count);
 
 struct RowsShape {
   std::int64_t batch, tokens, heads, dim;

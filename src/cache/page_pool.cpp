@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "base/check.hpp"
+
 namespace polyhead::inline v0::cache {
 namespace {
 
@@ -27,6 +29,7 @@ PagePool::PagePool(std::int64_t pages, std::int64_t page_tokens)
 }
 
 std::int32_t PagePool::take() {
+  POLYHEAD_DCHECK(available() > 0);
   std::int32_t page = oldest_;
   if (!free_.empty()) {
     page = free_.back();
@@ -79,11 +82,16 @@ std::int32_t PagePool::find(const PageStamp& parent, std::uint64_t salt,
 
 void PagePool::remember(std::int32_t page, const PageStamp& parent, std::uint64_t salt,
                         std::span<const std::int32_t> tokens) {
+  POLYHEAD_DCHECK(!at(page).remembered && at(page).child == kNoPage);
   Page& p = at(page);
-  p.parent = parent;
-  // Remembered after an equal prefix that was evicted since: it is found behind this one now.
-  if (p.remembered) return;
   p.remembered = true;
+  p.parent = parent;
+  if (parent.page != kNoPage) {
+    POLYHEAD_DCHECK(at(parent.page).remembered && stamp(parent.page) == parent);
+    p.before = kNoPage;
+    p.after = std::exchange(at(parent.page).child, page);
+    if (p.after != kNoPage) at(p.after).before = page;
+  }
   p.hash = hash(parent, salt, tokens);
   p.salt = salt;
   std::ranges::copy(tokens, tokens_.begin() + page * page_tokens_);
@@ -91,8 +99,27 @@ void PagePool::remember(std::int32_t page, const PageStamp& parent, std::uint64_
 }
 
 void PagePool::forget(std::int32_t page) {
+  if (!at(page).remembered) return;
+  // From the ends of what spells on from it back to the page: no list of them is needed.
+  for (std::int32_t last = page;;) {
+    while (at(last).child != kNoPage) last = at(last).child;
+    const std::int32_t parent = at(last).parent.page;
+    forget_alone(last);
+    if (last == page) return;
+    if (at(last).holders == 0) {
+      leave_idle(last);
+      free_.push_back(last);
+    }
+    last = parent;
+  }
+}
+
+void PagePool::forget_alone(std::int32_t page) {
   Page& p = at(page);
-  if (!p.remembered) return;
+  if (p.parent.page != kNoPage) {
+    (p.before == kNoPage ? at(p.parent.page).child : at(p.before).after) = p.after;
+    if (p.after != kNoPage) at(p.after).before = p.before;
+  }
   std::int32_t* link = &buckets_[bucket(p.hash)];
   while (*link != page) link = &at(*link).next;
   *link = p.next;

@@ -38,10 +38,11 @@ class PagePool {
   /// none.
   std::int32_t find(const PageStamp& parent, std::uint64_t salt,
                     std::span<const std::int32_t> tokens) const;
-  /// Remembers a held page, which find() does not know: no equal one is remembered.
+  /// Remembers a held page, which find() does not know: no equal one is remembered. Its parent is.
   void remember(std::int32_t page, const PageStamp& parent, std::uint64_t salt,
                 std::span<const std::int32_t> tokens);
-  /// A page is about to be written: it is no longer remembered.
+  /// A page is about to be written: it is no longer remembered, nor are those that spell on from it
+  /// and would not be found any more.
   void forget(std::int32_t page);
   PageStamp stamp(std::int32_t page) const { return {page, at(page).serial}; }
 
@@ -52,8 +53,10 @@ class PagePool {
     bool remembered = false;
     std::uint64_t hash = 0, salt = 0;
     PageStamp parent;
-    std::int32_t next = kNoPage;                    // of the same bucket
-    std::int32_t older = kNoPage, newer = kNoPage;  // among the idle ones
+    std::int32_t next = kNoPage;                     // of the same bucket
+    std::int32_t older = kNoPage, newer = kNoPage;   // among the idle ones
+    std::int32_t child = kNoPage;                    // the first that spells on from this one
+    std::int32_t before = kNoPage, after = kNoPage;  // among the children of its parent
   };
 
   Page& at(std::int32_t page) { return pages_[static_cast<std::size_t>(page)]; }
@@ -62,6 +65,7 @@ class PagePool {
   std::span<const std::int32_t> spelling(std::int32_t page) const;
   std::uint64_t hash(const PageStamp& parent, std::uint64_t salt,
                      std::span<const std::int32_t> tokens) const;
+  void forget_alone(std::int32_t page);
   void make_idle(std::int32_t page);
   void leave_idle(std::int32_t page);
 

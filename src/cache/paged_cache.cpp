@@ -51,34 +51,41 @@ void check_config(const PagedCacheConfig& config) {
   if (scales.type != ElementType::float32 || scales.layout.axes != 3 ||
       extents[0] != config.layers || extents[1] != config.kv_heads ||
       extents[2] != config.head_dim) {
-    base::refuse(kCall, "key_scales are not float32 [layers, kv_heads, head_dim]");
+    base::refuse(kCall, "key_scales are ", element_name(scales.type), " ",
+                 cache::shown_shape(scales), ", expected float32 [", config.layers, ", ",
+                 config.kv_heads, ", ", config.head_dim, "]: layers, kv_heads, head_dim");
   }
   base::footprint_of(kCall, "key_scales", scales);
 }
 
 /// Rows to be written: [tokens, heads, dim].
-void check_rows(const char* name, const ConstView& rows, std::int64_t tokens, std::int64_t heads,
-                std::int64_t dim) {
-  constexpr const char* kCall = "PagedCache::write";
+void check_rows(const char* call, const char* name, const ConstView& rows, std::int64_t tokens,
+                std::int64_t heads, std::int64_t dim) {
   const auto& extents = rows.layout.extents;
   if (rows.layout.axes != 3 || rows.layout.too_many_axes || extents[0] != tokens ||
       extents[1] != heads || extents[2] != dim) {
-    base::refuse(kCall, name, " is not [", tokens, ", ", heads, ", ", dim,
-                 "]: tokens, kv_heads, dim");
+    base::refuse(call, name, " is ", cache::shown_shape(rows), ", expected [", tokens, ", ", heads,
+                 ", ", dim, "]: tokens, kv_heads, dim");
   }
   if (!base::is_floating(rows.type)) {
-    base::refuse(kCall, name, " is ", element_name(rows.type),
+    base::refuse(call, name, " is ", element_name(rows.type),
                  ", expected float32, float16 or bfloat16");
   }
-  base::footprint_of(kCall, name, rows);
+  base::footprint_of(call, name, rows);
 }
 
 /// k and v of `tokens` tokens, or k alone where the values are in it.
-void check_kv(const PagedCacheConfig& config, const ConstView& k, const ConstView& v,
-              std::int64_t tokens) {
-  check_rows("k", k, tokens, config.kv_heads, config.head_dim);
-  if (config.values_in_keys) return cache::refuse_values("PagedCache::write", v);
-  check_rows("v", v, tokens, config.kv_heads, config.value_dim);
+void check_kv(const char* call, const PagedCacheConfig& config, const ConstView& k,
+              const ConstView& v, std::int64_t tokens) {
+  check_rows(call, "k", k, tokens, config.kv_heads, config.head_dim);
+  if (config.values_in_keys) return cache::refuse_values(call, v);
+  check_rows(call, "v", v, tokens, config.kv_heads, config.value_dim);
+}
+
+/// The tokens of rows [tokens, heads, dim], 0 where they have not three axes (check_kv then refuses
+/// them).
+std::int64_t tokens_in(const ConstView& rows) {
+  return rows.layout.axes == 3 ? rows.layout.extents[0] : 0;
 }
 
 void check_extensions(const char* call, std::span<const PagedCache::Extension> parts) {
@@ -195,23 +202,28 @@ PagedCache::Status PagedCache::extend(std::int64_t sequence, std::int64_t count,
 }
 
 PagedCache::Status PagedCache::extend(std::span<const Extension> parts) {
-  constexpr const char* kCall = "PagedCache::extend";
-  State& s = *state_;
-  check_extensions(kCall, parts);
+  return state_->extend("PagedCache::extend", parts);
+}
+
+PagedCache::Status PagedCache::State::extend(const char* call, std::span<const Extension> parts) {
+  check_extensions(call, parts);
   bool fits = true;
   for (const Extension& part : parts) {
-    s.at(kCall, part.sequence);
+    at(call, part.sequence);
     // Before any arithmetic that could overflow.
-    fits = fits && part.count <= s.pool.size() * s.config.page_tokens;
+    fits = fits && part.count <= pool.size() * config.page_tokens;
   }
-  if (!fits || s.pages_for(parts) > s.pool.available()) return Status::exhausted;
+  if (!fits || pages_for(parts) > pool.available()) return Status::exhausted;
   for (const Extension& part : parts) {
-    Held& held = s.held.at(part.sequence);
-    make_room(held.pages, s.pages_of(held.length + part.count));
-    make_room(held.tokens, held.length + part.count);
+    Held& sequence = held.at(part.sequence);
+    make_room(sequence.pages, pages_of(sequence.length + part.count));
+    make_room(sequence.tokens, sequence.length + part.count);
   }
   // Nothing can fail any more.
-  for (const Extension& part : parts) s.add_tokens(s.held.at(part.sequence), part);
+  for (const Extension& part : parts) add_tokens(held.at(part.sequence), part);
+  for (const Extension& part : parts) {
+    if (part.count > 0) remember_pages(held.at(part.sequence), Equal::share);
+  }
   return Status::ok;
 }
 
@@ -220,25 +232,29 @@ PagedCache::Status PagedCache::write(std::int64_t sequence, std::int64_t layer, 
   constexpr const char* kCall = "PagedCache::write";
   State& s = *state_;
   Held& held = s.at(kCall, sequence);
-  if (layer < 0 || layer >= s.config.layers)
-    base::refuse(kCall, "layer (", layer, ") is not below layers (", s.config.layers, ")");
-  const std::int64_t tokens = k.layout.axes == 3 ? k.layout.extents[0] : 0;
+  cache::check_index(kCall, "layer", layer, s.config.layers);
+  const std::int64_t tokens = tokens_in(k);
   if (first < 0 || tokens < 0 || first > held.length || tokens > held.length - first) {
     base::refuse(kCall, "tokens ", first, " to ", first, " + ", tokens, " are not among the ",
                  held.length, " of sequence ", sequence);
   }
-  check_kv(s.config, k, v, tokens);
+  check_kv(kCall, s.config, k, v, tokens);
+  return s.write(held, layer, first, k, v);
+}
+
+PagedCache::Status PagedCache::State::write(Held& sequence, std::int64_t layer, std::int64_t first,
+                                            const ConstView& k, const ConstView& v) {
+  const std::int64_t tokens = tokens_in(k), size = config.page_tokens;
   if (tokens == 0) return Status::ok;  // touches no page, not even the one that `first` lies on
-  if (!s.own_pages(held, first, first + tokens)) return Status::exhausted;
-  const std::int64_t size = s.config.page_tokens;
+  if (!own_pages(sequence, first, first + tokens)) return Status::exhausted;
   const auto index = static_cast<std::size_t>(layer);
   const base::FloatEnvironment environment(base::Subnormals::kept);
   for (std::int64_t i = 0; i < tokens; ++i) {
-    const std::int32_t page = held.pages[static_cast<std::size_t>((first + i) / size)];
-    write_row(s.keys[index], page, (first + i) % size, k, i);
-    if (!s.config.values_in_keys) write_row(s.values[index], page, (first + i) % size, v, i);
+    const std::int32_t page = sequence.pages[static_cast<std::size_t>((first + i) / size)];
+    write_row(keys[index], page, (first + i) % size, k, i);
+    if (!config.values_in_keys) write_row(values[index], page, (first + i) % size, v, i);
   }
-  s.mark_written(held, layer, first, first + tokens);
+  mark_written(sequence, layer, first, first + tokens);
   return Status::ok;
 }
 
@@ -248,11 +264,12 @@ PagedCache::Status PagedCache::append(std::int64_t sequence, ConstView k, ConstV
   State& s = *state_;
   if (s.config.layers != 1)
     base::refuse(kCall, "the cache has ", s.config.layers, " layers, expected extend and write");
-  const std::int64_t first = s.at(kCall, sequence).length;
-  const std::int64_t count = k.layout.axes == 3 ? k.layout.extents[0] : 0;
-  check_kv(s.config, k, v, count);
-  if (const Status status = extend(sequence, count, tokens); status != Status::ok) return status;
-  return write(sequence, 0, first, k, v);  // the room is the sequence's own: nothing is copied
+  Held& held = s.at(kCall, sequence);
+  const std::int64_t first = held.length, count = tokens_in(k);
+  check_kv(kCall, s.config, k, v, count);
+  const Extension part{sequence, count, tokens};
+  if (const Status status = s.extend(kCall, {&part, 1}); status != Status::ok) return status;
+  return s.write(held, 0, first, k, v);  // the room is the sequence's own: nothing is copied
 }
 
 void PagedCache::truncate(std::int64_t sequence, std::int64_t length) {
@@ -290,10 +307,7 @@ void PagedCache::batch(std::span<const std::int64_t> sequences, PagedBatch& to) 
 }
 
 KvView PagedCache::view(std::int64_t layer, const PagedBatch& batch) const {
-  if (layer < 0 || layer >= state_->config.layers) {
-    base::refuse("PagedCache::view", "layer (", layer, ") is not below layers (",
-                 state_->config.layers, ")");
-  }
+  cache::check_index("PagedCache::view", "layer", layer, state_->config.layers);
   const auto index = static_cast<std::size_t>(layer);
   const auto sequences = static_cast<std::int64_t>(batch.lengths.size());
   KvView view;
@@ -304,10 +318,7 @@ KvView PagedCache::view(std::int64_t layer, const PagedBatch& batch) const {
 }
 
 std::int64_t PagedCache::holders(std::int64_t page) const {
-  if (page < 0 || page >= state_->config.pages) {
-    base::refuse("PagedCache::holders", "page (", page, ") is not below pages (",
-                 state_->config.pages, ")");
-  }
+  cache::check_index("PagedCache::holders", "page", page, state_->config.pages);
   return state_->pool.holders(static_cast<std::int32_t>(page));
 }
 
@@ -315,11 +326,13 @@ std::vector<float> key_scales_by_channel(ConstView k, ElementType type) {
   constexpr const char* kCall = "key_scales_by_channel";
   if (!base::is_scaled(type))
     base::refuse(kCall, "type is ", element_name(type), ", expected int8 or int4");
-  if (k.layout.axes != 4 || k.layout.too_many_axes || !base::is_floating(k.type))
-    base::refuse(kCall, "k is not [batch, tokens, kv_heads, head_dim] of floating type");
+  if (k.layout.axes != 4 || k.layout.too_many_axes || !base::is_floating(k.type)) {
+    base::refuse(kCall, "k is ", element_name(k.type), " ", cache::shown_shape(k),
+                 ", expected float32, float16 or bfloat16 [batch, tokens, kv_heads, head_dim]");
+  }
   base::footprint_of(kCall, "k", k);
   const base::FloatEnvironment environment(base::Subnormals::kept);
-  return cache::scales_by_channel(k, type);
+  return cache::scales_by_channel(kCall, k, type);
 }
 
 }  // namespace polyhead::inline v0

@@ -99,7 +99,6 @@ void PagedCache::State::add_tokens(Held& sequence, const Extension& part) noexce
     sequence.pages.push_back(pool.take());
   sequence.tokens.insert(sequence.tokens.end(), part.tokens.begin(), part.tokens.end());
   sequence.tokens.resize(static_cast<std::size_t>(sequence.length), kNoToken);
-  remember_pages(sequence, Equal::share);
 }
 
 std::int64_t PagedCache::State::pages_for(std::span<const Extension> parts) {

@@ -123,7 +123,16 @@ struct PagedCache::State {
   /// Whether all rows of two full, written pages are the same, bit for bit.
   bool same_rows(std::int32_t a, std::int32_t b);
 
-  /// extend() of one sequence, for which the pages are there and its vectors have room.
+  /// What PagedCache::extend does, and what append() does first: `call` is who refuses.
+  Status extend(const char* call, std::span<const Extension> parts);
+
+  /// What PagedCache::write does, of checked rows.
+  Status write(cache::Held& sequence, std::int64_t layer, std::int64_t first, const ConstView& k,
+               const ConstView& v);
+
+  /// The pages and numbers of one sequence's part of an extension, for which the pool has pages and
+  /// its vectors have room. Remembers nothing yet: that may hold an idle page, which the parts that
+  /// come after were told they can take.
   void add_tokens(cache::Held& sequence, const Extension& part) noexcept;
 
   /// Pages that extend() of these, which give each sequence once, takes.

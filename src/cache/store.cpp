@@ -157,14 +157,14 @@ ConstView Store::rows() const {
 
 ConstView Store::scales() const {
   if (!base::is_scaled(shape_.type)) return {};
-  if (blocks_ == 0) return {channel_scales_.data(), {shape_.heads, shape_.dim}};
+  if (!channel_scales_.empty()) return {channel_scales_.data(), {shape_.heads, shape_.dim}};
   return {scales_.data(),
           {shape_.slots, shape_.tokens, shape_.heads, blocks_},
           {shape_.heads * blocks_ * shape_.tokens, std::int64_t{1}, blocks_ * shape_.tokens,
            shape_.tokens}};
 }
 
-std::vector<float> scales_by_channel(const ConstView& k, ElementType type) {
+std::vector<float> scales_by_channel(const char* call, const ConstView& k, ElementType type) {
   const auto& extent = k.layout.extents;
   const auto& stride = k.layout.strides;
   const std::int64_t bytes = element_bytes(k.type);
@@ -178,6 +178,10 @@ std::vector<float> scales_by_channel(const ConstView& k, ElementType type) {
               (extent[2] > 1 ? h * stride[2] : 0) + (extent[3] > 1 ? d * stride[3] : 0);
           const float value =
               base::load_float32(static_cast<const std::byte*>(k.data) + at * bytes, k.type);
+          if (!std::isfinite(value)) {
+            base::refuse(call, "k has ", value, " in head ", h, ", dim ", d,
+                         ", expected finite numbers");
+          }
           float& extreme = extremes[static_cast<std::size_t>(h * extent[3] + d)];
           if (std::fabs(value) > std::fabs(extreme)) extreme = value;
         }

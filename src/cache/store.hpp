@@ -86,7 +86,8 @@ class Store {
 bool storable(ElementType type);
 
 /// The scale of each channel of k [batch, tokens, heads, dim] for codes of `type`, [heads][dim]:
-/// from the value of largest magnitude.
-std::vector<float> scales_by_channel(const ConstView& k, ElementType type);
+/// from the value of largest magnitude. Throws InvalidArgument, beginning with `call`, where one is
+/// not finite.
+std::vector<float> scales_by_channel(const char* call, const ConstView& k, ElementType type);
 
 }  // namespace polyhead::inline v0::cache
