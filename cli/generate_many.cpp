@@ -52,7 +52,8 @@ class FirstWords {
     }
     if (spoke.empty()) return {};
     std::sort(spoke.begin(), spoke.end());
-    return std::pair(spoke[spoke.size() / 2], spoke.back());
+    const double upper = spoke[spoke.size() / 2], lower = spoke[(spoke.size() - 1) / 2];
+    return std::pair((lower + upper) / 2, spoke.back());
   }
 
  private:
@@ -74,11 +75,12 @@ std::int64_t pages_of(std::int64_t tokens, const ManyOptions& options) {
   return tokens / options.page_tokens + (tokens % options.page_tokens != 0);
 }
 
-/// Pages that a prompt and its answer fill. The last token of an answer is never run.
+/// Pages that a prompt and its answer fill. The last token of an answer is never run, and where
+/// none is wanted the prompt is not read.
 std::int64_t pages_for(const Prompt& prompt, const ManyOptions& options, std::int64_t context) {
+  if (options.max_tokens == 0) return 0;
   const std::int64_t read = std::ssize(prompt.ids);
-  const std::int64_t run = std::max<std::int64_t>(options.max_tokens - 1, 0);
-  return pages_of(read + std::min(run, context - read), options);
+  return pages_of(read + std::min(options.max_tokens - 1, context - read), options);
 }
 
 std::int64_t pool_pages(const std::vector<Prompt>& prompts, const ManyOptions& options,
@@ -89,8 +91,9 @@ std::int64_t pool_pages(const std::vector<Prompt>& prompts, const ManyOptions& o
     longest = std::max(longest, pages);
     all += pages;
   }
-  if (options.pool_tokens == 0) return longest * std::min(options.batch, std::ssize(prompts));
-  return std::min(pages_of(options.pool_tokens, options), all);
+  std::int64_t pages = longest * std::min(options.batch, std::ssize(prompts));
+  if (options.pool_tokens > 0) pages = std::min(pages_of(options.pool_tokens, options), all);
+  return std::max<std::int64_t>(pages, 1);  // a pool has one
 }
 
 models::BatcherOptions batcher_options(const std::vector<Prompt>& prompts,
@@ -206,7 +209,7 @@ void generate_many(const Console& console, const models::Model& model,
       [&](std::int64_t request, std::int32_t) { first.hear(request), ++outcome.written; });
   for (const Prompt& prompt : prompts) {
     batcher.submit({prompt.ids, options.max_tokens, options.sampling});
-    outcome.read += prompt.ids.size();
+    if (options.max_tokens > 0) outcome.read += prompt.ids.size();
   }
   nlohmann::ordered_json answers = nlohmann::ordered_json::array();
   std::size_t next = 0;  // answers come out in the order of the file

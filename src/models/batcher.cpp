@@ -45,14 +45,18 @@ void Batcher::check(const Request& request) const {
       base::refuse(kCall, "prompt has the id ", id, ", expected 0 .. ", vocabulary - 1);
     }
   }
+  if (request.max_tokens == 0) return;  // it takes no page
   // The last token of an answer is never run.
-  const std::int64_t run = std::max<std::int64_t>(request.max_tokens - 1, 0);
-  const std::int64_t longest = count + std::min(run, context - count);
-  const std::int64_t pages = (longest + options_.page_tokens - 1) / options_.page_tokens;
+  const std::int64_t longest = count + std::min(request.max_tokens - 1, context - count);
+  const std::int64_t pages = pages_of(longest);
   if (pages > options_.pages) {
     base::refuse(kCall, "prompt and max_tokens need ", pages,
                  " pages, expected at most the pool's ", options_.pages);
   }
+}
+
+std::int64_t Batcher::pages_of(std::int64_t tokens) const {
+  return (tokens + options_.page_tokens - 1) / options_.page_tokens;
 }
 
 std::int64_t Batcher::submit(const Request& request) {
@@ -69,15 +73,12 @@ std::int64_t Batcher::submit(const Request& request) {
 
 void Batcher::admit() {
   for (std::size_t i = 0; i < waiting_.size() && std::ssize(running_) < options_.sequences;) {
-    // A full pool takes nobody in beside those who run.
-    if (!running_.empty() && pool_.cache().free_pages() == 0) return;
     if (should_wait(waiting_[i])) {
       ++i;
       continue;
     }
-    Running next = std::move(waiting_[i]);
+    if (!join(waiting_[i])) return;
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-    join(std::move(next));
   }
 }
 
@@ -95,23 +96,52 @@ bool Batcher::should_wait(const Running& next) const {
   return coming > computed;
 }
 
-void Batcher::join(Running next) {
-  next.sequence = pool_.cache().create();
-  next.held = pool_.cache().adopt_prefix(next.sequence, next.tokens);
+/// Whether the pool has the pages that the step takes with the request that joined last: so that
+/// nobody joins to be put back at once.
+bool Batcher::fits_last() const {
+  std::vector<SequencePart> parts;
+  std::vector<std::size_t> who;
+  plan(parts, who);
+  std::int64_t pages = 0;
+  const auto add = [&](const Running& running, std::int64_t count) {
+    pages += pages_of(running.held + count) - pages_of(running.held);
+  };
+  for (std::size_t i = 0; i < parts.size(); ++i) add(running_[who[i]], std::ssize(parts[i].ids));
+  const Running& last = running_.back();
+  const bool has_part = std::ranges::find(who, running_.size() - 1) != who.end();
+  if (!has_part) add(last, std::min(options_.step_tokens, last.pending()));
+  return pages <= pool_.cache().free_pages();
+}
+
+/// Takes a request in, or leaves everything as it is where it has to wait for pages.
+bool Batcher::join(const Running& next) {
+  PagedCache& cache = pool_.cache();
+  Running joined = next;
+  joined.sequence = cache.create();
+  joined.held = joined.adopted = cache.adopt_prefix(joined.sequence, joined.tokens);
+  running_.push_back(std::move(joined));
+  if (running_.size() > 1 && !fits_last()) {
+    cache.release(running_.back().sequence);
+    running_.pop_back();
+    return false;
+  }
   Answer& answer = answers_[static_cast<std::size_t>(next.request)];
   const std::int64_t prompt = std::ssize(next.tokens) - std::ssize(answer.ids);
   // Up to `reached` the tokens were counted before, or are its own.
-  answer.shared += std::max<std::int64_t>(std::min(next.held, prompt) - next.reached, 0);
-  running_.push_back(std::move(next));
+  const std::int64_t adopted = running_.back().adopted;
+  answer.shared += std::max<std::int64_t>(std::min(adopted, prompt) - next.reached, 0);
+  return true;
 }
 
-/// One token of everybody past the prompt first, so that answers go on while prompts are read.
+/// One token of everybody past the prompt first, so that answers go on while prompts are read: of
+/// all of them, so that no answer stands still while others go on.
 void Batcher::plan(std::vector<SequencePart>& parts, std::vector<std::size_t>& who) const {
-  std::int64_t room = options_.step_tokens;
+  const auto past_prompt = [](const Running& running) { return running.pending() == 1; };
+  std::int64_t room = std::max(options_.step_tokens, std::ranges::count_if(running_, past_prompt));
   for (const bool decoding : {true, false}) {
     for (std::size_t i = 0; i < running_.size() && room > 0; ++i) {
       const Running& running = running_[i];
-      if ((running.pending() == 1) != decoding) continue;
+      if (past_prompt(running) != decoding) continue;
       const std::int64_t count = std::min(room, running.pending());
       const auto ids =
           std::span(running.tokens)
@@ -127,10 +157,10 @@ void Batcher::interrupt_last() {
   Running last = std::move(running_.back());
   running_.pop_back();
   pool_.cache().release(last.sequence);
+  figures_.interrupted += last.held > last.adopted;  // one that was yet to begin lost nothing
   last.reached = std::max(last.reached, last.held);
-  last.held = 0;
+  last.held = last.adopted = 0;
   waiting_.push_front(std::move(last));
-  ++figures_.interrupted;
 }
 
 bool Batcher::finished(const Running& running) const {

@@ -14,11 +14,12 @@
 namespace polyhead::inline v0::models {
 
 struct BatcherOptions {
-  std::int64_t sequences = 8;      ///< that run at once, at most
-  std::int64_t pages = 256;        ///< of the pool
-  std::int64_t page_tokens = 64;   ///< a power of two from 8 to 256
-  std::int64_t step_tokens = 256;  ///< of one step: chunks of prompts beside decoding
-  CacheForm cache{};               ///< what pages hold
+  std::int64_t sequences = 8;     ///< that run at once, at most
+  std::int64_t pages = 256;       ///< of the pool
+  std::int64_t page_tokens = 64;  ///< a power of two from 8 to 256
+  /// Of one step: chunks of prompts beside decoding, which takes more where more requests decode.
+  std::int64_t step_tokens = 256;
+  CacheForm cache{};  ///< what pages hold
 };
 
 /// A text to continue.
@@ -39,13 +40,16 @@ struct Answer {
 struct BatcherFigures {
   std::int64_t steps = 0, tokens = 0;  ///< joint runs, and tokens that went through them
   std::int64_t most_pages = 0;         ///< held at once
-  std::int64_t interrupted = 0;  ///< requests put back because the pool was full, to begin again
+  /// Times that a request that had begun was put back because the pool was full, to begin again.
+  std::int64_t interrupted = 0;
 };
 
 /// Runs many requests over one pool of pages. Each step takes one token of every request that is
-/// past its prompt, and chunks of prompts up to step_tokens. Where prompts begin alike the pages
-/// are shared: a request joins when nobody is about to compute a page that it could share. Where
-/// the pool is full, the request that joined last gives its pages back and begins again later.
+/// past its prompt, however many they are, and chunks of prompts as long as all are not more than
+/// step_tokens. Where prompts begin alike the pages are shared: a request joins when nobody is
+/// about to compute a page that it could share, and when the pool has pages for its first chunk
+/// beside what those who run take in the same step. Where the pool is full, the request that joined
+/// last gives its pages back and begins again later.
 ///
 /// Every request gets the tokens, and the logits' bits, that it gets alone: neither the batch nor
 /// the chunks nor sharing nor an interruption changes them. Used by one caller at a time.
@@ -82,6 +86,7 @@ class Batcher {
     std::int64_t max_tokens = 0;
     Sampler sampler;
     std::int64_t held = 0;     ///< of `tokens`, in the cache
+    std::int64_t adopted = 0;  ///< of these, what it found there
     std::int64_t reached = 0;  ///< the most it held before it was interrupted
     std::int64_t pending() const { return static_cast<std::int64_t>(tokens.size()) - held; }
   };
@@ -89,8 +94,10 @@ class Batcher {
   void check(const Request& request) const;
   void admit();
   bool should_wait(const Running& next) const;
-  void join(Running next);
+  bool join(const Running& next);
   void plan(std::vector<SequencePart>& parts, std::vector<std::size_t>& who) const;
+  std::int64_t pages_of(std::int64_t tokens) const;
+  bool fits_last() const;
   void interrupt_last();
   void take(Running& running, std::span<const float> logits, std::exception_ptr& thrown);
   bool finished(const Running& running) const;
