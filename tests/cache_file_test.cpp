@@ -14,6 +14,7 @@
 
 #include "polyhead/paged_cache.h"
 #include "support/damage.h"
+#include "support/failing_allocation.h"
 #include "support/problem.h"
 #include "support/random.h"
 #include "support/refusal.h"
@@ -301,6 +302,38 @@ TEST_F(CacheFile, ReplacesTheFileThatLinksLeadTo) {
   auto into = caches(f16, false, false, 2);
   load_caches(hanging, kPrint, into);
   EXPECT_EQ(saved(into), saved(list));
+}
+
+// The longest name that a folder takes: what it is written under before is no longer.
+TEST_F(CacheFile, TakesNamesOfAnyLength) {
+  const auto list = caches(f32, false, true, 1);
+  for (const std::size_t length : {99u, 100u, 101u, 240u, 255u}) {
+    const std::string path = directory_.file(std::string(length, 'x'));
+    save_caches(path, kPrint, list);
+    auto into = caches(f32, false, false, 2);
+    load_caches(path, kPrint, into);
+    EXPECT_EQ(saved(into), saved(list)) << length;
+  }
+  EXPECT_EQ(directory_.file_count(), 5u) << "nothing is left behind";
+}
+
+// How many tokens a ring has seen cannot be told from its bytes.
+TEST_F(CacheFile, RefusesASlidingCacheTooOldForMemory) {
+  std::vector<std::byte> bytes;
+  sliding(bf16, false, true).save(bytes);
+  constexpr std::size_t kLengths = 10 * 8;
+  const std::int64_t length = std::int64_t{1} << 36;
+  for (const std::size_t at : {kLengths, kLengths + 16})  // the first one's, and its longest
+    std::memcpy(bytes.data() + at, &length, 8);
+  SlidingCache cache = sliding(bf16, false, false);
+  std::span<const std::byte> rest = bytes;
+  std::string wrong;
+  largest_allocation = std::size_t{1} << 30;
+  EXPECT_NO_THROW(EXPECT_FALSE(cache.load(rest, wrong)));
+  largest_allocation = SIZE_MAX;
+  EXPECT_EQ(wrong, "its 68719476736 tokens need a longer page table than fits memory");
+  EXPECT_EQ(cache.length(0), 0);
+  EXPECT_EQ(rest.size(), bytes.size());
 }
 
 TEST_F(CacheFile, GoesThroughAPipe) {

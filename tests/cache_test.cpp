@@ -1,15 +1,20 @@
 // The contiguous key-value cache: what goes in comes out, at each sequence's own length.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cfenv>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "polyhead/attention.h"
+#include "polyhead/isa.h"
 #include "polyhead/kv_cache.h"
+#include "polyhead/paged_cache.h"
 #include "support/refusal.h"
 
 namespace {
@@ -259,6 +264,111 @@ TEST(KvCache, RefusesWhatDoesNotFit) {
   EXPECT_THROW(cache.append(ConstView(k.data(), {1, 3, 3, 4}), ConstView(v.data(), {1, 3, 3, 2})),
                polyhead::InvalidArgument);
   EXPECT_EQ(cache.max_length(), 0);
+}
+
+// Each infinity keeps its sign, and takes the finite values of its block along, each with its own.
+TEST(KvCache, InfinitiesOfAScaleByTokenKeepTheirSigns) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  for (const ElementType type : {ElementType::int8, ElementType::int4}) {
+    for (const float broken : {kInfinite, -kInfinite}) {
+      KvCacheConfig config;
+      config.head_dim = 40;
+      config.type = type;
+      config.capacity = 1;
+      KvCache cache(config);
+      const std::vector<float> k(40, 0.0f), q(40, 1.0f);
+      std::vector<float> v(40, 2.0f), out(40);
+      v[3] = broken;
+      v[20] = -broken;
+      v[21] = -3.0f;
+      cache.append(ConstView(k.data(), {1, 1, 1, 40}), ConstView(v.data(), {1, 1, 1, 40}));
+      polyhead::AttentionArguments call;
+      call.kv = cache.view();
+      call.q = ConstView(q.data(), {1, 1, 1, 40});
+      call.out = polyhead::View(out.data(), {1, 1, 1, 40});
+      for (const polyhead::Isa isa : polyhead::available_isas()) {
+        std::fill(out.begin(), out.end(), std::nanf(""));
+        polyhead::attention(call, {.isa = isa});
+        EXPECT_EQ(out[3], broken) << polyhead::element_name(type) << polyhead::isa_name(isa);
+        EXPECT_EQ(out[20], -broken) << polyhead::element_name(type) << polyhead::isa_name(isa);
+        EXPECT_EQ(out[0], kInfinite);
+        EXPECT_EQ(out[21], -kInfinite);
+        EXPECT_EQ(out[32], 2.0f) << "another block";
+      }
+    }
+  }
+}
+
+// No code under a scale that was fixed before is a NaN or an infinity.
+TEST(KvCache, UnderAScaleByChannelNaNsAreZeroAndInfinitiesClamped) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  const std::vector<float> scales = {1.0f, 1.0f, -1.0f, -1.0f};
+  const std::vector<float> k = {std::nanf(""), kInfinite, kInfinite, -kInfinite};
+  const std::vector<std::int8_t> expected = {0, 127, -127, 127};
+  KvCacheConfig config;
+  config.head_dim = 4;
+  config.type = ElementType::int8;
+  config.capacity = 1;
+  config.key_scales = ConstView(scales.data(), {1, 4});
+  KvCache cache(config);
+  const ConstView row(k.data(), {1, 1, 1, 4});
+  cache.append(row, row);
+  const auto* codes = static_cast<const std::int8_t*>(cache.view().k.data);
+  EXPECT_EQ(std::vector(codes, codes + 4), expected);
+  // So none is calibrated on.
+  const std::vector<float> key = {0, 1, 2, 3, 4, 5, kInfinite, 7};
+  EXPECT_EQ(polyhead::test::refusal_of([&] {
+              polyhead::key_scales_by_channel(ConstView(key.data(), {1, 1, 2, 4}), config.type);
+            }),
+            "key_scales_by_channel: k has inf in head 1, dim 2, expected finite numbers");
+  EXPECT_NE(polyhead::test::refusal_of([&] {
+              polyhead::key_scales_by_channel(row, config.type);
+            }).find("k has nan in head 0, dim 0"),
+            std::string::npos);
+}
+
+TEST(KvCache, RowsWithoutDimsAreReadInEveryType) {
+  for (const ElementType type :
+       {ElementType::float32, ElementType::int8, ElementType::int4, ElementType::float8_e4m3}) {
+    KvCacheConfig config;
+    config.head_dim = 0;
+    config.type = type;
+    config.capacity = 4;
+    KvCache cache(config);
+    float none[1] = {};
+    const ConstView rows(none, {1, 2, 1, 0});
+    cache.append(rows, rows);
+    polyhead::AttentionArguments call;
+    call.kv = cache.view();
+    call.q = ConstView(none, {1, 1, 1, 0});
+    call.out = polyhead::View(none, {1, 1, 1, 0});
+    EXPECT_NO_THROW(polyhead::attention(call)) << polyhead::element_name(type);
+  }
+}
+
+TEST(KvCache, RefusesByName) {
+  KvCache cache(small(8));
+  EXPECT_EQ(polyhead::test::refusal_of([&] { (void)cache.length(-1); }),
+            "KvCache::length: sequence (-1) is not within 0 .. 1");
+  EXPECT_EQ(polyhead::test::refusal_of([&] { cache.truncate(2, 0); }),
+            "KvCache::truncate: sequence (2) is not within 0 .. 1");
+  const auto k = numbered(2 * 12, 1), v = numbered(2 * 6, 1);
+  const std::int64_t counts[3] = {};
+  EXPECT_EQ(polyhead::test::refusal_of([&] {
+              cache.append(ConstView(k.data(), {2, 1, 3, 4}), ConstView(v.data(), {2, 1, 3, 2}),
+                           ConstView(counts, {3}));
+            }),
+            "KvCache::append: counts are [3], expected [2]: batch");
+  KvCacheConfig config = small(8);
+  config.type = ElementType::int8;
+  config.key_scales = ConstView(k.data(), {2, 4});
+  EXPECT_EQ(polyhead::test::refusal_of([&] { KvCache{config}; }),
+            "KvCache: key_scales are float32 [2, 4], expected float32 [3, 4]: kv_heads, head_dim");
+  config = small(8);
+  config.batch = 0;
+  const KvCache empty(config);
+  EXPECT_EQ(polyhead::test::refusal_of([&] { (void)empty.length(0); }),
+            "KvCache::length: sequence (0) is given, but there is none");
 }
 
 TEST(KvCache, RefusesCodesOfKeysThatValuesCannotShare) {

@@ -18,6 +18,7 @@
 #include "support/problem.h"
 
 thread_local std::int64_t polyhead::test::allocations_left = -1;
+thread_local std::size_t polyhead::test::largest_allocation = SIZE_MAX;
 
 namespace {
 
@@ -27,6 +28,7 @@ void* counted(std::size_t bytes, std::size_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   std::int64_t& left = polyhead::test::allocations_left;
   if (left >= 0 && left-- == 0) throw std::bad_alloc();
+  if (bytes > polyhead::test::largest_allocation) throw std::bad_alloc();
   void* memory =
       alignment <= alignof(std::max_align_t)
           ? std::malloc(bytes > 0 ? bytes : 1)

@@ -252,11 +252,12 @@ TEST(SlidingCache, ValuesInKeysAreReadFromThemAndTakeNoMemory) {
   EXPECT_EQ(refusal_of([&] {
               cache.read(0, View(keys, {2, 1, 3}), View(values, {1, 1, 2}));
             }),
-            "SlidingCache::read: v is not float32 [2, 1, 2]: held, kv_heads, dim");
+            "SlidingCache::read: v is float32 [1, 1, 2], expected float32 [2, 1, 2]: held, "
+            "kv_heads, dim");
   EXPECT_EQ(refusal_of([&] {
               apart.read(0, View(keys, {0, 1, 3}), {});
             }),
-            "SlidingCache::read: v is not float32 [0, 1, 2]: held, kv_heads, dim");
+            "SlidingCache::read: v is float32 [], expected float32 [0, 1, 2]: held, kv_heads, dim");
   EXPECT_EQ(refusal_of([&] {
               cache.append(ConstView(rows, {1, 1, 1, 3}), ConstView(rows, {1, 1, 1, 2}));
             }),
@@ -279,7 +280,7 @@ TEST(SlidingCache, RefusesByName) {
       "SlidingCache::truncate: length (236) is more than chunk (3) before the 240 tokens that "
       "were written");
   EXPECT_EQ(refusal_of([&] { pair.sliding.truncate(2, 1); }),
-            "SlidingCache::truncate: sequence (2) is not below batch (2)");
+            "SlidingCache::truncate: sequence (2) is not within 0 .. 1");
   EXPECT_EQ(refusal_of([&] {
               SlidingCache{config({0, 0, 1, f32})};
             }),

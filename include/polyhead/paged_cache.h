@@ -148,8 +148,10 @@ class PagedCache {
 
 /// The scales of int8 or int4 keys by channel, calibrated on k [batch, tokens, kv_heads, head_dim]
 /// (float32, float16 or bfloat16): [kv_heads][head_dim], the value of largest magnitude over the
-/// largest code. Larger values that come later are clamped. A channel that is 0 throughout gets
-/// the least of the other scales of its head. Throws InvalidArgument.
+/// largest code. Larger values that come later are clamped, infinities too, and a NaN becomes 0: no
+/// code under a fixed scale is either. A channel that is 0 throughout gets the least of the other
+/// scales of its head. Throws InvalidArgument, also for a k that is not finite, naming head and
+/// dim.
 std::vector<float> key_scales_by_channel(ConstView k, ElementType type);
 
 }  // namespace polyhead::inline v0

@@ -22,8 +22,9 @@ extern "C" {
 #endif
 
 /* Scales of int8 or int4 keys by channel, calibrated on k [batch, tokens, kv_heads, head_dim]
- * (float32, float16 or bfloat16), into scales, float32 [kv_heads, head_dim], dense: what the
- * key_scales of a cache's configuration take. */
+ * (float32, float16 or bfloat16; finite), into scales, float32 [kv_heads, head_dim], dense: what
+ * the key_scales of a cache's configuration take. Under them a NaN that comes later becomes 0, an
+ * infinity the largest code on its side. */
 POLYHEAD_C_API polyhead_status polyhead_key_scales_by_channel(const polyhead_view* k,
                                                               int32_t element_type,
                                                               const polyhead_view* scales);

@@ -97,14 +97,16 @@ inline void store_integer_code(std::byte* row, ElementType type, std::int64_t d,
 
 /// The scale of values whose one of largest magnitude is `extreme`: int8 codes reach 127 on both
 /// sides, int4 codes reach -8 at the extreme itself and 7 on the other side. Not finite for a NaN
-/// or an infinity, which then makes all that share the scale NaN or infinite.
+/// or an infinity, which then makes all that share the scale NaN or, each with its sign, infinite.
 inline float code_scale(ElementType type, float extreme) {
   return type == ElementType::int8 ? std::fabs(extreme) / 127.0f : extreme / -8.0f;
 }
 
-/// The nearest code of `value`, ties to even; clamped to what the type holds.
+/// The nearest code of `value`, ties to even; clamped to what the type holds. 0 for a NaN under a
+/// finite scale, which no code can give back.
 inline int integer_code_of(ElementType type, float value, float scale) {
-  if (scale == 0.0f || !std::isfinite(scale)) return scale == 0.0f ? 0 : 1;
+  if (scale == 0.0f) return 0;
+  if (!std::isfinite(scale)) return std::signbit(value) == std::signbit(scale) ? 1 : -1;
   const float most = type == ElementType::int8 ? 127.0f : 7.0f;
   const float least = type == ElementType::int8 ? -127.0f : -8.0f;
   if (std::isnan(value)) return 0;

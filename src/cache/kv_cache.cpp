@@ -125,10 +125,7 @@ std::int64_t KvCache::capacity() const { return state_->capacity; }
 std::int64_t KvCache::bytes() const { return state_->keys.bytes() + state_->values.bytes(); }
 
 std::int64_t KvCache::length(std::int64_t sequence) const {
-  if (sequence < 0 || sequence >= state_->config.batch) {
-    base::refuse("KvCache::length", "sequence (", sequence, ") is not below batch (",
-                 state_->config.batch, ")");
-  }
+  cache::check_index("KvCache::length", "sequence", sequence, state_->config.batch);
   return state_->lengths[static_cast<std::size_t>(sequence)];
 }
 
@@ -182,10 +179,12 @@ void KvCache::append(ConstView k, ConstView v, ConstView counts) {
 }
 
 void KvCache::truncate(std::int64_t sequence, std::int64_t length) {
+  constexpr const char* kCall = "KvCache::truncate";
+  cache::check_index(kCall, "sequence", sequence, state_->config.batch);
   const std::int64_t held = this->length(sequence);
   if (length < 0 || length > held) {
-    base::refuse("KvCache::truncate", "length (", length, ") is not from 0 to what sequence ",
-                 sequence, " holds (", held, ")");
+    base::refuse(kCall, "length (", length, ") is not from 0 to what sequence ", sequence,
+                 " holds (", held, ")");
   }
   state_->lengths[static_cast<std::size_t>(sequence)] = length;
 }

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -72,9 +74,7 @@ struct SlidingCache::State {
   }
 
   std::size_t index(const char* call, std::int64_t sequence) const {
-    if (sequence < 0 || sequence >= config.batch) {
-      base::refuse(call, "sequence (", sequence, ") is not below batch (", config.batch, ")");
-    }
+    cache::check_index(call, "sequence", sequence, config.batch);
     return static_cast<std::size_t>(sequence);
   }
 
@@ -267,8 +267,9 @@ void SlidingCache::read(std::int64_t sequence, View k, View v) const {
     const detail::Layout& layout = side.to.layout;
     if (side.to.type != ElementType::float32 || layout.axes != 3 || layout.extents[0] != held ||
         layout.extents[1] != c.kv_heads || layout.extents[2] != side.dim) {
-      base::refuse(kCall, side.name, " is not float32 [", held, ", ", c.kv_heads, ", ", side.dim,
-                   "]: held, kv_heads, dim");
+      base::refuse(kCall, side.name, " is ", element_name(side.to.type), " ",
+                   cache::shown_shape(side.to), ", expected float32 [", held, ", ", c.kv_heads,
+                   ", ", side.dim, "]: held, kv_heads, dim");
     }
     prints[i] = base::footprint_of(kCall, side.name, side.to);
     base::check_writable(kCall, prints[i], prints, i);
@@ -359,7 +360,13 @@ bool SlidingCache::load(std::span<const std::byte>& from, std::string& wrong) {
     whole = whole && cache::take(rest, piece.data(), piece.size());
   });
   if (!whole) return fail(cache::kCutShort);
-  to.reach(most);
+  try {
+    to.reach(most);
+  } catch (const std::bad_alloc&) {
+    // Nothing in the file is as long as its age, which alone decides how long the table is.
+    return fail("its " + std::to_string(most) +
+                " tokens need a longer page table than fits memory");
+  }
   take_over(loaded);
   from = rest;
   return true;
