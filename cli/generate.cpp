@@ -76,6 +76,8 @@ class Generate : public Command {
   void check_options() const;
   std::vector<std::int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& text) const;
   std::vector<std::int32_t> one_prompt(const ModelFile& file, const Tokenizer& tokenizer) const;
+  /// --system '': no system message, the default one of a template neither.
+  bool told_nothing() const { return app_->count("--system") > 0 && system_.empty(); }
   void answer_all(const Console& console, Progress& progress) const;
 
   ModelOptions model_;
@@ -119,8 +121,11 @@ void Generate::add_options(CLI::App& app) {
   app.add_flag("--chat", chat_, "The prompt is what a person says to a chat model");
   app.add_option("--chat-template", chat_template_,
                  "chatml, gemma, llama2 or llama3 (default: as the model's own says); with --chat")
-      ->type_name("NAME");
-  app.add_option("--system", system_, "What the model is told before; with --chat")
+      ->type_name("NAME")
+      ->check(not_empty());
+  app.add_option("--system", system_,
+                 "What the model is told before; with --chat. '': nothing, not what its template\n"
+                 "would say either")
       ->type_name("TEXT");
   app.add_option("--max-tokens", max_tokens_, "At most so many tokens (default 128)")
       ->type_name("N")
@@ -128,7 +133,8 @@ void Generate::add_options(CLI::App& app) {
   app.add_option("--temperature", sampling_.temperature,
                  "Divides the logits before a token is drawn; 0, the default: always the best")
       ->type_name("T")
-      ->check(number_if([](double t) { return t >= 0.0; }, "of at least 0"));
+      ->check(number_if([](double t) { return t >= 0.0; }, "of at least 0"))
+      ->check(float32_number());
   app.add_option("--top-k", sampling_.top_k,
                  "Draw among the K best only; 0, the default: among all")
       ->type_name("K")
@@ -136,7 +142,8 @@ void Generate::add_options(CLI::App& app) {
   app.add_option("--top-p", sampling_.top_p,
                  "Draw among the fewest whose probabilities reach P together")
       ->type_name("P")
-      ->check(number_if([](double p) { return p > 0.0 && p <= 1.0; }, "above 0 and at most 1"));
+      ->check(number_if([](double p) { return p > 0.0 && p <= 1.0; }, "above 0 and at most 1"))
+      ->check(float32_number());
   app.add_option("--seed", sampling_.seed, "Of the draws (default 0)")
       ->type_name("N")
       ->check(whole_number(0, kLargestSeed));
@@ -222,7 +229,8 @@ std::vector<std::int32_t> Generate::prompt_ids(const Tokenizer& tokenizer,
   std::vector<models::ChatMessage> messages;
   if (!system_.empty()) messages.push_back({"system", system_});
   messages.push_back({"user", text});
-  const models::ChatFormat format = models::choose_chat(tokenizer.spec(), chat_template_);
+  models::ChatFormat format = models::choose_chat(tokenizer.spec(), chat_template_);
+  if (told_nothing()) format.default_system.clear();
   return tokenizer.encode(models::render_chat(format, messages), {true, true});
 }
 
@@ -262,7 +270,7 @@ void Generate::check_options() const {
   if (prompt_.empty() == prompts_.empty()) {
     throw UsageError("expected --prompt or --prompts, with a text");
   }
-  if (!chat_ && !(chat_template_.empty() && system_.empty())) {
+  if (!chat_ && (app_->count("--chat-template") > 0 || app_->count("--system") > 0)) {
     throw UsageError("--chat-template and --system need --chat");
   }
   for (const char* option : {"--top-k", "--top-p", "--seed"}) {
@@ -275,7 +283,7 @@ void Generate::check_options() const {
     throw UsageError("--page-tokens (" + std::to_string(page) +
                      ") is not a power of two from 8 to 256");
   }
-  kv_.check();
+  kv_.check({{"--prompt", prompt_}, {"--prompts", prompts_}});
 }
 
 void Generate::run(const Console& console) {

@@ -7,6 +7,7 @@
 
 #include "cli/calibration_text.hpp"
 #include "cli/model_options.hpp"
+#include "cli/option_checks.hpp"
 
 namespace polyhead::cli {
 namespace {
@@ -38,13 +39,20 @@ void KvOptions::add_options(CLI::App& app) {
   app.add_option("--kv-text", text_,
                  "Calibrate channels on this text for the model's whole context, so that\n"
                  "bits do not depend on what is read (default: on what is read)")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(not_empty());
 }
 
-void KvOptions::check() const {
-  if (keys_ == "channel" && type_ != "int8" && type_ != "int4")
-    throw UsageError("--kv-keys channel needs --kv-type int8 or int4");
+void KvOptions::check(std::initializer_list<std::pair<const char*, std::string>> texts) const {
+  if (!keys_.empty() && type_ != "int8" && type_ != "int4")
+    throw UsageError("--kv-keys " + keys_ + " needs --kv-type int8 or int4");
   if (!text_.empty() && keys_ != "channel") throw UsageError("--kv-text needs --kv-keys channel");
+  for (const auto& [option, place] : texts) {
+    if (place == "-" && text_ == "-") {
+      throw UsageError(std::string(option) +
+                       " - and --kv-text - both read standard input, expected one of them");
+    }
+  }
 }
 
 models::CacheForm KvOptions::form(const models::Model& model, const models::Tokenizer& tokenizer,
@@ -52,7 +60,7 @@ models::CacheForm KvOptions::form(const models::Model& model, const models::Toke
   if (type_.empty()) return {};
   const ElementType type =
       std::ranges::find(kTypes, type_, [](const auto& row) { return row.first; })->second;
-  if (keys_ == "token") return {type, {}};
+  if (keys_ != "channel") return {type, {}};
   const std::int64_t context = model.config().context_length;
   std::vector<std::int32_t> text;
   if (!text_.empty()) {

@@ -1,8 +1,10 @@
 // How the KV cache is held, on the command line: for every subcommand that fills one.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "cli/command.hpp"
 #include "models/model.hpp"
@@ -15,8 +17,9 @@ class KvOptions {
  public:
   void add_options(CLI::App& app);
 
-  /// Throws UsageError where they make no sense together.
-  void check() const;
+  /// Throws UsageError where they make no sense together, or with `texts`: options beside them that
+  /// read a file, and their values.
+  void check(std::initializer_list<std::pair<const char*, std::string>> texts) const;
 
   /// What they ask for. Keys by channel are calibrated on the first tokens of --kv-text for the
   /// model's context, or else of `ids` for a cache of `length` tokens, the context at most; a text
@@ -26,7 +29,7 @@ class KvOptions {
                          std::span<const std::int32_t> ids, std::int64_t length) const;
 
  private:
-  std::string type_, keys_ = "token", text_;
+  std::string type_, keys_, text_;
 };
 
 }  // namespace polyhead::cli

@@ -17,6 +17,9 @@ CLI::Validator whole_number(std::uint64_t least,
 /// A finite number for which `holds` does, which `expected` puts into words: "above 0".
 CLI::Validator number_if(bool (*holds)(double), const char* expected);
 
+/// A number that float32 holds, other than 0 where it is: what is stored as one is checked as one.
+CLI::Validator float32_number();
+
 /// Anything but an empty text, which reads like an option that was not given: --lengths "$UNSET".
 CLI::Validator not_empty();
 

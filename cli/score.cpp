@@ -117,7 +117,7 @@ Score ScoreCommand::score(const models::Model& model, const models::Tokenizer& t
 
 void ScoreCommand::run(const Console& console) {
   if (file_.empty() && text_.empty()) throw UsageError("--file or --text with a text is needed");
-  kv_.check();
+  kv_.check({{"--file", file_}});
   const models::ModelFile file = model_.open();
   const models::Tokenizer tokenizer(file.tokenizer());
   const auto ids = tokenizer.encode(file_.empty() ? text_ : read_text(file_));

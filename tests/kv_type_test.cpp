@@ -258,6 +258,31 @@ TEST(KvType, TheProgramTakesIt) {
   EXPECT_EQ(
       status_of({"score", model, "--text", "x", "--kv-type", "int8", "--kv-text", "prose.txt"}),
       cli::kBadUsage);
+  const auto said = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin() + 1, model);
+    std::ostringstream out, err;
+    EXPECT_EQ(cli::run_program(arguments, {out, err, false, false}), cli::kBadUsage);
+    return err.str().substr(0, err.str().find('\n'));
+  };
+  const std::string both = "both read standard input, expected one of them";
+  for (const auto& [command, option] : {std::pair<const char*, std::string>{"generate", "--prompt"},
+                                        {"generate", "--prompts"},
+                                        {"score", "--file"}}) {
+    EXPECT_EQ(
+        said({command, option, "-", "--kv-type", "int8", "--kv-keys", "channel", "--kv-text", "-"}),
+        std::string("polyhead: ") + command + ": " + option + " - and --kv-text - " + both);
+  }
+  for (const auto& [command, option] : {std::pair{"generate", "--prompt"}, {"score", "--text"}}) {
+    EXPECT_EQ(said({command, option, "x", "--kv-text", ""}),
+              "polyhead: --kv-text: the value is empty");
+    EXPECT_EQ(
+        said({command, option, "x", "--kv-keys", "token"}),
+        std::string("polyhead: ") + command + ": --kv-keys token needs --kv-type int8 or int4");
+  }
+  EXPECT_EQ(said({"generate", "--prompt", "x", "--chat", "--chat-template", ""}),
+            "polyhead: --chat-template: the value is empty");
+  EXPECT_EQ(said({"generate", "--prompt", "x", "--system", ""}),
+            "polyhead: generate: --chat-template and --system need --chat");
   if (test::fetched_model("smollm2").empty()) GTEST_SKIP() << "scripts/get-model smollm2";
   // Five tokens: too few to calibrate on alone.
   for (const auto& [type, keys] :

@@ -177,7 +177,52 @@ TEST(GenerateMany, WhoSaysNothingHasNoFirstToken) {
   EXPECT_TRUE(made["answers"][0]["first_token_seconds"].is_null());
   EXPECT_TRUE(made["first_token_seconds"]["median"].is_null());
   EXPECT_TRUE(made["first_token_seconds"]["most"].is_null());
-  EXPECT_EQ(run_program(arguments).err.find("first token"), std::string::npos);
+  const std::string err = run_program(arguments).err;
+  EXPECT_EQ(err.find("first token"), std::string::npos);
+  EXPECT_EQ(err.rfind("polyhead: 0 tokens read, 0 written", 0), 0u) << err;
+  EXPECT_EQ(made["tokens_read"], 0) << "nobody reads a prompt that nothing is to follow";
+  EXPECT_EQ(made["cache"]["pages"], 1);
+}
+
+TEST(GenerateMany, TheMedianOfTwoLiesBetweenThem) {
+  SKIP_WITHOUT("smollm2");
+  const ScratchDirectory directory;
+  const json made = run_program_json({"generate", "smollm2", "--prompts",
+                                      directory.write("prompts.txt", "a\nb\n"), "--batch", "1",
+                                      "--max-tokens", "2"});
+  const double first = made["answers"][0]["first_token_seconds"];
+  const double second = made["answers"][1]["first_token_seconds"];
+  EXPECT_DOUBLE_EQ(made["first_token_seconds"]["median"], (first + second) / 2);
+  EXPECT_EQ(made["first_token_seconds"]["most"], second);
+}
+
+// The second of them needs more pages than are left beside the first.
+TEST(GenerateMany, WhoWaitsForPagesIsNotInterrupted) {
+  SKIP_WITHOUT("smollm2");
+  const ScratchDirectory directory;
+  const json made = run_program_json(
+      {"generate", "smollm2", "--prompts",
+       directory.write("prompts.txt", words(99) + "\nb" + words(120) + "\n"), "--batch", "2",
+       "--page-tokens", "8", "--pool-tokens", "184", "--max-tokens", "12"});
+  EXPECT_EQ(made["cache"]["interrupted"], 0);
+  EXPECT_LE(made["steps"], 2 * 12 + 1);
+}
+
+TEST(Generate, AnEmptySystemMessageIsNone) {
+  SKIP_WITHOUT("smollm2");
+  const auto ids = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", "smollm2", "--prompt", "a", "--max-tokens", "0"});
+    return run_program_json(more)["prompt_ids"].get<std::vector<std::int32_t>>();
+  };
+  const models::Tokenizer tokenizer(models::ModelFile(test::fetched_model("smollm2")).tokenizer());
+  const auto encoded = [&](const std::string& text) {
+    return tokenizer.encode(text, {true, true});
+  };
+  const std::string turn = "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(ids({"--chat", "--system", ""}), encoded(turn));
+  EXPECT_EQ(ids({"--chat", "--system", "b"}), encoded("<|im_start|>system\nb<|im_end|>\n" + turn));
+  EXPECT_GT(ids({"--chat"}).size(), encoded(turn).size() + 5)
+      << "what its template says by default";
 }
 
 TEST(Score, GivesTheGoldenFigure) {
