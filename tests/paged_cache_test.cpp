@@ -58,8 +58,9 @@ class Twin {
  public:
   Twin(const PagedCacheConfig& config, std::uint64_t seed) : cache(config), random(seed) {}
 
-  void create() {
-    const std::uint64_t salt = static_cast<std::uint64_t>(random.below(2));
+  void create() { create(static_cast<std::uint64_t>(random.below(2))); }
+
+  void create(std::uint64_t salt) {
     const std::int64_t id = cache.create(salt);
     EXPECT_EQ(model.count(id), 0u);
     model[id].salt = salt;
@@ -68,7 +69,7 @@ class Twin {
   /// A prompt of one of few stems, so that prefixes meet; adopts what is remembered.
   void prompt() {
     create();
-    const std::int64_t id = std::prev(model.end())->first;
+    const std::int64_t id = newest();
     Plain& plain = model[id];
     std::vector<std::int32_t> tokens;
     const std::int64_t stem = random.below(3), count = 1 + random.below(60);
@@ -82,35 +83,75 @@ class Twin {
     append(id, {tokens.begin() + adopted, tokens.end()});
   }
 
-  /// Some at once: new ones of one stem, which compute the same pages side by side, and others.
+  std::int64_t newest() const { return std::prev(model.end())->first; }
+
+  void fork(std::int64_t id) {
+    const Plain copy = model[id];
+    model[cache.fork(id)] = copy;
+  }
+
+  void release(std::int64_t id) {
+    cache.release(id);
+    model.erase(id);
+    released.push_back(id);
+  }
+
+  /// Two that compute the same pages side by side: one is gone then, the other has a fork.
+  void twins() {
+    const std::int64_t stem = random.below(3), count = 8 * (1 + random.below(4));
+    std::vector<std::int32_t> tokens;
+    for (std::int64_t i = 0; i < count; ++i)
+      tokens.push_back(static_cast<std::int32_t>(stem * 1000 + i));
+    create();
+    const std::int64_t a = newest();
+    create(model[a].salt);
+    const std::int64_t b = newest();
+    const PagedCache::Extension parts[] = {{a, count, tokens}, {b, count, tokens}};
+    if (cache.extend(parts) == Status::exhausted) {
+      for (const std::int64_t id : {a, b}) release(id);
+      return;
+    }
+    for (const std::int64_t id : {a, b}) model[id].tokens = tokens;
+    for (const std::int64_t id : {a, b}) fill(id, 0, -1);
+    release(random.chance(0.5) ? a : b);
+    fork(newest());
+  }
+
+  /// Some at once, sometimes with one that takes every page that is left.
   void together() {
     std::map<std::int64_t, std::vector<std::int32_t>> more;
-    const std::int64_t stem = random.below(3);
-    for (std::int64_t count = random.below(3); count > 0; --count) {
-      create();
-      for (std::int64_t i = 0, n = 1 + random.below(30); i < n; ++i)
-        more[std::prev(model.end())->first].push_back(static_cast<std::int32_t>(stem * 1000 + i));
-    }
     for (const auto& [id, plain] : model) {
       if (more.count(id) > 0 || !random.chance(0.3)) continue;
       more[id].resize(static_cast<std::size_t>(random.below(24)), 3);
     }
-    std::vector<PagedCache::Extension> parts;
-    for (const auto& [id, tokens] : more) parts.push_back({id, std::ssize(tokens), tokens});
-    const std::int64_t free = cache.free_pages();
-    if (cache.extend(parts) == Status::exhausted) {
+    const std::int64_t free = cache.free_pages(), size = cache.config().page_tokens;
+    std::int64_t filler = -1;
+    if (random.chance(0.5)) {
+      create();
+      filler = newest();
+      more[filler].resize(static_cast<std::size_t>(free * size), 9);
+    }
+    for (;;) {
+      std::vector<PagedCache::Extension> parts;
+      for (const auto& [id, tokens] : more) parts.push_back({id, std::ssize(tokens), tokens});
+      if (cache.extend(parts) == Status::ok) break;
       ++exhausted_together;
       EXPECT_EQ(cache.free_pages(), free);
-      return;
+      if (filler < 0) return;
+      if (more[filler].empty()) return release(filler);
+      more[filler].resize(more[filler].size() - static_cast<std::size_t>(size));
     }
-    extended_together += std::ssize(parts) > 1;
+    extended_together += std::ssize(more) > 1;
     std::map<std::int64_t, std::int64_t> first;
     for (const auto& [id, tokens] : more) {
       std::vector<std::int32_t>& held = model[id].tokens;
       first[id] = std::ssize(held);
       held.insert(held.end(), tokens.begin(), tokens.end());
     }
-    for (const auto& [id, from] : first) fill(id, from, -1);
+    for (const auto& [id, from] : first) {
+      if (!more[id].empty()) fill(id, from, -1);
+    }
+    if (filler >= 0) release(filler);
   }
 
   void append(std::int64_t id, const std::vector<std::int32_t>& tokens) {
@@ -176,9 +217,10 @@ class Twin {
   }
 
   void step() {
-    const std::int64_t what = model.empty() ? 0 : random.below(11);
+    const std::int64_t what = model.empty() ? 0 : random.below(14);
     if (what <= 1) return prompt();
     if (what == 10) return together();
+    if (what == 11) return twins();
     const std::int64_t id = any();
     if (what <= 4) {
       std::vector<std::int32_t> tokens;
@@ -187,17 +229,14 @@ class Twin {
       return append(id, tokens);
     }
     if (what == 5) {
-      const Plain copy = model[id];
-      model[cache.fork(id)] = copy;
+      fork(id);
     } else if (what <= 7) {
       const std::int64_t length =
           random.below(static_cast<std::int64_t>(model[id].tokens.size()) + 1);
       cache.truncate(id, length);
       model[id].tokens.resize(static_cast<std::size_t>(length));
     } else {
-      cache.release(id);
-      model.erase(id);
-      released.push_back(id);
+      release(id);
     }
   }
 
