@@ -143,6 +143,12 @@ TEST_F(IsaEnvironment, ChoosesWhereTheCallDoesNot) {
   } catch (const InvalidArgument& error) {
     EXPECT_EQ(std::string(error.what()).find("POLYHEAD_ISA: \"mmx\""), 0u) << error.what();
   }
+  try {
+    resolve_isa(static_cast<Isa>(77));
+    FAIL() << "accepted";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(std::string(error.what()).find("isa: 77 is no instruction set"), 0u) << error.what();
+  }
   for (Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx_bf16}) {
     if (std::find(here.begin(), here.end(), isa) == here.end()) {
       EXPECT_THROW(resolve_isa(isa), InvalidArgument);

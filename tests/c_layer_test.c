@@ -238,6 +238,16 @@ static void test_rope(void) {
   CHECK_REFUSED((config.scaling = 9, polyhead_apply_rope(&view, &positions, &config)),
                 "scaling (9)");
   config.scaling = POLYHEAD_ROPE_SCALING_NONE;
+  CHECK_REFUSED((config.attention_factor = 5, polyhead_apply_rope(&view, &positions, &config)),
+                "rope.attention_factor (5) is given without rope.attention_factor_given");
+  CHECK_REFUSED(
+      (config.attention_factor_given = 1, polyhead_apply_rope(&view, &positions, &config)),
+      "rope.attention_factor (5) is given without yarn");
+  config.attention_factor = 0;
+  config.attention_factor_given = 0;
+  CHECK_REFUSED((config.original_length = 77, polyhead_apply_rope(&view, &positions, &config)),
+                "rope.original_length (77) is given without a rope.scaling");
+  config.original_length = 0;
   CHECK_REFUSED(polyhead_apply_rope(&view, &positions, NULL), "rope is null");
   CHECK_REFUSED(polyhead_apply_rope(NULL, &positions, &config), "x is null");
   CHECK(memcmp(original, row, sizeof row) == 0);

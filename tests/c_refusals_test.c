@@ -76,6 +76,11 @@ static void test_bad_values(void) {
   mask.causal = 1;
   CHECK_REFUSED((mask.reserved = 1, polyhead_attention(&call, NULL)), "reserved");
   mask.reserved = 0;
+  CHECK_REFUSED((mask.left = 1, polyhead_attention(&call, NULL)), "mask.left (1) is of a window");
+  CHECK_REFUSED((mask.left = -5, polyhead_attention(&call, NULL)), "mask.left (-5)");
+  mask.left = 0;
+  CHECK_REFUSED((mask.right = 2, polyhead_attention(&call, NULL)), "mask.right (2)");
+  mask.right = 0;
   mask.windowed = 1;
   CHECK_REFUSED((mask.left = -2, polyhead_attention(&call, NULL)), "-2");
   call.mask = NULL;
@@ -84,6 +89,9 @@ static void test_bad_values(void) {
   modifiers.scale_given = 1;
   CHECK_REFUSED((modifiers.scale = NAN, polyhead_attention(&call, NULL)), "scale");
   modifiers.scale_given = 0;
+  CHECK_REFUSED((modifiers.scale = 3, polyhead_attention(&call, NULL)),
+                "modifiers.scale (3) is given without modifiers.scale_given");
+  modifiers.scale = 0;
   CHECK_REFUSED((modifiers.dropout = 1.0f, polyhead_attention(&call, NULL)), "dropout");
   modifiers.dropout = 0;
   modifiers.custom[1] = &no_function;

@@ -136,6 +136,24 @@ TEST(Explain, AgreesWithTheReference) {
   }
 }
 
+// A cache's view stands for k, v and the lengths of the keys.
+TEST(Explain, ReadsWhatACacheHolds) {
+  AttentionArguments call, cached;
+  const std::int32_t length[] = {4};
+  call.q = cached.q = {kQ, {1, 5, 1, 4}};
+  call.k = cached.kv.k = {kK, {1, 5, 1, 4}};
+  call.v = cached.kv.v = {kV, {1, 5, 1, 4}};
+  call.mask = polyhead::lengths({length, {1}});
+  cached.kv.lengths = {length, {1}};
+  const RowTrace trace = polyhead::explain(call, {.query = 2});
+  const RowTrace same = polyhead::explain(cached, {.query = 2});
+  EXPECT_EQ(same.kv_len, 4);
+  EXPECT_EQ(same.heads[0].v, trace.heads[0].v);
+  EXPECT_EQ(same.concatenated, trace.concatenated);
+  cached.v = call.v;
+  EXPECT_THROW(polyhead::explain(cached), polyhead::InvalidArgument);
+}
+
 TEST(Explain, RefusesRowsThatAreNotThere) {
   AttentionArguments call;
   call.q = {kQ, {1, 5, 1, 4}};

@@ -134,6 +134,27 @@ TEST(Mask, ContradictionsAreRemembered) {
   EXPECT_TRUE(((prefix(3) & prefix(4)) & causal()).conflict);
 }
 
+TEST(Mask, ContradictionsAreNamed) {
+  const std::int32_t ids[] = {1, 2};
+  const ConstView one(ids, {1, 2}), other(ids, {2, 1});
+  EXPECT_STREQ((prefix(3) & prefix(4) & causal()).conflict, "prefix");
+  EXPECT_STREQ((causal(Align::end) & window(1, 1, Align::start)).conflict, "alignment");
+  EXPECT_STREQ((window_and_first(1, 0, 2) & window(3, 0)).conflict, "window (first_tokens)");
+  EXPECT_STREQ((documents(one, one) & documents(one, other)).conflict, "kv_documents");
+  EXPECT_STREQ((lengths(one) & lengths(other)).conflict, "kv_lengths");
+  EXPECT_STREQ((boolean(one) & boolean(other)).conflict, "boolean");
+}
+
+// Sides without a window are refused at the door; a join does not lose them.
+TEST(Mask, SidesWithoutAWindowComeThroughAJoin) {
+  Mask stray;
+  stray.left = 1;
+  for (const Mask& joined : {stray & window(3, 0), window(3, 0) & stray, stray & causal()}) {
+    EXPECT_FALSE(joined.windowed);
+    EXPECT_EQ(joined.left, 1);
+  }
+}
+
 TEST(Mask, WindowRefusesLessThanMinusOne) {
   EXPECT_THROW(window(-2, 0), InvalidArgument);
   EXPECT_THROW(window(0, -2), InvalidArgument);

@@ -102,5 +102,11 @@ TEST(Merge, EveryTypeAndThreadCount) {
   }
 }
 
+TEST(Merge, RefusesAnInstructionSetThatIsNone) {
+  Tensor outs(f32, {1, 1, 1, 1, 1}), lses(f32, {1, 1, 1, 1}), out(f32, {1, 1, 1, 1});
+  const MergeArguments merge{outs.const_view(), lses.const_view(), out.view(), {}, {}};
+  EXPECT_THROW(merge_partials(merge, {.isa = static_cast<Isa>(99)}), InvalidArgument);
+}
+
 }  // namespace
 }  // namespace polyhead::test

@@ -337,6 +337,26 @@ TEST(Rope, RefusesImpossibleConfigurations) {
       });
 }
 
+TEST(Rope, RefusesFieldsOfAnotherScaling) {
+  expect_refused("rope_frequencies: rope.original_length (77) is given without a rope.scaling",
+                 [](RopeConfig& c) { c.original_length = 77; });
+  expect_refused(
+      "rope_frequencies: rope.attention_factor (5) is given without yarn as rope.scaling",
+      [](RopeConfig& c) { c.attention_factor = 5; });
+  expect_refused("rope_frequencies: rope.mscale (1) is given without yarn as rope.scaling",
+                 [](RopeConfig& c) { c.scaling = RopeScaling::linear, c.mscale = 1; });
+  expect_refused("rope_frequencies: rope.beta_fast (16) is given without yarn as rope.scaling",
+                 [](RopeConfig& c) { c.scaling = RopeScaling::ntk_aware, c.beta_fast = 16; });
+  expect_refused("rope_frequencies: rope.truncate (0) is given without yarn as rope.scaling",
+                 [](RopeConfig& c) { c.truncate = false; });
+  expect_refused(
+      "rope_frequencies: rope.low_freq_factor (2) is given without llama3 as rope.scaling",
+      [](RopeConfig& c) { c.low_freq_factor = 2; });
+  RopeConfig config = config_of(RopePairing::half_split);
+  config.attention_factor = 5;
+  EXPECT_THROW(polyhead::rope_attention_factor(config), polyhead::InvalidArgument);
+}
+
 TEST(Rope, RefusesImpossibleDivisors) {
   expect_refused(
       "rope_frequencies: rope.frequency_divisors has 3 elements (expected 32, one a pair)",

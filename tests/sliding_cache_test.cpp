@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "polyhead/explain.h"
 #include "polyhead/kv_cache.h"
 #include "support/effort.h"
 #include "support/problem.h"
@@ -198,6 +200,18 @@ TEST(SlidingCache, RefusesMasksThatSeeWhatWasWrittenOver) {
               "attention: query 0 of sequence 0 sees key 2" + rest_of_it);
     EXPECT_EQ(out.bytes(), before);
     EXPECT_EQ(refused(window(111, 0, Align::end)), "accepted");
+    std::copy(before.begin(), before.end(), static_cast<std::byte*>(out.view().data));
+    call.mask = cache->mask();
+    EXPECT_EQ(refusal_of([&] { attention(call); }), "accepted");
+    const RowTrace row = explain(call);
+    EXPECT_TRUE(std::isnan(row.heads[0].k[127][0])) << "written over";
+    EXPECT_EQ(row.heads[0].weights[127], 0.0);
+    EXPECT_FALSE(std::isnan(row.heads[0].k[1][0])) << "one of the first tokens";
+    for (std::int64_t i = 0; i < 4 * 24; ++i) {
+      // float32 sums of 52 terms of order 1 against double.
+      EXPECT_NEAR(row.concatenated[static_cast<std::size_t>(i)], out.get({0, 0, i / 24, i % 24}),
+                  1e-5);
+    }
     std::copy(before.begin(), before.end(), static_cast<std::byte*>(out.view().data));
   }
   pair.sliding.clear();

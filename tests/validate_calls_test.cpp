@@ -149,6 +149,18 @@ TEST(Refused, Inspect) {
               wanted.heads = {heads, {2}};
             }),
             "inspect: heads[1] (4) is not within 0 .. 3");
+  EXPECT_EQ(inspect_message([](auto&, auto& wanted) {
+              wanted.weights = {};
+              wanted.first_query = 1;
+            }),
+            "inspect: first_query (1) is given without weights");
+  EXPECT_EQ(inspect_message([](auto& call, auto& wanted) {
+              static const std::int32_t head[] = {0};
+              wanted.weights = {};
+              wanted.heads = {head, {1}};
+              (void)call;
+            }),
+            "inspect: heads is given without weights");
   EXPECT_EQ(inspect_message([](auto&, auto& wanted) { wanted.received.layout.extents[2] = 4; }),
             "inspect: received: kv_len is 4, expected 5");
   EXPECT_EQ(

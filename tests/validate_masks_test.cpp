@@ -48,7 +48,7 @@ TEST(Refused, AlignmentMustBeStated) {
 }
 
 TEST(Refused, Masks) {
-  expect_refused("attention: mask joins two masks of one kind that differ",
+  expect_refused("attention: mask joins two masks of one kind that differ: prefix",
                  [](auto& a) { a.mask = prefix(1) & prefix(2); });
   expect_refused("attention: mask.left (-2) is less than -1 (unbounded)", [](auto& a) {
     a.mask = window(1, 1, Align::end);
@@ -58,6 +58,10 @@ TEST(Refused, Masks) {
     a.mask = window(1, 1, Align::end);
     a.mask.right = -7;
   });
+  expect_refused("attention: mask.left (1) is given without mask.windowed, expected that or -1",
+                 [](auto& a) { a.mask.left = 1; });
+  expect_refused("attention: mask.right (0) is given without mask.windowed, expected that or -1",
+                 [](auto& a) { a.mask.right = 0; });
   expect_refused("attention: mask.prefix_length (-1) is negative",
                  [](auto& a) { a.mask = prefix(-1, Align::end); });
   expect_refused("attention: mask.prefix_length is given without mask.causal",

@@ -17,7 +17,7 @@ struct ExplainRow {
 };
 
 /// One head's numbers for one query. Vectors over keys have one entry a key of the sequence, hidden
-/// keys included.
+/// keys included. What a ring has written over (kv.oldest) is hidden, and NaN in k and v.
 struct HeadTrace {
   std::int64_t head = 0, kv_head = 0;
   std::vector<double> q;               ///< [head_dim], as attention reads it (normalised, rotated)
@@ -47,11 +47,11 @@ struct RowTrace {
   std::vector<double> projected;  ///< concatenated through the output projection; empty without one
 };
 
-/// Traces one row of a call of attention(): in double, from the very q, k and v the call reads (and
-/// w_o [out, q_heads * value_dim] and b_o [out], where given), so it agrees with the call's output
-/// within its error bound. `call.out` is not needed. Custom modifiers see float32 scores, as in the
-/// call. What is masked does not reach the outputs: its v is listed and not multiplied. Allocates
-/// what it returns. Throws InvalidArgument.
+/// Traces one row of a call of attention(): in double, from the very q, k and v (or kv) it reads
+/// (and w_o [out, q_heads * value_dim] and b_o [out], where given), so it agrees with the call's
+/// output within its error bound. `call.out` is not needed. Custom modifiers see float32 scores, as
+/// in the call. What is masked does not reach the outputs: its v is listed and not multiplied.
+/// Allocates what it returns. Throws InvalidArgument.
 RowTrace explain(const AttentionArguments& call, const ExplainRow& row = {}, ConstView w_o = {},
                  ConstView b_o = {});
 

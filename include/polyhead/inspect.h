@@ -14,7 +14,7 @@ namespace polyhead::inline v0 {
 struct InspectArguments {
   /// Exact weights of chosen heads and queries: float32 [batch, heads.size, queries, kv_len] where
   /// `heads` lists the query heads (int32/int64 [n]; all of them where not given) and the queries
-  /// are first_query .. + extent of axis 2.
+  /// are first_query .. + extent of axis 2. Without weights both are refused.
   View weights{};
   ConstView heads{};
   std::int64_t first_query = 0;

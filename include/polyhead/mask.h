@@ -18,10 +18,10 @@ enum class Align : std::uint8_t { unstated, start, end };
 struct Mask {
   bool causal = false;    ///< key at kv_pos <= q_pos, or kv_pos < prefix_length
   bool windowed = false;  ///< q_pos - left <= kv_pos <= q_pos + right; -1 is unbounded
-  /// Two masks of one kind with different contents were joined: refused at the door.
-  bool conflict = false;
+  /// The kind of two different ones that were joined, "window" for example: refused at the door.
+  const char* conflict = nullptr;
   Align align = Align::unstated;
-  std::int64_t left = -1, right = -1;
+  std::int64_t left = -1, right = -1;  ///< of a window: anything but -1 is refused without one
   /// Of a window: keys before it are visible however far back (the first tokens that StreamingLLM
   /// keeps, which it calls attention sinks). `right` and causality still hold for them.
   std::int64_t first_tokens = 0;

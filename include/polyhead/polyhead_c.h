@@ -162,9 +162,9 @@ enum { POLYHEAD_ALIGN_UNSTATED = 0, POLYHEAD_ALIGN_START = 1, POLYHEAD_ALIGN_END
  * mask.h. */
 typedef struct polyhead_mask {
   size_t struct_bytes;
-  int32_t causal;   /* 1: kv_pos <= q_pos, or kv_pos < prefix */
-  int32_t windowed; /* 1: q_pos - left <= kv_pos <= q_pos + right; -1 is unbounded */
-  int64_t left, right;
+  int32_t causal;      /* 1: kv_pos <= q_pos, or kv_pos < prefix */
+  int32_t windowed;    /* 1: q_pos - left <= kv_pos <= q_pos + right; -1 is unbounded */
+  int64_t left, right; /* of a window: 0 (or -1) without one */
   int32_t align;    /* needed by whatever uses positions unless lengths agree; end: the last query
                        sees the last key */
   int32_t reserved; /* 0 */
@@ -236,8 +236,8 @@ enum { POLYHEAD_MAX_CUSTOM_MODIFIERS = 4 };
  * dropout. All zeros: the default scale alone. */
 typedef struct polyhead_modifiers {
   size_t struct_bytes;
-  int32_t scale_given; /* 0: 1 / sqrt(head_dim) */
-  float scale;
+  int32_t scale_given;               /* 0: 1 / sqrt(head_dim) */
+  float scale;                       /* 0 where scale_given is */
   float soft_cap;                    /* 0 is none; else within 1e-30 .. 1e30 */
   int32_t alibi;                     /* 1: the closed-form slopes */
   const polyhead_view* alibi_slopes; /* float32 [q_heads], instead of the closed form */

@@ -12,10 +12,15 @@ bool same_view(const ConstView& a, const ConstView& b) {
 }
 
 // The given one of two views; of two given ones they must be the same.
-ConstView join(const ConstView& a, const ConstView& b, bool& conflict) {
+ConstView join(const ConstView& a, const ConstView& b, const char* kind, const char*& conflict) {
   if (!a.given()) return b;
-  if (b.given() && !same_view(a, b)) conflict = true;
+  if (b.given() && !same_view(a, b)) conflict = kind;
   return a;
+}
+
+// Sides without a window: refused at the door, so they must come through a join.
+bool has_stray_window(const Mask& mask) {
+  return !mask.windowed && (mask.left != -1 || mask.right != -1 || mask.first_tokens != 0);
 }
 
 // The narrower of two window sides, -1 being unbounded.
@@ -86,39 +91,49 @@ Mask boolean(ConstView visible) {
   return mask;
 }
 
-Mask operator&(const Mask& a, const Mask& b) {
-  Mask both = a;
-  both.conflict = a.conflict || b.conflict;
+namespace {
 
-  both.causal = a.causal || b.causal;
-  both.prefix_lengths = join(a.prefix_lengths, b.prefix_lengths, both.conflict);
+void join_prefixes(const Mask& a, const Mask& b, Mask& both) {
+  constexpr const char* kKind = "prefix";
+  both.prefix_lengths = join(a.prefix_lengths, b.prefix_lengths, kKind, both.conflict);
   if (a.prefix_length == 0)
     both.prefix_length = b.prefix_length;
   else if (b.prefix_length != 0 && b.prefix_length != a.prefix_length)
-    both.conflict = true;
-  if (both.prefix_length != 0 && both.prefix_lengths.given()) both.conflict = true;
+    both.conflict = kKind;
+  if (both.prefix_length != 0 && both.prefix_lengths.given()) both.conflict = kKind;
+}
 
+void join_windows(const Mask& a, const Mask& b, Mask& both) {
   if (a.windowed && b.windowed) {
     both.left = narrower(a.left, b.left);
     both.right = narrower(a.right, b.right);
-    if (a.first_tokens != b.first_tokens) both.conflict = true;
-  } else if (b.windowed) {
-    both.windowed = true;
-    both.left = b.left;
-    both.right = b.right;
-    both.first_tokens = b.first_tokens;
+    if (a.first_tokens != b.first_tokens) both.conflict = "window (first_tokens)";
+  } else if (has_stray_window(a) || b.windowed || has_stray_window(b)) {
+    const Mask& from = has_stray_window(a) ? a : b;
+    both.windowed = from.windowed;
+    both.left = from.left;
+    both.right = from.right;
+    both.first_tokens = from.first_tokens;
   }
+}
 
+}  // namespace
+
+Mask operator&(const Mask& a, const Mask& b) {
+  Mask both = a;
+  if (both.conflict == nullptr) both.conflict = b.conflict;
+  both.causal = a.causal || b.causal;
+  join_prefixes(a, b, both);
+  join_windows(a, b, both);
   if (a.align == Align::unstated)
     both.align = b.align;
   else if (b.align != Align::unstated && b.align != a.align)
-    both.conflict = true;
-
-  both.kv_lengths = join(a.kv_lengths, b.kv_lengths, both.conflict);
-  both.q_lengths = join(a.q_lengths, b.q_lengths, both.conflict);
-  both.q_documents = join(a.q_documents, b.q_documents, both.conflict);
-  both.kv_documents = join(a.kv_documents, b.kv_documents, both.conflict);
-  both.visible = join(a.visible, b.visible, both.conflict);
+    both.conflict = "alignment";
+  both.kv_lengths = join(a.kv_lengths, b.kv_lengths, "kv_lengths", both.conflict);
+  both.q_lengths = join(a.q_lengths, b.q_lengths, "q_lengths", both.conflict);
+  both.q_documents = join(a.q_documents, b.q_documents, "q_documents", both.conflict);
+  both.kv_documents = join(a.kv_documents, b.kv_documents, "kv_documents", both.conflict);
+  both.visible = join(a.visible, b.visible, "boolean", both.conflict);
   return both;
 }
 

@@ -156,6 +156,7 @@ void merge_partials(const MergeArguments& arguments, const Options& options) {
   const Merge merge = resolve(arguments);
   if (options.threads < 0)
     base::refuse(kCall, "options.threads (", options.threads, ") is negative");
+  resolve_isa(options.isa);  // the arithmetic is the same on all; one that is none is refused
   const std::int64_t rows = merge.batch * merge.tokens * merge.heads;
   constexpr std::int64_t kRowsAnItem = 64;  // fewer are not worth waking a thread for
   const std::int64_t items = base::ceil_div(rows, kRowsAnItem);

@@ -3,6 +3,7 @@
 #include <sstream>
 #include <utility>
 
+#include "attention/describe.hpp"
 #include "attention/schedule.hpp"
 #include "attention/validate.hpp"
 #include "base/codes.hpp"
@@ -151,25 +152,33 @@ void Plan::run(const AttentionArguments& arguments, Workspace& workspace) const 
                workspace.state_->memory.data());
 }
 
-std::string Plan::describe() const {
-  const Limits& limits = state_->limits;
+namespace {
+
+struct Described {
+  Isa isa;
+  ElementType q_type, k_type, v_type;
+  std::int64_t head_dim, value_dim;
+  int workers;
+  std::size_t bytes;
+};
+
+std::string text_of(const Described& of) {
   std::ostringstream text;
-  text << "attention on " << isa_name(state_->isa) << ": q " << element_name(limits.q_type)
-       << ", k and v " << element_name(limits.kv_type) << ", head_dim " << limits.head_dim
-       << ", value_dim " << limits.value_dim << ", key blocks of " << kernels::cpu::kKeyBlock
-       << ", splits of " << kernels::cpu::kSplitKeys << " keys, " << state_->crew.workers
-       << (state_->crew.workers == 1 ? " worker, " : " workers, ") << state_->bytes
+  text << "attention on " << isa_name(of.isa) << ": q " << element_name(of.q_type);
+  if (of.k_type == of.v_type)
+    text << ", k and v " << element_name(of.k_type);
+  else
+    text << ", k " << element_name(of.k_type) << ", v " << element_name(of.v_type);
+  text << ", head_dim " << of.head_dim << ", value_dim " << of.value_dim << ", key blocks of "
+       << kernels::cpu::kKeyBlock << ", splits of " << kernels::cpu::kSplitKeys << " keys, "
+       << of.workers << (of.workers == 1 ? " worker, " : " workers, ") << of.bytes
        << " bytes of scratch";
   return text.str();
 }
 
-std::string Plan::describe(const AttentionArguments& arguments) const {
-  const AttendCall call = door::resolve(arguments);
-  state_->check(call);
-  const Schedule schedule = state_->schedule(call);
+std::string text_of(const AttendCall& call, const Schedule& schedule) {
   std::ostringstream text;
-  text << describe() << "; this call: " << schedule.kernel->name << ", " << schedule.items
-       << " work items";
+  text << "; this call: " << schedule.kernel->name << ", " << schedule.items << " work items";
   if (!schedule.turns.share()) text << " of up to " << schedule.rows_per_item << " rows";
   if (schedule.key_splits > 1) text << ", keys in " << schedule.key_splits << " splits";
   if (schedule.split_major) text << ", split by split for all KV heads";
@@ -181,14 +190,45 @@ std::string Plan::describe(const AttentionArguments& arguments) const {
   return text.str();
 }
 
+std::size_t bytes_for(const AttendCall& call, const Schedule& schedule,
+                      const kernels::cpu::Backend& backend) {
+  return scratch_bytes(call, backend, schedule.workers, schedule.turns.share(),
+                       schedule.split_major);
+}
+
+}  // namespace
+
+std::string Plan::describe() const {
+  const Limits& limits = state_->limits;
+  return text_of({state_->isa, limits.q_type, limits.kv_type, limits.kv_type, limits.head_dim,
+                  limits.value_dim, state_->crew.workers, state_->bytes});
+}
+
+std::string Plan::describe(const AttentionArguments& arguments) const {
+  const AttendCall call = door::resolve(arguments);
+  state_->check(call);
+  return describe() + text_of(call, state_->schedule(call));
+}
+
+std::string describe_call(const AttentionArguments& arguments, const Options& options) {
+  const AttendCall call = door::resolve(arguments);
+  if (options.threads < 0) base::refuse("attention", "threads (", options.threads, ") is negative");
+  const Isa isa = resolve_isa(options.isa);
+  const kernels::cpu::Backend& backend = kernels::cpu::backend(isa);
+  const Crew crew = crew_of(options);
+  const Schedule schedule = make_schedule(call, backend, crew.workers);
+  return text_of({isa, call.q.type, call.k.type, call.v.type, call.head_dim, call.value_dim,
+                  crew.workers, bytes_for(call, schedule, backend)}) +
+         text_of(call, schedule);
+}
+
 void attention(const AttentionArguments& arguments, const Options& options) {
   const AttendCall call = door::resolve(arguments);
   if (options.threads < 0) base::refuse("attention", "threads (", options.threads, ") is negative");
   const Crew crew = crew_of(options);
   const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
   const Schedule schedule = make_schedule(call, backend, crew.workers);
-  base::AlignedBuffer<std::byte> memory(
-      scratch_bytes(call, backend, schedule.workers, schedule.turns.share(), schedule.split_major));
+  base::AlignedBuffer<std::byte> memory(bytes_for(call, schedule, backend));
   run_schedule(call, schedule, *crew.executor, memory.data());
 }
 

@@ -27,6 +27,7 @@ class Door {
         name_(call_name),
         inputs_(inputs),
         forward_(purpose == Purpose::forward),
+        with_values_(purpose != Purpose::second_pass),
         cached_(arguments.kv.given()),
         ragged_(arguments.q_offsets.given() || arguments.kv_offsets.given()) {}
 
@@ -70,7 +71,7 @@ class Door {
   const AttentionArguments& from_;
   const char* name_;
   Inputs& inputs_;
-  const bool forward_, cached_, ragged_;
+  const bool forward_, with_values_, cached_, ragged_;
   std::int64_t q_tokens_ = 0, kv_tokens_ = 0;  // of the q and k views
   AttendCall call_;
 };
@@ -168,7 +169,7 @@ void Door::take_tensors() {
                      {"head_dim", call_.head_dim});
     remember("k", from_.k);
     call_.k = operand_of(from_.k, true);
-    if (forward_) {
+    if (with_values_) {
       call_.value_dim = extent(from_.v, token + 2);
       check_token_axes("v", from_.v, false, {"kv_heads", call_.kv_heads},
                        {"value_dim", call_.value_dim});
@@ -201,7 +202,7 @@ void Door::take_view() {
   if (from_.mask.kv_lengths.given()) {
     refuse("mask.kv_lengths and kv are both given, expected kv.lengths alone");
   }
-  resolve_view(name_, from_.kv, forward_, call_, inputs_);
+  resolve_view(name_, from_.kv, with_values_, call_, inputs_);
   kv_tokens_ = call_.kv_len;
 }
 
@@ -274,7 +275,7 @@ void Door::take_outputs() {
     call_.out = operand_of(from_.out, true);
   }
   call_.lse = row_output("lse", from_.lse, ElementType::float32, outputs, count);
-  if (!forward_) {  // the LSE is an input of a second pass
+  if (!forward_) {  // the LSE is an input of a second pass, as far as it is given
     for (int i = 0; i < count; ++i) inputs_.add(outputs[i]);
     return;
   }

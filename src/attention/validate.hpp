@@ -14,9 +14,9 @@ using base::kernel_stride;
 using base::kMaxExtent;
 using kernels::kMaxDim;  // head_dim and value_dim; latent attention has 576 and 512
 
-/// What the call is for: attention itself, or a second pass that reads q, k and the LSE and needs
-/// neither v nor out.
-enum class Purpose { forward, second_pass };
+/// What the call is for: attention itself, a second pass that reads q, k and the LSE and needs
+/// neither v nor out, or a trace, which reads v as well.
+enum class Purpose { forward, second_pass, trace };
 
 /// Everything that a call reads: no output may touch it.
 struct Inputs {

@@ -1,6 +1,7 @@
 // The door's check of scores: which pairs are visible, and what becomes of their scores.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "attention/validate.hpp"
 #include "base/element.hpp"
@@ -39,6 +40,7 @@ class ScoreDoor {
 
  private:
   void take_mask();
+  void refuse_stray_window() const;
   void take_scores();
   void take_alibi();
   void take_sink_and_dropout();
@@ -113,10 +115,22 @@ kernels::DocumentIds ScoreDoor::document_ids(const char* name, const ConstView& 
           kernel_stride(view, flat ? 0 : 1)};
 }
 
+// Beside a mask without a window they would not be read.
+void ScoreDoor::refuse_stray_window() const {
+  const Mask& mask = from_.mask;
+  if (mask.first_tokens != 0) refuse("mask.first_tokens is given without a window");
+  for (const auto& [side, value] : {std::pair{"left", mask.left}, {"right", mask.right}}) {
+    if (value != -1) {
+      refuse("mask.", side, " (", value, ") is given without mask.windowed, expected that or -1");
+    }
+  }
+}
+
 void ScoreDoor::take_mask() {
   const Mask& mask = from_.mask;
   kernels::MaskSpec& spec = call_.mask;
-  if (mask.conflict) refuse("mask joins two masks of one kind that differ");
+  if (mask.conflict != nullptr)
+    refuse("mask joins two masks of one kind that differ: ", mask.conflict);
   spec.causal = mask.causal;
   if (mask.windowed) {
     if (mask.first_tokens < 0) refuse("mask.first_tokens (", mask.first_tokens, ") is negative");
@@ -126,8 +140,7 @@ void ScoreDoor::take_mask() {
     spec.right = mask.right;
     spec.kept = mask.left >= 0 ? mask.first_tokens : 0;
   }
-  if (!mask.windowed && mask.first_tokens != 0)
-    refuse("mask.first_tokens is given without a window");
+  if (!mask.windowed) refuse_stray_window();
   if (mask.prefix_length < 0) refuse("mask.prefix_length (", mask.prefix_length, ") is negative");
   const bool prefixed = mask.prefix_length > 0 || mask.prefix_lengths.given();
   if (prefixed && !mask.causal) refuse("mask.prefix_length is given without mask.causal");

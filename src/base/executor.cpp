@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -79,7 +80,8 @@ int default_threads() {
   const char* end = wanted + std::strlen(wanted);
   const auto [stop, error] = std::from_chars(wanted, end, threads);
   if (error != std::errc() || stop != end || threads < 1) {
-    base::refuse("POLYHEAD_THREADS", "\"", wanted, "\" is not a whole number of at least 1");
+    base::refuse("POLYHEAD_THREADS", "\"", wanted, "\" is not a whole number from 1 to ",
+                 std::numeric_limits<int>::max());
   }
   return threads;
 }

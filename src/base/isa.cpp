@@ -1,6 +1,8 @@
 #include "polyhead/isa.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include "base/processor.hpp"
@@ -36,7 +38,16 @@ Isa most_capable() {
   return best;
 }
 
+bool is_known(Isa isa) {
+  return std::any_of(std::begin(kIsas), std::end(kIsas),
+                     [&](const NamedIsa& known) { return known.isa == isa; });
+}
+
 Isa require_runnable(Isa isa, const char* asked_by) {
+  if (!is_known(isa)) {
+    base::refuse(asked_by, static_cast<int>(isa), " is no instruction set; known are automatic, ",
+                 known_names());
+  }
   if (!base::processor_runs(isa)) {
     std::string here;
     for (Isa one : available_isas())

@@ -1,6 +1,7 @@
 #include "capi/convert.hpp"
 
 #include <cstddef>
+#include <utility>
 
 #include "capi/handles.hpp"
 
@@ -148,6 +149,21 @@ KvView to_kv_view(const char* call, const polyhead_kv_view* view) {
   return to;
 }
 
+namespace {
+
+/// Sides without a window; -1, unbounded, is none.
+void refuse_stray_window(const char* call, const polyhead_mask& mask) {
+  for (const auto& [name, value] : {std::pair{"first_tokens", mask.first_tokens},
+                                    {"left", mask.left == -1 ? 0 : mask.left},
+                                    {"right", mask.right == -1 ? 0 : mask.right}}) {
+    if (value == 0) continue;
+    refuse("%s: mask.%s (%lld) is of a window, expected mask.windowed or 0", call, name,
+           static_cast<long long>(value));
+  }
+}
+
+}  // namespace
+
 Mask to_mask(const char* call, const polyhead_mask* mask) {
   Mask to;
   if (mask == nullptr) return to;
@@ -158,9 +174,8 @@ Mask to_mask(const char* call, const polyhead_mask* mask) {
     to.left = from.left;
     to.right = from.right;
     to.first_tokens = from.first_tokens;
-  } else if (from.first_tokens != 0) {
-    refuse("%s: mask.first_tokens (%lld) are of a window, expected mask.windowed or 0", call,
-           static_cast<long long>(from.first_tokens));
+  } else {
+    refuse_stray_window(call, from);
   }
   switch (from.align) {
     case POLYHEAD_ALIGN_UNSTATED:
@@ -224,7 +239,12 @@ ModifierSet::ModifierSet(const char* call, const polyhead_modifiers* modifiers) 
   if (modifiers == nullptr) return;
   Modifiers& to = modifiers_;
   const polyhead_modifiers from = read_struct(call, "modifiers", modifiers);
-  if (to_bool(call, "modifiers.scale_given", from.scale_given)) to.scale = from.scale;
+  if (to_bool(call, "modifiers.scale_given", from.scale_given)) {
+    to.scale = from.scale;
+  } else if (from.scale != 0.0f) {
+    refuse("%s: modifiers.scale (%g) is given without modifiers.scale_given", call,
+           static_cast<double>(from.scale));
+  }
   to.soft_cap = from.soft_cap;
   to.bias = to_view(call, "modifiers.bias", from.bias);
   to.alibi.use_default_slopes = to_bool(call, "modifiers.alibi", from.alibi);

@@ -31,6 +31,9 @@ RopeConfig to_rope(const char* call, const polyhead_rope_config* config) {
   to.truncate = !to_bool(call, "rope.no_truncate", from.no_truncate);
   if (to_bool(call, "rope.attention_factor_given", from.attention_factor_given)) {
     to.attention_factor = from.attention_factor;
+  } else if (from.attention_factor != 0) {
+    refuse("%s: rope.attention_factor (%g) is given without rope.attention_factor_given", call,
+           from.attention_factor);
   }
   to.mscale = from.mscale;
   to.mscale_all_dim = from.mscale_all_dim;

@@ -40,12 +40,15 @@ struct Row {
   const AttendCall& call;
   Sequence sequence;
   std::int64_t query;
+  kernels::KeyRange gone;  // keys whose place another one has
   std::int64_t q_pos() const { return sequence.q_pos0 + query; }
+  bool has(std::int64_t key) const { return key < gone.begin || key >= gone.end; }
 };
 
 std::vector<double> key_row_of(const Row& at, const Operand& of, const std::byte* first,
                                std::int64_t key, std::int64_t kv_head, std::int64_t dim) {
-  std::vector<double> row(static_cast<std::size_t>(dim));
+  std::vector<double> row(static_cast<std::size_t>(dim), std::numeric_limits<double>::quiet_NaN());
+  if (!at.has(key)) return row;
   for (std::int64_t d = 0; d < dim; ++d) {
     row[static_cast<std::size_t>(d)] =
         kernels::reference::key_element(at.call, at.sequence, of, first, kv_head, key, d);
@@ -182,28 +185,13 @@ AttendCall resolve(const AttentionArguments& arguments) {
   inputs.out = {};
   inputs.lse = {};
   inputs.statistics = {};
-  AttendCall call = door::resolve(inputs, kCall, door::Purpose::second_pass);
-  const ConstView& v = arguments.v;
-  const bool ragged = call.kv_offsets.given();
-  const int token = ragged ? 0 : 1;
-  const auto extent = [](const ConstView& view, int axis) { return view.layout.extents[axis]; };
-  const door::Axis tokens{"kv_len", extent(arguments.k, token)};
-  const door::Axis heads{"kv_heads", extent(arguments.k, token + 1)};
-  const door::Axis dim{"value_dim", 0, door::Axis::at_least};
-  if (ragged)
-    door::check_axes(kCall, "v", v, {tokens, heads, dim});
-  else
-    door::check_axes(kCall, "v", v, {{"batch", call.batch}, tokens, heads, dim});
-  door::check_floating(kCall, "v", v);
-  door::footprint_of(kCall, "v", v);
-  call.value_dim = extent(v, token + 2);
-  call.v = {const_cast<std::byte*>(static_cast<const std::byte*>(v.data)),  // never written
-            v.type,
-            ragged ? 0 : door::kernel_stride(v, 0),
-            door::kernel_stride(v, token),
-            door::kernel_stride(v, token + 1),
-            door::kernel_stride(v, token + 2)};
-  return call;
+  return door::resolve(inputs, kCall, door::Purpose::trace);
+}
+
+/// The keys of a sequence that a ring has written over.
+kernels::KeyRange written_over(const KvView& view, std::int64_t batch) {
+  if (!view.oldest.given()) return {0, 0};
+  return {view.first_tokens, door::integers_of(view.oldest)[batch]};
 }
 
 void check_projection(const AttendCall& call, const ConstView& w_o, const ConstView& b_o) {
@@ -244,7 +232,8 @@ RowTrace explain(const AttentionArguments& arguments, const ExplainRow& row, Con
   check_projection(call, w_o, b_o);
   check_row(call, row);
   const base::FloatEnvironment environment(base::Subnormals::kept);
-  const Row at{call, kernels::sequence_of(call, row.batch), row.query};
+  const Row at{call, kernels::sequence_of(call, row.batch), row.query,
+               written_over(arguments.kv, row.batch)};
 
   RowTrace trace;
   trace.batch = row.batch;

@@ -10,9 +10,13 @@ constexpr const char* kCall = "inspect";
 
 std::byte* bytes_of(const View& view) { return static_cast<std::byte*>(view.data); }
 
+// Which rows of weights are wanted: of these alone, so both are refused without them.
 void take_heads(const InspectArguments& wanted, kernels::InspectCall& call, Inputs& inputs) {
   call.head_count = call.attend.q_heads;
+  if (!wanted.weights.given() && wanted.first_query != 0)
+    base::refuse(kCall, "first_query (", wanted.first_query, ") is given without weights");
   if (!wanted.heads.given()) return;
+  if (!wanted.weights.given()) base::refuse(kCall, "heads is given without weights");
   check_axes(kCall, "heads", wanted.heads, {{"heads", 0, Axis::at_least}});
   check_integer(kCall, "heads", wanted.heads);
   inputs.add(footprint_of(kCall, "heads", wanted.heads));

@@ -51,6 +51,38 @@ void check_yarn(const char* call, const RopeConfig& config) {
   }
 }
 
+/// Fields that another scaling would read, or none.
+void check_unread(const char* call, const RopeConfig& config) {
+  const RopeConfig usual;
+  const RopeScaling scaling = config.scaling;
+  const bool yarn = scaling == RopeScaling::yarn, llama3 = scaling == RopeScaling::llama3;
+  const struct {
+    const char* name;
+    bool given, read;
+    double value;
+    const char* needs;
+  } fields[] = {
+      {"factor", config.factor != usual.factor, scaling != RopeScaling::none, config.factor, "a"},
+      {"original_length", config.original_length != 0, scaling != RopeScaling::none,
+       static_cast<double>(config.original_length), "a"},
+      {"beta_fast", config.beta_fast != usual.beta_fast, yarn, config.beta_fast, "yarn as"},
+      {"beta_slow", config.beta_slow != usual.beta_slow, yarn, config.beta_slow, "yarn as"},
+      {"truncate", !config.truncate, yarn, 0, "yarn as"},
+      {"attention_factor", config.attention_factor.has_value(), yarn,
+       config.attention_factor.value_or(0), "yarn as"},
+      {"mscale", config.mscale != 0, yarn, config.mscale, "yarn as"},
+      {"mscale_all_dim", config.mscale_all_dim != 0, yarn, config.mscale_all_dim, "yarn as"},
+      {"low_freq_factor", config.low_freq_factor != usual.low_freq_factor, llama3,
+       config.low_freq_factor, "llama3 as"},
+      {"high_freq_factor", config.high_freq_factor != usual.high_freq_factor, llama3,
+       config.high_freq_factor, "llama3 as"}};
+  for (const auto& field : fields) {
+    if (!field.given || field.read) continue;
+    refuse(call, std::string("rope.") + field.name + " (" + number(field.value) +
+                     ") is given without " + field.needs + " rope.scaling");
+  }
+}
+
 std::int64_t rotary_dims(const RopeConfig& config, std::int64_t head_dim) {
   return config.rotary_dims == 0 ? head_dim : config.rotary_dims;
 }
@@ -117,12 +149,9 @@ void check_rope(const char* call, const RopeConfig& config, std::int64_t head_di
   }
   for (const float divisor : divisors)
     check_positive(call, "frequency_divisors", static_cast<double>(divisor));
+  check_unread(call, config);
   switch (config.scaling) {
     case RopeScaling::none:
-      if (config.factor != 1) {
-        refuse(call, "rope.factor (" + number(config.factor) + ") is given without a rope.scaling");
-      }
-      return;
     case RopeScaling::linear:
     case RopeScaling::ntk_aware:
       return;
@@ -187,7 +216,10 @@ std::vector<double> rope_frequencies(const RopeConfig& config, std::int64_t head
 }
 
 double rope_attention_factor(const RopeConfig& config) {
-  if (config.scaling != RopeScaling::yarn) return 1.0;
+  if (config.scaling != RopeScaling::yarn) {
+    position::check_unread("rope_attention_factor", config);
+    return 1.0;
+  }
   position::check_yarn("rope_attention_factor", config);
   const base::FloatEnvironment environment(base::Subnormals::kept);
   if (config.attention_factor) return *config.attention_factor;
