@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cli/command.hpp"
+#include "cli/list_text.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/npy.hpp"
 #include "models/formats/safetensors.hpp"
@@ -16,17 +17,6 @@ namespace polyhead::cli {
 namespace {
 
 constexpr const char* kSafetensors = ".safetensors";
-
-std::vector<std::string> pieces_of(const std::string& text) {
-  std::vector<std::string> pieces(1);
-  for (const char c : text) {
-    if (c == ',')
-      pieces.emplace_back();
-    else if (c != ' ')
-      pieces.back().push_back(c);
-  }
-  return pieces;
-}
 
 /// Numbers, or a list with one that is none (nan), rather than the name of a file.
 bool is_written_out(const std::string& text) {

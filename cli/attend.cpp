@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/describe.hpp"
 #include "cli/call_options.hpp"
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
@@ -58,9 +59,6 @@ class Attend : public Command {
   const char* summary() const override { return "Attention over arrays in files"; }
   void add_options(CLI::App& app) override;
   void run(const Console& console) override;
-  std::string in_own_words(const std::string& message) const override {
-    return in_option_names(message);
-  }
 
  private:
   void add_result_options(CLI::App& app);
@@ -69,6 +67,9 @@ class Attend : public Command {
   View rows_result(const std::string& path, ElementType type, const AttentionArguments& call,
                    std::int64_t dim);
   void check_files() const;
+  void check_companions() const;
+  void describe(const Console& console, const AttentionArguments& call,
+                const Options& options) const;
   void make_results(AttentionArguments& call);
   std::int64_t choose_queries(std::int64_t q_len);
   void choose_weights(const AttentionArguments& call);
@@ -106,7 +107,8 @@ void Attend::add_options(CLI::App& app) {
       ->check(one_of({"bthd", "bhtd"}));
   option("--type", type_, "TYPE", "Convert q, k and v first: float32, float16 or bfloat16")
       ->check(one_of({"float32", "float16", "bfloat16"}));
-  option("--out-type", out_type_, "TYPE", "float32 or float16 (default: float16 where q's file is)")
+  option("--out-type", out_type_, "TYPE",
+         "float32 or float16 (default: float16 where q's file is, without --type)")
       ->check(one_of({"float32", "float16"}));
   option(
       "--q-offsets", q_offsets_, "LIST|FILE",
@@ -346,37 +348,40 @@ void Attend::report(const Console& console, const AttentionArguments& call, cons
               << '\n';
 }
 
-void Attend::run(const Console& console) {
-  if (weights_.empty() && !(weights_heads_.empty() && weights_queries_.empty())) {
+/// Options that say something only beside others, or without them.
+void Attend::check_companions() const {
+  if (weights_.empty() && !(weights_heads_.empty() && weights_queries_.empty()))
     throw UsageError("--weights-heads and --weights-queries need --weights");
+  if (out_.empty() && !describe_) throw UsageError("-o FILE is needed (or --describe)");
+  if (!describe_) return;
+  for (const auto& [option, given] :
+       {std::pair("--out", &out_), std::pair("--lse", &lse_), std::pair("--weights", &weights_),
+        std::pair("--entropy", &entropy_), std::pair("--max-weight", &max_weight_),
+        std::pair("--max-key", &max_key_), std::pair("--out-type", &out_type_)}) {
+    if (!given->empty())
+      throw UsageError(std::string(option) +
+                       " changes nothing here: --describe computes and writes nothing");
   }
+}
+
+void Attend::describe(const Console& console, const AttentionArguments& call,
+                      const Options& options) const {
+  const std::string text = call_.in_own_words([&] { return describe_call(call, options); });
+  if (json_)
+    console.out << json_text(ordered_json{{"plan", text}});
+  else
+    console.out << text << '\n';
+}
+
+void Attend::run(const Console& console) {
+  check_companions();
   check_files();
   const Options options = run_.options();
   AttentionArguments call;
   load(call);
   call_.apply(call);
-  if (out_.empty() && !describe_) throw UsageError("-o FILE is needed (or --describe)");
   make_results(call);
-  if (describe_) {
-    const detail::Layout &q = call.q.layout, &k = call.k.layout, &v = call.v.layout;
-    const int tokens = call.q_offsets.given() ? 0 : 1;
-    Limits limits;
-    limits.batch = call.q_offsets.given() ? call.q_offsets.layout.extents[0] - 1 : q.extents[0];
-    limits.q_len = q.extents[tokens];
-    limits.kv_len = k.extents[tokens];
-    limits.q_heads = q.extents[tokens + 1];
-    limits.kv_heads = k.extents[tokens + 1];
-    limits.head_dim = q.extents[tokens + 2];
-    limits.value_dim = v.extents[tokens + 2];
-    limits.q_type = call.q.type;
-    limits.kv_type = call.k.type;
-    const std::string text = Plan(limits, options).describe(call);
-    if (json_)
-      console.out << json_text(ordered_json{{"plan", text}});
-    else
-      console.out << text << '\n';
-    return;
-  }
+  if (describe_) return describe(console, call, options);
   choose_weights(call);
   for (const Result& result : results_) {
     if (!result.path.empty()) formats::check_writable(result.path);
@@ -384,10 +389,10 @@ void Attend::run(const Console& console) {
   Progress progress(console);
   progress.show("attending ...");
   const auto begin = std::chrono::steady_clock::now();
-  attention(call, options);
+  call_.in_own_words([&] { attention(call, options); });
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  if (!weights_.empty()) inspect(call, inspected_, options);
+  if (!weights_.empty()) call_.in_own_words([&] { inspect(call, inspected_, options); });
   for (const Result& result : results_) {
     if (result.path.empty()) continue;
     progress.show("writing " + printable(result.path) + " ...");

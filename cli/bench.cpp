@@ -62,11 +62,13 @@ void Bench::add_options(CLI::App& app) {
   app_ = &app;
   auto* filter = app.add_option("--filter", filter_,
                                 "Only the cases whose name matches this regular expression")
-                     ->type_name("REGEX");
+                     ->type_name("REGEX")
+                     ->check(not_empty());
   app.add_option("--isa", isa_,
                  "portable, avx2, avx512, avx512_bf16 or amx_bf16 (default:\nPOLYHEAD_ISA, else "
                  "the best here)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(not_empty());
   app.add_option("--threads", threads_,
                  "Threads of the ceilings, and of the cases that take all of them (default:\n"
                  "POLYHEAD_THREADS, else all processors)")
@@ -80,7 +82,8 @@ void Bench::add_options(CLI::App& app) {
                      "Measure a model instead: loading, prefill of 2,048 tokens and decoding "
                      "after\n1,024, or 64 texts of 128 tokens")
           ->type_name("MODEL")
-          ->excludes(filter);
+          ->excludes(filter)
+          ->check(not_empty());
   app.add_option("--weights", weights_, "The model's, f32 or bf16")
       ->type_name("f32|bf16")
       ->check(CLI::IsMember({"f32", "bf16"}).description(""))

@@ -6,6 +6,7 @@
 
 #include "cli/command.hpp"
 #include "cli/option_checks.hpp"
+#include "models/formats/file_error.hpp"
 #include "polyhead/error.h"
 
 namespace polyhead::cli {
@@ -13,10 +14,6 @@ namespace {
 
 constexpr const char* kMaskGroup = "Masks (together: a pair must pass all of them)";
 constexpr const char* kModifierGroup = "Modifiers (in this order)";
-
-Align align_of(const std::string& text) {
-  return text == "start" ? Align::start : text == "end" ? Align::end : Align::unstated;
-}
 
 Mask window_of(const std::string& text, Align align) {
   const std::size_t comma = text.find(',');
@@ -26,7 +23,7 @@ Mask window_of(const std::string& text, Align align) {
                       right = comma == std::string::npos ? "" : text.substr(comma + 1);
     const long long from = std::stoll(left, &used_left), to = std::stoll(right, &used_right);
     if (used_left == left.size() && used_right == right.size()) return window(from, to, align);
-  } catch (const InvalidArgument&) {
+  } catch (const InvalidArgument&) {  // of window()
     throw;
   } catch (const std::logic_error&) {  // what stoll throws
   }
@@ -52,13 +49,14 @@ constexpr std::pair<const char*, const char*> kOptionNames[] = {
     {"mask.align is unstated", "--align is not given"},
     {"Align::end, Align::start or q_start", "--align end or --align start"},
     {"q_start and mask.align", "--q-start and --align"},
-    {"q_start[", "--q-start["},
+    {"q_start", "--q-start"},
     {"q_offsets", "--q-offsets"},
     {"kv_offsets", "--kv-offsets"},
     {"row.batch", "--batch"},
     {"window: left", "--window: left"},
     {"window: right", "--window: right"},
     {"mask.prefix_lengths", "--prefix"},
+    {"mask.prefix_length", "--prefix"},
     {"mask.kv_lengths", "--lengths"},
     {"mask.q_lengths", "--q-lengths"},
     {"mask.kv_documents", "--documents"},
@@ -73,18 +71,21 @@ constexpr std::pair<const char*, const char*> kOptionNames[] = {
     {"modifiers.sink", "--sink"},
     {"modifiers.dropout.probability", "--dropout"},
     {"modifiers.dropout.sequence_ids", "--sequence-ids"},
+    {"inspect: heads", "inspect: --weights-heads"},
+    {"w_o", "--wo"},
 };
+
+void replace_all(std::string& message, const std::string& name, const std::string& by) {
+  for (std::size_t at = 0; (at = message.find(name, at)) != std::string::npos; at += by.size())
+    message.replace(at, name.size(), by);
+}
 
 }  // namespace
 
-std::string in_option_names(std::string message) {
-  for (const auto& [field, option] : kOptionNames) {
-    const std::string name = field;
-    for (std::size_t at = 0; (at = message.find(name, at)) != std::string::npos;) {
-      message.replace(at, name.size(), option);
-      at += std::string(option).size();
-    }
-  }
+std::string CallOptions::in_option_names(std::string message) const {
+  // One list may stand for both; the library reads it as the queries' first.
+  if (q_documents_.empty()) replace_all(message, "mask.q_documents", "--documents");
+  for (const auto& [field, option] : kOptionNames) replace_all(message, field, option);
   return message;
 }
 
@@ -127,20 +128,25 @@ void CallOptions::add_modifier_options(CLI::App& app) {
         ->check(not_empty());
   };
   option("--scale", scale_, "X", "Multiplies q.k (default 1/sqrt(head_dim))");
-  option("--soft-cap", soft_cap_, "CAP", "CAP * tanh(score / CAP)");
+  option("--soft-cap", soft_cap_, "CAP", "CAP * tanh(score / CAP); 0 is none");
   option("--bias", bias_, "FILE",
          "Added to the scores, in the shapes of --mask, or 1 key wide for\nall alike; -inf hides");
   app.add_flag("--alibi", alibi_, "Minus slope * distance, slopes by the closed form")
       ->group(kModifierGroup);
   option("--alibi-slopes", slopes_, "LIST|FILE", "The same with slopes of one's own, one a head");
   option("--sink", sink_, "LIST|FILE", "One more logit a head, in the softmax's denominator only");
-  option("--dropout", dropout_, "P", "Probability of dropping a weight");
+  option("--dropout", dropout_, "P", "Probability of dropping a weight; 0 is none");
   option("--seed", seed_, "N", "Seed of the dropout")->check(whole_number(0, kLargestSeed));
   option("--sequence-ids", sequence_ids_, "LIST|FILE",
          "Names the sequences to the dropout's random numbers");
 }
 
-void CallOptions::check_companions() const {
+bool CallOptions::uses_positions() const {
+  return causal_ || !window_.empty() || !prefix_.empty() || alibi_ || !slopes_.empty() ||
+         dropout_.has_value();
+}
+
+void CallOptions::check_companions(bool q_start) const {
   const auto needs = [](bool given, bool other, const char* what) {
     if (given && !other) throw UsageError(what);
   };
@@ -149,6 +155,15 @@ void CallOptions::check_companions() const {
   needs(packed_mask_, !mask_.empty(), "--packed-mask needs --mask");
   needs(seed_.has_value(), dropout_.has_value(), "--seed needs --dropout");
   needs(!sequence_ids_.empty(), dropout_.has_value(), "--sequence-ids needs --dropout");
+  constexpr const char* kUnused =
+      " changes nothing here: no mask and no modifier that was given uses positions";
+  if (uses_positions()) return;
+  if (!align_.empty()) throw UsageError(std::string("--align") + kUnused);
+  if (q_start) throw UsageError(std::string("--q-start") + kUnused);
+}
+
+Align CallOptions::align() const {
+  return align_ == "start" ? Align::start : align_ == "end" ? Align::end : Align::unstated;
 }
 
 bool CallOptions::modifies() const {
@@ -164,17 +179,18 @@ ConstView CallOptions::pair_table(const std::string& place, bool packed, const s
                                   std::int64_t kv_len) {
   ConstView view = keep(load_array(place));
   if (view.layout.axes < 2 || view.layout.axes > 4) {
-    throw InvalidArgument(place + ": shape " + formats::shape_text(view.layout) + " (" + what +
-                          " takes [query, key], [head, query, key] or [batch, head, query, key])");
+    throw formats::FileError(
+        place, "has shape " + formats::shape_text(view.layout) + " (" + what +
+                   " takes [query, key], [head, query, key] or [batch, head, query, key])");
   }
   if (packed) {
     const int key = view.layout.axes - 1;
     if (view.type != ElementType::boolean || view.layout.extents[key] != (kv_len + 7) / 8 ||
         view.layout.strides[key] != 1) {
-      throw InvalidArgument(place + ": a packed mask of " + std::to_string(kv_len) +
-                            " keys is uint8 with " + std::to_string((kv_len + 7) / 8) +
-                            " bytes a row, in C order; found " + element_name(view.type) + " " +
-                            formats::shape_text(view.layout));
+      throw formats::FileError(
+          place, "a packed mask of " + std::to_string(kv_len) + " keys is uint8 with " +
+                     std::to_string((kv_len + 7) / 8) + " bytes a row, in C order; found " +
+                     element_name(view.type) + " " + formats::shape_text(view.layout));
     }
     view.type = ElementType::bit;
     view.layout.extents[key] = kv_len;
@@ -184,10 +200,10 @@ ConstView CallOptions::pair_table(const std::string& place, bool packed, const s
 }
 
 Mask CallOptions::mask_of(const AttentionArguments& call) {
-  const Align align = align_of(align_);
+  const Align align = this->align();
   Mask mask;
   if (causal_) mask = mask & polyhead::causal(align);
-  if (!window_.empty()) mask = mask & window_of(window_, align);
+  if (!window_.empty()) mask = mask & in_own_words([&] { return window_of(window_, align); });
   if (!prefix_.empty()) {
     const Array lengths = load_integers(prefix_, "--prefix");
     const bool one = lengths.view.layout.axes == 1 && lengths.view.layout.extents[0] == 1;
@@ -202,6 +218,13 @@ Mask CallOptions::mask_of(const AttentionArguments& call) {
                                                 : keep(load_integers(q_lengths_, "--q-lengths")));
   }
   if (!documents_.empty()) {
+    const int token = call.q_offsets.given() ? 0 : 1;
+    const std::int64_t q_tokens = call.q.layout.extents[token],
+                       k_tokens = call.k.layout.extents[token];
+    if (q_documents_.empty() && q_tokens != k_tokens) {
+      throw UsageError("--documents: q has " + std::to_string(q_tokens) + " tokens and k " +
+                       std::to_string(k_tokens) + ", so --q-documents is needed beside it");
+    }
     const ConstView keys = keep(load_integers(documents_, "--documents"));
     const ConstView queries =
         q_documents_.empty() ? keys : keep(load_integers(q_documents_, "--q-documents"));
@@ -227,11 +250,11 @@ void CallOptions::apply_modifiers(Modifiers& modifiers, std::int64_t kv_len) {
 }
 
 void CallOptions::apply(AttentionArguments& call) {
-  check_companions();
+  check_companions(call.q_start.given());
   kept_.clear();
   call.mask = mask_of(call);
   // Alignment also places ALiBi and dropout, which take it from the mask.
-  if (!align_.empty()) call.mask.align = align_of(align_);
+  if (!align_.empty()) call.mask.align = align();
   apply_modifiers(call.modifiers, longest_keys(call));
 }
 
@@ -239,7 +262,8 @@ void RunOptions::add_options(CLI::App& app) {
   app.add_option("--isa", isa_,
                  "portable, avx2, avx512, avx512_bf16 or amx_bf16 (default:\nPOLYHEAD_ISA, else "
                  "the best here)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(not_empty());
   app.add_option("--threads", threads_, "Threads (default: POLYHEAD_THREADS, else all processors)")
       ->type_name("N")
       ->check(whole_number(1, 4096));

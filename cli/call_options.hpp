@@ -9,6 +9,7 @@
 
 #include "cli/arrays.hpp"
 #include "polyhead/attention.h"
+#include "polyhead/error.h"
 
 namespace CLI {
 class App;
@@ -26,11 +27,24 @@ class CallOptions {
   /// in place. Throws UsageError, FileError or InvalidArgument.
   void apply(AttentionArguments& call);
 
-  bool causal() const { return causal_; }
+  Align align() const;
   bool modifies() const;  ///< anything between scale and softmax
 
+  /// Calls the library; what it refuses is said in the words of these options: "mask.visible" is
+  /// --mask. Names of files and tokens are none of its words and stay as they are.
+  template <class Call>
+  auto in_own_words(const Call& call) const {
+    try {
+      return call();
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(in_option_names(error.what()));
+    }
+  }
+
  private:
-  void check_companions() const;
+  std::string in_option_names(std::string message) const;
+  bool uses_positions() const;
+  void check_companions(bool q_start) const;
   Mask mask_of(const AttentionArguments& call);
   void apply_modifiers(Modifiers& modifiers, std::int64_t kv_len);
   ConstView keep(Array array);
@@ -46,9 +60,6 @@ class CallOptions {
   std::optional<std::uint64_t> seed_;
   std::vector<Array> kept_;
 };
-
-/// A refusal of the library in the words of these options: "mask.visible" is --mask.
-std::string in_option_names(std::string message);
 
 /// Which instruction set and how many threads.
 class RunOptions {

@@ -33,9 +33,6 @@ class Command {
   /// Does the work. Throws UsageError, InvalidArgument or FileError; anything it prints before is
   /// complete.
   virtual void run(const Console& console) = 0;
-
-  /// A refusal of the library in the words of this command's options.
-  virtual std::string in_own_words(const std::string& message) const { return message; }
 };
 
 std::unique_ptr<Command> make_explain();

@@ -6,7 +6,6 @@
 #include "cli/exit_codes.hpp"
 #include "cli/table.hpp"
 #include "models/formats/file_error.hpp"
-#include "polyhead/error.h"
 #include "polyhead/version.h"
 
 namespace polyhead::cli {
@@ -92,8 +91,6 @@ int run_program(const std::vector<std::string>& arguments, const Console& consol
     (*chosen)->run(console);
   } catch (const UsageError& error) {
     return fail(console, std::string((*chosen)->name()) + ": " + error.what(), kBadUsage);
-  } catch (const InvalidArgument& error) {
-    return fail(console, printable((*chosen)->in_own_words(error.what())), kFailure);
   } catch (const std::bad_alloc&) {
     return fail(console, "not enough memory", kFailure);
   } catch (const std::exception& error) {

@@ -5,10 +5,13 @@
 
 #include "cli/command.hpp"
 #include "cli/model_options.hpp"
+#include "cli/option_checks.hpp"
 #include "cli/table.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/npy.hpp"
+#include "models/formats/output_file.hpp"
 #include "models/tokenizers/tokenizer.hpp"
+#include "polyhead/error.h"
 
 namespace polyhead::cli {
 namespace {
@@ -59,14 +62,20 @@ void Embed::add_options(CLI::App& app) {
   model_.add_options(app);
   app.add_option("--file", file_, "Texts, one a line; - reads standard input")
       ->type_name("FILE")
-      ->required();
-  app.add_option("-o,--out", out_, "A .npy file: float32 [lines, model_dim]")->type_name("FILE");
+      ->required()
+      ->check(not_empty());
+  app.add_option("-o,--out", out_, "A .npy file: float32 [lines, model_dim]")
+      ->type_name("FILE")
+      ->check(not_empty());
   app.footer(kExample);
 }
 
 void Embed::run(const Console& console) {
   constexpr std::size_t kBatch = 256;  // lines between two signs of progress
+  if (!out_.empty()) formats::check_writable(out_);
   const models::ModelFile file = model_.open();
+  if (file.config().causal)
+    throw InvalidArgument("embed: the model is a decoder, expected an encoder, such as minilm");
   const models::Tokenizer tokenizer(file.tokenizer());
   std::vector<std::vector<std::int32_t>> texts;
   for (const std::string& line : lines_of(read_text(file_))) {

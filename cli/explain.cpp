@@ -2,10 +2,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 
 #include "cli/call_options.hpp"
 #include "cli/command.hpp"
@@ -13,10 +13,12 @@
 #include "cli/explain_print.hpp"
 #include "cli/five_tokens.hpp"
 #include "cli/json_text.hpp"
+#include "cli/list_text.hpp"
 #include "cli/model_options.hpp"
 #include "cli/option_checks.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/json_text.hpp"
+#include "models/model_path.hpp"
 #include "polyhead/error.h"
 
 namespace polyhead::cli {
@@ -49,9 +51,6 @@ class Explain : public Command {
   const char* summary() const override { return "Show every number of a call, as a textbook does"; }
   void add_options(CLI::App& app) override;
   void run(const Console& console) override;
-  std::string in_own_words(const std::string& message) const override {
-    return in_option_names(message);
-  }
 
  private:
   void take_only(std::initializer_list<const char*> options, const std::string& reason) const;
@@ -172,9 +171,22 @@ void Explain::read_example(const std::string& text, const std::string& path) {
   }
 }
 
+/// What is no file of rows, for sure.
+bool is_model(const std::string& place) {
+  std::error_code failed;
+  if (std::filesystem::exists(place, failed))
+    return std::filesystem::is_directory(place, failed) || place.ends_with(".gguf");
+  const std::vector<models::KnownModel>& known = models::known_models();
+  return std::any_of(known.begin(), known.end(),
+                     [&](const models::KnownModel& model) { return place == model.name; });
+}
+
 void Explain::read_arrays() {
   if (q_.empty() && k_.empty() && v_.empty()) {
     if (example_.empty()) return read_example(kFiveTokens, "examples/five_tokens.json");
+    if (is_model(example_)) {
+      throw UsageError("'" + example_ + "' is a model: --layer is needed, and --text or --file");
+    }
     return read_example(read_text(example_), example_);
   }
   if (!example_.empty()) throw UsageError("an example file and --q, --k, --v exclude each other");
@@ -196,17 +208,11 @@ std::int64_t whole(const std::string& text, const std::string& what) {
   return value;
 }
 
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> pieces;
-  std::istringstream stream(text);
-  for (std::string piece; std::getline(stream, piece, ',');) pieces.push_back(piece);
-  return pieces;
-}
-
 /// What --columns says.
 std::vector<Columns> Explain::chosen_columns() const {
   std::vector<Columns> columns;
-  for (const std::string& piece : split(columns_)) {
+  if (columns_.empty()) return columns;
+  for (const std::string& piece : full_pieces_of("--columns", columns_)) {
     const std::size_t dash = piece.find('-');
     const std::int64_t first = whole(piece.substr(0, dash), "--columns");
     const std::int64_t last =
@@ -344,8 +350,9 @@ ordered_json Explain::exercises(const Options& options) const {
       input.w_o = w_o.array;
     }
     AttentionArguments call;
-    if (causal) call.mask = polyhead::causal();
-    const Case made = explain_case(input, call, std::nullopt, options);
+    if (causal) call.mask = polyhead::causal(call_.align());
+    const Case made =
+        call_.in_own_words([&] { return explain_case(input, call, std::nullopt, options); });
     std::vector<Pruned> pruned;
     pruned.reserve(heads.size());
     for (const std::int64_t head : heads) pruned.push_back(prune(made, head));
@@ -383,9 +390,9 @@ void Explain::check_companions() const {
   if (heads_ != 0 && !columns_.empty())
     throw UsageError("--heads and --columns exclude each other");
   if (exercises_) {
-    take_only(
-        {"example", "--exercises", "--json", "--q", "--k", "--v", "--tokens", "--isa", "--threads"},
-        "--exercises shows cases of its own");
+    take_only({"example", "--exercises", "--json", "--q", "--k", "--v", "--tokens", "--align",
+               "--isa", "--threads"},
+              "--exercises shows cases of its own");
   }
 }
 
@@ -419,7 +426,7 @@ void Explain::run(const Console& console) {
   if (layer_ >= 0) return run_model(console);
   check_companions();
   read_arrays();
-  if (!tokens_text_.empty()) tokens_ = split(tokens_text_);
+  if (!tokens_text_.empty()) tokens_ = pieces_of(tokens_text_);
   const Options options = run_.options();
   const bool whole_rows = rows_q_.view.layout.axes == 2 && rows_k_.view.layout.axes == 2 &&
                           rows_v_.view.layout.axes == 2;
@@ -446,11 +453,12 @@ void Explain::run(const Console& console) {
   call.v = input.v.view;
   call_.apply(call);
   const std::optional<std::int64_t> query = chosen_query(input);
-  Case shown = explain_case(input, call, query, options);
+  Case shown = call_.in_own_words([&] { return explain_case(input, call, query, options); });
   shown.modified = call_.modifies();
   std::vector<Pruned> pruned;
-  for (const std::string& head : split(pruned_)) {
-    pruned.push_back(prune(shown, whole(head, "--prune")));
+  if (!pruned_.empty()) {
+    for (const std::string& head : full_pieces_of("--prune", pruned_))
+      pruned.push_back(prune(shown, whole(head, "--prune")));
   }
   if (json_) {
     ordered_json result;

@@ -10,6 +10,7 @@
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
 #include "cli/model_options.hpp"
+#include "cli/option_checks.hpp"
 #include "cli/table.hpp"
 #include "models/formats/array.hpp"
 #include "models/formats/file_error.hpp"
@@ -167,7 +168,10 @@ class Info : public Command {
   const char* name() const override { return "info"; }
   const char* summary() const override { return "A model's attention, parameters and KV cache"; }
   void add_options(CLI::App& app) override {
-    app.add_option("model", model_, "The model's file or folder")->required()->type_name("MODEL");
+    app.add_option("model", model_, "The model's file or folder")
+        ->required()
+        ->type_name("MODEL")
+        ->check(not_empty());
     app.add_flag("--json", json_, "One JSON object, with every layer");
     app.footer(kExample);
   }

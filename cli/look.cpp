@@ -1,11 +1,12 @@
 // polyhead look: runs a text through a model and says what each of its heads did.
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <optional>
-#include <sstream>
 
 #include "cli/browser.hpp"
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
+#include "cli/list_text.hpp"
 #include "cli/look_print.hpp"
 #include "cli/look_run.hpp"
 #include "cli/model_options.hpp"
@@ -41,7 +42,7 @@ class Look : public Command {
   void choose_heads(LookData& look) const;
 
   ModelOptions model_;
-  std::string text_, file_, place_, layers_, heads_, output_;
+  std::string text_, file_, place_, layers_, heads_, rows_text_, output_;
   std::vector<std::int64_t> rows_;
   std::int64_t most_tokens_ = 0;
   bool json_ = false, probe_ = false, open_ = false;
@@ -51,8 +52,9 @@ class Look : public Command {
 void Look::add_options(CLI::App& app) {
   model_.add_options(app);
   text_option_ = app.add_option("--text", text_, "The text")->type_name("TEXT");
-  CLI::Option* const file =
-      app.add_option("--file", file_, "A file with the text")->type_name("FILE");
+  CLI::Option* const file = app.add_option("--file", file_, "A file with the text")
+                                ->type_name("FILE")
+                                ->check(not_empty());
   file->excludes(text_option_);
   app.add_option("input", place_, "- reads the text from standard input")
       ->type_name("-")
@@ -61,23 +63,25 @@ void Look::add_options(CLI::App& app) {
       ->excludes(text_option_);
   app.add_option("-o,--output", output_,
                  "Write a page that shows every head: one HTML file, offline")
-      ->type_name("FILE.html");
+      ->type_name("FILE.html")
+      ->check(not_empty());
   app.add_flag("--open", open_, "Show the page in the browser");
   app.add_option("--tokens", most_tokens_, "Only the first N tokens")
       ->type_name("N")
       ->check(whole_number(1));
   app.add_option("--layers", layers_, "Only these layers, e.g. 0,10-19; a line for each head")
-      ->type_name("LIST");
+      ->type_name("LIST")
+      ->check(not_empty());
   app.add_option("--heads", heads_, "Only these heads, e.g. 17.4,16.0; a line for each")
-      ->type_name("LIST");
+      ->type_name("LIST")
+      ->check(not_empty());
   app.add_flag("--probe", probe_,
                "Also the scores on repeated random tokens by which the literature\n"
                "knows induction heads");
   app.add_flag("--json", json_, "Print JSON, every number in full");
-  app.add_option("--rows", rows_, "With --json: the weights of these queries, e.g. 1,14,28")
-      ->delimiter(',')
+  app.add_option("--rows", rows_text_, "With --json: the weights of these queries, e.g. 1,14,28")
       ->type_name("LIST")
-      ->check(whole_number(0));
+      ->check(not_empty());
   app.footer(kExample);
 }
 
@@ -123,11 +127,9 @@ std::int64_t index_of(const std::string& text, std::int64_t limit, const char* w
   return value;
 }
 
-std::vector<std::string> pieces_of(const std::string& list) {
-  std::vector<std::string> pieces;
-  std::istringstream stream(list);
-  for (std::string piece; std::getline(stream, piece, ',');) pieces.push_back(piece);
-  return pieces;
+/// The entries of a list that may not have been given.
+std::vector<std::string> entries_of(const char* option, const std::string& list) {
+  return list.empty() ? std::vector<std::string>() : full_pieces_of(option, list);
 }
 
 void Look::choose_heads(LookData& look) const {
@@ -135,7 +137,7 @@ void Look::choose_heads(LookData& look) const {
   const bool all = layers_.empty() && heads_.empty();
   for (const models::LayerGeometry& layer : look.config->layers)
     look.chosen.emplace_back(static_cast<std::size_t>(layer.q_heads), all);
-  for (const std::string& piece : pieces_of(layers_)) {
+  for (const std::string& piece : entries_of("--layers", layers_)) {
     const std::size_t dash = piece.find('-');
     const std::int64_t first = index_of(piece.substr(0, dash), layers, "--layers");
     const std::int64_t last =
@@ -146,7 +148,7 @@ void Look::choose_heads(LookData& look) const {
       heads.assign(heads.size(), true);
     }
   }
-  for (const std::string& piece : pieces_of(heads_)) {
+  for (const std::string& piece : entries_of("--heads", heads_)) {
     const std::size_t dot = piece.find('.');
     if (dot == std::string::npos) throw UsageError("--heads: '" + piece + "' is not LAYER.HEAD");
     std::vector<bool>& heads =
@@ -157,7 +159,10 @@ void Look::choose_heads(LookData& look) const {
 }
 
 void Look::run(const Console& console) {
-  if (!rows_.empty() && !json_) throw UsageError("--rows goes with --json");
+  if (!rows_text_.empty() && !json_) throw UsageError("--rows goes with --json");
+  rows_.clear();
+  for (const std::string& row : entries_of("--rows", rows_text_))
+    rows_.push_back(index_of(row, std::numeric_limits<std::int64_t>::max(), "--rows"));
   if (open_ && output_.empty()) throw UsageError("--open needs -o");
   if (!output_.empty()) formats::check_writable(output_);
   const models::ModelFile file = model_.open();
@@ -169,6 +174,9 @@ void Look::run(const Console& console) {
   look.weights = model_.weights();
   take_text(look);
   choose_heads(look);
+  ProbeOptions probing;
+  probing.run = model_.run_options();
+  if (probe_) check_probe(*look.config, tokenizer, probing);
   const models::Model model = model_.load(file);
   LookWanted wanted;
   wanted.rows = rows_;
@@ -177,8 +185,6 @@ void Look::run(const Console& console) {
   if (!output_.empty()) wanted.report = &page.emplace(output_);
   const LookRun result = run_look(model, look, wanted, console);
   if (page) page->write(look);
-  ProbeOptions probing;
-  probing.run = wanted.run;
   std::vector<ProbeScore> scores;
   if (probe_) scores = probe(model, tokenizer, probing, console);
   if (json_) {

@@ -205,8 +205,9 @@ void print_look(const Console& console, const LookData& look, bool each) {
   const auto tokens = static_cast<long long>(look.ids.size());
   console.out << printable(model_title(*look.file)) << ", " << look.file->weight_format()
               << " run as " << look.weights << ": " << grouped(tokens)
-              << (tokens == 1 ? " token, " : " tokens, ") << heads.size() << " heads in "
-              << look.config->layers.size() << " layers, " << fixed(look.seconds, 2) << " s\n\n";
+              << (tokens == 1 ? " token, " : " tokens, ") << heads.size()
+              << (heads.size() == 1 ? " head in " : " heads in ") << look.config->layers.size()
+              << " layers, " << fixed(look.seconds, 2) << " s\n\n";
   print_roles(console, heads);
   print_telling(console, heads);
   if (each) print_each(console, heads);

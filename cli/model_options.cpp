@@ -6,6 +6,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "cli/option_checks.hpp"
 #include "cli/table.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/model_path.hpp"
@@ -17,7 +18,8 @@ void ModelOptions::add_options(CLI::App& app) {
                  "A GGUF file, a folder of safetensors, or the name of a model that\n"
                  "scripts/get-model fetches: smollm2, gemma3, minilm")
       ->type_name("MODEL")
-      ->required();
+      ->required()
+      ->check(not_empty());
   app.add_option("--weights", weights_, "f32, or bf16: half the memory, 8 bits of precision")
       ->type_name("f32|bf16")
       ->check(CLI::IsMember({"f32", "bf16"}).description(""));
@@ -40,9 +42,9 @@ std::string read_text(const std::string& place) {
   if (std::filesystem::is_directory(place))
     throw formats::FileError(place, "is a folder, expected a file");
   std::ifstream file(place, std::ios::binary);
+  if (!file.is_open()) throw formats::FileError(place, "cannot be opened");
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file.good() && !file.eof()) throw formats::FileError(place, "cannot be read");
-  if (!file.is_open()) throw formats::FileError(place, "cannot be opened");
   return text;
 }
 

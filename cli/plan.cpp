@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/command.hpp"
+#include "cli/list_text.hpp"
 #include "cli/option_checks.hpp"
 #include "cli/plan_input.hpp"
 #include "cli/plan_shape.hpp"
@@ -69,20 +70,20 @@ class PlanCommand : public Command {
 
 void PlanCommand::add_options(CLI::App& app) {
   app_ = &app;
-  app.add_option("model", model_, "Preset or file")->type_name("MODEL");
-  app.add_option(
-         "--context", context_,
+  const auto option = [&](const char* name, std::string& value, const char* text) {
+    return app.add_option(name, value, text)->check(not_empty());
+  };
+  option("model", model_, "Preset or file")->type_name("MODEL");
+  option("--context", context_,
          "Tokens of a sequence, a list (default: 4096, 32k and what the model\nwas made for)")
       ->type_name("N,...");
-  app.add_option("--batch", batch_, "Sequences, a list (default 1)")->type_name("N,...");
-  app.add_option("--kv-heads", kv_heads_, "Variants of the model by KV heads, a list")
-      ->type_name("N,...");
-  app.add_option("--kv-type", kv_type_,
-                 "f32, f16, bf16, fp8, int8, int4, mxfp4: a list (default f16; --here f32)")
+  option("--batch", batch_, "Sequences, a list (default 1)")->type_name("N,...");
+  option("--kv-heads", kv_heads_, "Variants of the model by KV heads, a list")->type_name("N,...");
+  option("--kv-type", kv_type_,
+         "f32, f16, bf16, fp8, int8, int4, mxfp4: a list (default f16; --here f32)")
       ->type_name("NAME,...");
-  app.add_option("--compare", compare_, "More models, a list")->type_name("MODEL,...");
-  app.add_option("--machine", machine_, "a100, h100, h200, b200, mi300x, desktop-cpu")
-      ->type_name("NAME");
+  option("--compare", compare_, "More models, a list")->type_name("MODEL,...");
+  option("--machine", machine_, "a100, h100, h200, b200, mi300x, desktop-cpu")->type_name("NAME");
   app.add_flag("--here", here_, "This machine, measured for some seconds");
   app.add_flag("--measure", measure_,
                "With --here and a model's file: run its first context and set the time beside the\n"
@@ -90,36 +91,31 @@ void PlanCommand::add_options(CLI::App& app) {
   app.add_option("--threads", threads_, "Threads of --here (default: all)")
       ->type_name("N")
       ->check(whole_number(1, 4096));
-  app.add_option("--memory", memory_, "Memory of the machine, instead of what it has")
-      ->type_name("80GB");
-  app.add_option("--bandwidth", bandwidth_, "Its memory bandwidth, bytes a second")
-      ->type_name("3.35TB");
-  app.add_option("--flops", flops_, "Its peak, FLOPs a second")->type_name("989T");
-  app.add_option("--compute", compute_,
-                 "Arithmetic of the peak: f32, f16 or fp8 (default f16;\n"
-                 "--here f32)")
+  option("--memory", memory_, "Memory of the machine, instead of what it has")->type_name("80GB");
+  option("--bandwidth", bandwidth_, "Its memory bandwidth, bytes a second")->type_name("3.35TB");
+  option("--flops", flops_, "Its peak, FLOPs a second")->type_name("989T");
+  option("--compute", compute_,
+         "Arithmetic of the peak: f32, f16 or fp8 (default f16;\n"
+         "--here f32)")
       ->type_name("NAME");
-  app.add_option("--devices", devices_, "Devices (default 1)")->type_name("N");
-  app.add_option("--split", split_, "Over devices: tensor (heads) or ring (tokens)")
+  option("--devices", devices_, "Devices (default 1)")->type_name("N");
+  option("--split", split_, "Over devices: tensor (heads) or ring (tokens)")->type_name("NAME");
+  option("--weight-type", weight_type_,
+         "Weights as f32, f16, bf16, fp8, int8, int4, q4_k, ... (default: as\npublished)")
       ->type_name("NAME");
-  app.add_option("--weight-type", weight_type_,
-                 "Weights as f32, f16, bf16, fp8, int8, int4, q4_k, ... (default: as\npublished)")
-      ->type_name("NAME");
-  app.add_option("--generate", generate_, "So many of the context's tokens are generated")
-      ->type_name("N");
-  app.add_option("--chunk", chunk_, "Tokens of a prefill call (default: all at once)")
-      ->type_name("N");
-  app.add_option("--page", page_, "Tokens of a cache page (default: no pages)")->type_name("N");
-  app.add_option("--count", count_, "Scores: full, or the visible triangle")->type_name("NAME");
-  app.add_option("--latent-form", form_,
-                 "MLA: expanded or absorbed (default: expanded in prefill, absorbed\nin decoding)")
+  option("--generate", generate_, "So many of the context's tokens are generated")->type_name("N");
+  option("--chunk", chunk_, "Tokens of a prefill call (default: all at once)")->type_name("N");
+  option("--page", page_, "Tokens of a cache page (default: no pages)")->type_name("N");
+  option("--count", count_, "Scores: full, or the visible triangle")->type_name("NAME");
+  option("--latent-form", form_,
+         "MLA: expanded or absorbed (default: expanded in prefill, absorbed\nin decoding)")
       ->type_name("NAME");
   shape_.add_options(app);
   app.add_flag("--training", training_, "Training FLOPs as well");
   app.add_flag("--explain", explain_, "Every formula with its numbers");
   app.add_flag("--json", json_, "Print JSON");
   app.add_flag("--csv", csv_, "Print CSV, a row a term");
-  app.add_option("--html", html_, "Write one page with plots and sliders")->type_name("FILE");
+  option("--html", html_, "Write one page with plots and sliders")->type_name("FILE");
   app.add_flag("--list", list_, "Print the presets and nothing else");
   app.footer(kExample);
 }
@@ -137,12 +133,17 @@ void PlanCommand::choose_models(PlanRequest& request) const {
     throw UsageError("MODEL and the options of a model of your own exclude each other");
   models.push_back(first_model());
   if (!compare_.empty()) {
-    for (const std::string& name : split_list(compare_)) models.push_back(find_model(name));
+    for (const std::string& name : full_pieces_of("--compare", compare_))
+      models.push_back(find_model(name));
   }
+  const auto latent = [](const cost::ModelDescription& model) {
+    return model.layers.front().latent.given();
+  };
+  if (!kv_heads_.empty() && std::ranges::all_of(models, latent))
+    throw UsageError("--kv-heads changes nothing here: every model has latent attention");
   for (const cost::ModelDescription& model : models) {
     cost::check(model);
-    const bool latent = model.layers.front().latent.given();
-    if (kv_heads_.empty() || latent) {
+    if (kv_heads_.empty() || latent(model)) {
       request.models.push_back(model);
       request.heads.push_back(heads_text(model));
       continue;
@@ -168,7 +169,7 @@ void PlanCommand::choose_workload(PlanRequest& request) const {
   request.batches = parse_counts("--batch", batch_);
   if (!weight_type_.empty()) work.weight_type = cost::storage_type(weight_type_);
   const char* const cache = !here_ ? "f16" : in_bfloat16(request) ? "bf16" : "f32";
-  for (const std::string& type : split_list(kv_type_.empty() ? cache : kv_type_))
+  for (const std::string& type : full_pieces_of("--kv-type", kv_type_.empty() ? cache : kv_type_))
     request.kv_types.push_back(cost::storage_type(type));
   work.generated = parse_count("--generate", generate_);
   work.chunk = parse_count("--chunk", chunk_);
@@ -228,6 +229,10 @@ void PlanCommand::choose_arithmetic(PlanRequest& request) const {
   request.compute = compute == "f32"   ? cost::Compute::f32
                     : compute == "f16" ? cost::Compute::f16
                                        : cost::Compute::fp8;
+  if (compute == "fp8" && !request.machine) {
+    throw UsageError(
+        "--compute fp8 needs a machine: --machine, or --memory, --bandwidth and --flops");
+  }
   if (compute == "f32") request.workload.activation_type = cost::storage_type("f32");
   request.low = kLow;
   request.high = kHigh;
@@ -352,12 +357,16 @@ void PlanCommand::check_companions() const {
       throw UsageError(name + " changes nothing here: --list prints the presets alone");
   }
   if (threads_ > 0 && !here_) throw UsageError("--threads needs --here");
+  if (json_ && csv_) throw UsageError("--json and --csv exclude each other");
+  if (explain_ && (json_ || csv_)) {
+    throw UsageError("--explain changes nothing here: " + std::string(json_ ? "--json" : "--csv") +
+                     " has every term already");
+  }
 }
 
 void PlanCommand::run(const Console& console) {
   check_companions();
   if (list_) return list(console);
-  if (json_ && csv_) throw UsageError("--json and --csv exclude each other");
   if (measure_ && !here_) throw UsageError("--measure needs --here");
   if (measure_ && model_.empty()) throw UsageError("--measure needs a model's file");
   PlanRequest asked = request(console);

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cli/command.hpp"
+#include "cli/list_text.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/model_file.hpp"
 
@@ -176,17 +177,6 @@ std::string read_config(const std::string& path) {
 
 }  // namespace
 
-std::vector<std::string> split_list(const std::string& text) {
-  std::vector<std::string> items(1);
-  for (const char c : text) {
-    if (c == ',')
-      items.emplace_back();
-    else if (c != ' ')
-      items.back() += c;
-  }
-  return items;
-}
-
 double parse_amount(const std::string& option, const std::string& text) {
   constexpr const char* kExpected = "an amount such as 80GB, 80GiB or 989T";
   double value = 0;
@@ -194,7 +184,7 @@ double parse_amount(const std::string& option, const std::string& text) {
   if (!read_number(text, value, unit) || value <= 0) bad_number(option, text, kExpected);
   for (const char* ending : {"B/s", "FLOPS", "FLOP/s", "B"}) {
     if (unit.size() > std::string_view(ending).size() && unit.ends_with(ending))
-      unit.resize(unit.size() - std::string_view(ending).size());
+      unit.erase(unit.size() - std::string_view(ending).size());
   }
   if (unit == "B") return value;
   for (const Unit& known : kUnits) {
@@ -220,7 +210,8 @@ std::int64_t parse_count(const std::string& option, const std::string& text) {
 
 std::vector<std::int64_t> parse_counts(const std::string& option, const std::string& text) {
   std::vector<std::int64_t> counts;
-  for (const std::string& item : split_list(text)) counts.push_back(parse_count(option, item));
+  for (const std::string& item : full_pieces_of(option, text))
+    counts.push_back(parse_count(option, item));
   return counts;
 }
 

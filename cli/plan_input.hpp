@@ -20,8 +20,6 @@ double parse_amount(const std::string& option, const std::string& text);
 /// A comma-separated list of counts.
 std::vector<std::int64_t> parse_counts(const std::string& option, const std::string& text);
 
-std::vector<std::string> split_list(const std::string& text);
-
 /// A preset, or a GGUF file, a .safetensors file or folder, or a config.json. A name with a slash,
 /// a known ending or a file behind it is a path. Throws InvalidArgument or FileError.
 cost::ModelDescription find_model(const std::string& name);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/command.hpp"
+#include "cli/option_checks.hpp"
 #include "cli/plan_input.hpp"
 
 namespace polyhead::cli {
@@ -17,7 +18,10 @@ std::int64_t or_else(const char* option, const std::string& text, std::int64_t o
 
 void PlanShape::add_options(CLI::App& app) {
   const auto size = [&](const char* option, std::string& to, const char* what) {
-    return app.add_option(option, to, what)->type_name("N")->group("A model of your own");
+    return app.add_option(option, to, what)
+        ->type_name("N")
+        ->group("A model of your own")
+        ->check(not_empty());
   };
   size("--layers", layers, "Layers");
   size("--model-dim", model_dim, "Columns of x (default: q_heads * head_dim)");

@@ -62,13 +62,25 @@ void run(const models::Model& model, const std::vector<std::int32_t>& ids,
 
 }  // namespace
 
+void check_probe(const models::ModelConfig& model, const models::Tokenizer& tokenizer,
+                 const ProbeOptions& options) {
+  const auto refuse = [&](const std::string& found, std::int64_t needed) {
+    throw InvalidArgument("look: --probe: the model's " + found + " (expected at least " +
+                          std::to_string(needed) + " for " + std::to_string(options.length) +
+                          " random tokens, twice)");
+  };
+  const std::int64_t context = model.context_length, words = tokenizer.size();
+  if (context < 2 * options.length + 1) {
+    refuse("context is " + std::to_string(context) + (context == 1 ? " token" : " tokens"),
+           2 * options.length + 1);
+  }
+  if (words < 2 * options.length)
+    refuse("vocabulary has " + std::to_string(words) + " tokens", 2 * options.length);
+}
+
 std::vector<ProbeScore> probe(const models::Model& model, const models::Tokenizer& tokenizer,
                               const ProbeOptions& options, const Console& console) {
-  if (2 * options.length + 1 > model.config().context_length || options.length < 2 ||
-      options.length > tokenizer.size() / 2) {
-    throw InvalidArgument("probe: " + std::to_string(options.length) +
-                          " tokens twice do not fit the model");
-  }
+  check_probe(model.config(), tokenizer, options);
   Progress progress(console);
   Dice dice(options.seed);
   std::vector<ProbeScore> scores;

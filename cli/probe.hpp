@@ -28,7 +28,11 @@ struct ProbeScore {
   double induction = 0, duplicate = 0, previous = 0;
 };
 
-/// Every head in order. Throws InvalidArgument where the context is too short.
+/// Whether such texts fit the model. Throws InvalidArgument naming --probe.
+void check_probe(const models::ModelConfig& model, const models::Tokenizer& tokenizer,
+                 const ProbeOptions& options);
+
+/// Every head in order. Throws what check_probe() does.
 std::vector<ProbeScore> probe(const models::Model& model, const models::Tokenizer& tokenizer,
                               const ProbeOptions& options, const Console& console);
 

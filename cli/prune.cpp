@@ -54,7 +54,7 @@ class Prune : public Command {
 void Prune::add_options(CLI::App& app) {
   model_.add_options(app);
   auto* const file = app.add_option("--file", file_, "The text; - reads standard input");
-  file->type_name("FILE");
+  file->type_name("FILE")->check(not_empty());
   app.add_option("--text", text_, "The text itself")->type_name("TEXT")->excludes(file);
   app.add_option("--tokens", most_tokens_,
                  "Only the first N tokens (default 256): the model reads them about once a head")
@@ -64,7 +64,9 @@ void Prune::add_options(CLI::App& app) {
       ->type_name("N")
       ->check(whole_number(1));
   app.add_flag("--json", json_, "Print JSON, every number in full");
-  app.add_option("-o,--output", output_, "Also draw the curve")->type_name("FILE.svg");
+  app.add_option("-o,--output", output_, "Also draw the curve")
+      ->type_name("FILE.svg")
+      ->check(not_empty());
   app.footer(kExample);
 }
 
@@ -84,8 +86,8 @@ std::string signed_change(double change) { return (change < 0 ? "" : "+") + fixe
 
 void Prune::print(const Console& console, const models::ModelFile& file, std::size_t tokens) const {
   console.out << printable(model_title(file)) << ": " << grouped(static_cast<long long>(tokens))
-              << " tokens, " << made_.heads.size() << " heads, mean negative log-likelihood "
-              << fixed(made_.nll) << " nats\n\n"
+              << " tokens, " << made_.heads.size() << (made_.heads.size() == 1 ? " head" : " heads")
+              << ", mean negative log-likelihood " << fixed(made_.nll) << " nats\n\n"
               << console.styled(Style::heading, "Without one head") << ' '
               << console.styled(Style::faint, "(the most missed first)") << '\n';
   Table table = Table::numbers(2);

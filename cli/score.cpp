@@ -11,6 +11,7 @@
 #include "cli/option_checks.hpp"
 #include "cli/table.hpp"
 #include "models/tokenizers/tokenizer.hpp"
+#include "polyhead/error.h"
 
 namespace polyhead::cli {
 namespace {
@@ -54,7 +55,7 @@ void ScoreCommand::add_options(CLI::App& app) {
   model_.add_options(app);
   kv_.add_options(app);
   auto* const file = app.add_option("--file", file_, "The text; - reads standard input");
-  file->type_name("FILE");
+  file->type_name("FILE")->check(not_empty());
   app.add_option("--text", text_, "The text itself")->type_name("TEXT")->excludes(file);
   app.add_option("--context", context_, "Tokens of a window (default: the model's context)")
       ->type_name("N")
@@ -119,6 +120,8 @@ void ScoreCommand::run(const Console& console) {
   if (file_.empty() && text_.empty()) throw UsageError("--file or --text with a text is needed");
   kv_.check({{"--file", file_}});
   const models::ModelFile file = model_.open();
+  if (!file.config().causal)
+    throw InvalidArgument("score: the model is an encoder and foresees no tokens");
   const models::Tokenizer tokenizer(file.tokenizer());
   const auto ids = tokenizer.encode(file_.empty() ? text_ : read_text(file_));
   if (ids.size() < 2) throw UsageError("the text has fewer than two tokens: nothing to foresee");

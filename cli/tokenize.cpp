@@ -5,6 +5,7 @@
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
 #include "cli/model_options.hpp"
+#include "cli/option_checks.hpp"
 #include "cli/table.hpp"
 #include "models/model_path.hpp"
 #include "models/tokenizers/read_tokenizer.hpp"
@@ -27,9 +28,10 @@ class Tokenize : public Command {
   void add_options(CLI::App& app) override {
     app.add_option("model", model_, "A model's name, file or folder; its weights are not read")
         ->required()
-        ->type_name("MODEL");
+        ->type_name("MODEL")
+        ->check(not_empty());
     auto* const file = app.add_option("--file", file_, "The text; - reads standard input");
-    file->type_name("FILE");
+    file->type_name("FILE")->check(not_empty());
     text_option_ = app.add_option("--text", text_, "The text itself");
     text_option_->type_name("TEXT")->excludes(file);
     app.add_flag("--parse-special", parse_special_,

@@ -140,7 +140,19 @@ TEST(PlanCommand, RefusesByName) {
   expect_refused({"llama-3-70b", "--kv-heads", "7"}, 1,
                  "kv_heads (7) does not divide q_heads (64)");
   expect_refused({"llama-3-70b", "--context", "0"}, 2, "--context (0)");
-  expect_refused({"llama-3-70b", "--context", "4096,,1"}, 2, "--context: ''");
+  expect_refused({"llama-3-70b", "--context", "4096,,1"}, 2,
+                 "--context: '4096,,1' has an empty entry");
+  expect_refused({"llama-3-70b", "--context", "1 2"}, 2, "--context: '1 2' is not");
+  expect_refused({"llama-3-70b", "--batch", "1,"}, 2, "--batch: '1,' has an empty entry");
+  expect_refused({"llama-3-70b", "--kv-type", "f16,"}, 2, "--kv-type: 'f16,' has an empty entry");
+  for (const char* option : {"--machine", "--compare", "--kv-type", "--html", "--context",
+                             "--kv-heads", "--weight-type", "--compute", "--layers"})
+    expect_refused({"llama-3-70b", option, ""}, 2, std::string(option) + ": the value is empty");
+  expect_refused({"llama-3-70b", "--json", "--explain"}, 2,
+                 "--explain changes nothing here: --json");
+  expect_refused({"llama-3-70b", "--csv", "--explain"}, 2, "--explain changes nothing here: --csv");
+  expect_refused({"llama-3-70b", "--compute", "fp8"}, 2, "--compute fp8 needs a machine");
+  expect_refused({"deepseek-v3", "--kv-heads", "8,4"}, 2, "--kv-heads changes nothing here");
   expect_refused({"llama-3-70b", "--batch", "0"}, 1, "batch (0)");
   expect_refused({"llama-3-70b", "--devices", "3"}, 1, "q_heads (64) is not a multiple of devices");
   expect_refused({"llama-3-70b", "--machine", "a100", "--compute", "fp8"}, 1, "has no fp8 peak");

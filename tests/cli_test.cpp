@@ -22,19 +22,11 @@ namespace polyhead {
 namespace {
 
 using nlohmann::json;
+using test::expect_refused;
 using test::Outcome;
 using test::run_program;
 using test::run_program_json;
 using test::ScratchDirectory;
-
-void expect_refused(const std::vector<std::string>& arguments, int status,
-                    const std::string& because) {
-  const Outcome made = run_program(arguments);
-  EXPECT_EQ(made.status, status) << made.err;
-  EXPECT_EQ(made.out, "");
-  EXPECT_TRUE(made.err.starts_with("polyhead: ")) << made.err;
-  EXPECT_NE(made.err.find(because), std::string::npos) << made.err;
-}
 
 /// `actual` has everything that `golden` has, numbers to 1e-6: the golden figures were computed in
 /// double precision; the inputs are exact in float32, the scale is not, which moves scores below 10
@@ -88,6 +80,15 @@ TEST(Program, EmptyValuesAreRefusedByName) {
     expect_refused({"explain", option, ""}, cli::kBadUsage,
                    std::string(option) + ": the value is empty");
   }
+  for (const char* option : {"--model", "--filter", "--isa"})
+    expect_refused({"bench", option, ""}, cli::kBadUsage, std::string(option) + ": the value");
+  for (const char* option : {"-o", "--layers", "--heads", "--rows", "--file"})
+    expect_refused({"look", "model", "--text", "a", option, ""}, cli::kBadUsage,
+                   "the value is empty");
+  for (const char* command : {"embed", "score", "prune", "tokenize"})
+    expect_refused({command, "model", "--file", ""}, cli::kBadUsage, "--file: the value is empty");
+  expect_refused({"embed", "model", "--file", "a", "-o", ""}, cli::kBadUsage, "the value is empty");
+  expect_refused({"info", ""}, cli::kBadUsage, "model: the value is empty");
   for (const char* option : {"--weights-heads", "--weights-queries", "--lse", "--type", "-o",
                              "--q-start", "--q-offsets", "--documents"}) {
     expect_refused({"attend", "q.npy", "k.npy", "v.npy", option, ""}, cli::kBadUsage,
@@ -191,7 +192,7 @@ TEST(Explain, RefusesWhatItCannotShow) {
   expect_refused({"explain", "--prune", "1"}, 1, "heads are 0 to 0");
   expect_refused({"explain", "--columns", "0-1,3-4"}, 1, "columns 3-4");
   expect_refused({"explain", "--tokens", "a,b"}, 1, "2 tokens are named");
-  expect_refused({"explain", "missing.json"}, 1, "missing.json: cannot be read");
+  expect_refused({"explain", "missing.json"}, 1, "missing.json: cannot be opened");
   expect_refused({"explain", "--isa", "avx3"}, 1, "avx3");
   const ScratchDirectory directory;
   expect_refused({"explain", directory.write("a.json", "{")}, 1, "is not JSON");
@@ -342,13 +343,11 @@ TEST(Attend, MasksComeFromFilesAndLists) {
           .status,
       0);
   EXPECT_EQ(arrays.output(), wanted);
-  EXPECT_EQ(run_program(arrays.command(
-                            {"--documents", "0,0,0,1,1,1", "--lengths", "5", "--align", "start"}))
-                .status,
+  EXPECT_EQ(run_program(arrays.command({"--documents", "0, 0,0,1,1 ,1", "--lengths", "5"})).status,
             0);
   const std::vector<std::int64_t> ids{0, 0, 0, 1, 1, 1}, length{5};
-  Mask mask = documents({ids.data(), {1, 6}}, {ids.data(), {1, 6}}) & lengths({length.data(), {1}});
-  mask.align = Align::start;
+  const Mask mask =
+      documents({ids.data(), {1, 6}}, {ids.data(), {1, 6}}) & lengths({length.data(), {1}});
   EXPECT_EQ(arrays.output(), arrays.expected(mask));
   EXPECT_EQ(run_program(arrays.command({"--prefix", "3"})).status, 0);
   EXPECT_EQ(arrays.output(), arrays.expected(prefix(3)));
@@ -404,8 +403,57 @@ TEST(Attend, LayoutsAndTypes) {
       arrays.command({"--layout", "bhtd", "--type", "float16", "--out-type", "float16"}));
   EXPECT_EQ(half["q"]["type"], "float16");
   EXPECT_EQ(half["results"][0]["type"], "float16");
-  EXPECT_NE(run_program(arrays.command({"--describe"})).out.find("attention on"),
+}
+
+TEST(Attend, DescribesWhatItWouldRun) {
+  const Arrays arrays;
+  const auto file = [&](const char* name) { return arrays.directory.file(name); };
+  std::vector<float16> v;
+  for (const float value : arrays.v) v.push_back(to_float16(value));
+  formats::write_npy(file("v.npy"), ConstView(v.data(), {6, 2, 8}));
+  const std::vector<std::string> described{"attend",      file("q.npy"), file("k.npy"),
+                                           file("v.npy"), "--causal",    "--describe"};
+  ASSERT_EQ(run_program(arrays.command({"--causal"})).status, 0);
+  EXPECT_NE(run_program(described).out.find("q float32, k float32, v float16, head_dim 8"),
+            std::string::npos)
+      << run_program(described).err;
+  EXPECT_NE(run_program_json(described)["plan"].get<std::string>().find("work items"),
             std::string::npos);
+  for (const char* option :
+       {"-o", "--lse", "--weights", "--entropy", "--max-weight", "--max-key"}) {
+    std::vector<std::string> with = described;
+    with.insert(with.end(), {option, file("more.npy")});
+    expect_refused(with, 2,
+                   std::string(option == std::string("-o") ? "--out" : option) +
+                       " changes nothing here: --describe");
+  }
+}
+
+TEST(Attend, RefusesListsThatAreNone) {
+  const Arrays arrays;
+  expect_refused(arrays.command({"--prefix", "1 2"}), 2, "--prefix: '1 2' is not a number");
+  expect_refused(arrays.command({"--lengths", "6,"}), 2, "--lengths: '' is not a number");
+  expect_refused(arrays.command({"--sink", "1,2,3 4,5"}), 2, "--sink: '3 4' is not a number");
+  EXPECT_EQ(run_program(arrays.command({"--sink", " 1, 2 ,3,4"})).status, 0);
+}
+
+TEST(Attend, RefusesPositionsThatNothingUses) {
+  const Arrays arrays;
+  const char* const unused = " changes nothing here: no mask and no modifier";
+  expect_refused(arrays.command({"--align", "end"}), 2, std::string("--align") + unused);
+  expect_refused(arrays.command({"--q-start", "3", "--lengths", "5"}), 2,
+                 std::string("--q-start") + unused);
+  for (const std::vector<std::string>& uses :
+       std::vector<std::vector<std::string>>{{"--causal"},
+                                             {"--window", "1,0"},
+                                             {"--prefix", "2"},
+                                             {"--alibi"},
+                                             {"--alibi-slopes", "1,1,1,1"},
+                                             {"--dropout", "0.5"}}) {
+    std::vector<std::string> options{"--align", "end"};
+    options.insert(options.end(), uses.begin(), uses.end());
+    EXPECT_EQ(run_program(arrays.command(options)).status, 0) << uses[0];
+  }
 }
 
 TEST(Attend, FortranOrderDoublesAndTwoAxes) {
@@ -512,8 +560,28 @@ TEST(Attend, RefusalsNameOptions) {
   expect_refused(arrays.command({"--soft-cap", "-1"}), 1, ": --soft-cap (-1)");
   expect_refused(arrays.command({"--alibi", "--align", "end", "--alibi-slopes", "1,1,1,1"}), 1,
                  "--alibi-slopes and --alibi are both given");
-  expect_refused(arrays.command({"--q-start", "0", "--align", "end"}), 1,
+  expect_refused(arrays.command({"--causal", "--q-start", "0", "--align", "end"}), 1,
                  "--q-start and --align are both given");
+  expect_refused(arrays.command({"--causal", "--q-start", "0,1"}), 1, ": --q-start: batch is 2");
+  expect_refused(arrays.command({"--prefix=-3", "--align", "end"}), 1,
+                 ": --prefix (-3) is negative");
+  expect_refused(arrays.command({"--weights", "w.npy", "--weights-heads", "99"}), 1,
+                 ": --weights-heads[0] (99) is not within 0 .. 3");
+  expect_refused(arrays.command({"--documents", "1,1,1,2,2,2"}), 2,
+                 "--documents: q has 3 tokens and k 6, so --q-documents is needed");
+  expect_refused(arrays.command({"--documents", "1,1,1,2,2", "--q-documents", "1,1,1"}), 1,
+                 "--documents: tokens is 5, expected 6");
+}
+
+TEST(Attend, FilesKeepTheirNames) {
+  const Arrays arrays;
+  const std::string path = arrays.directory.file("my_q_offsets.npy");
+  formats::write_npy(path, ConstView(arrays.q.data(), {192}));
+  expect_refused(arrays.command({"--mask", path}), 1, path + ": has shape [192]");
+  expect_refused(arrays.command({"--mask", path, "--packed-mask"}), 1, path + ": has shape [192]");
+  formats::write_npy(path, ConstView(arrays.q.data(), {6, 32}));
+  expect_refused(arrays.command({"--mask", path, "--packed-mask"}), 1,
+                 path + ": a packed mask of 6 keys is uint8 with 1 bytes a row");
 }
 
 TEST(Attend, QueriesBeyondTheLastAreNamed) {

@@ -43,6 +43,30 @@ TEST(Generate, RefusesEncoders) {
   EXPECT_NE(made.err.find("the model is an encoder"), std::string::npos) << made.err;
 }
 
+TEST(Score, RefusesEncoders) {
+  test::expect_refused({"score", POLYHEAD_TEST_DATA "/gguf_models/bert.gguf", "--text", "a b"}, 1,
+                       "score: the model is an encoder and foresees no tokens");
+}
+
+TEST(Embed, RefusesDecodersAndPlacesItCannotWriteTo) {
+  const test::ScratchDirectory directory;
+  const std::string lines = directory.write("lines.txt", "a\n");
+  const std::string folder = POLYHEAD_TEST_DATA "/gguf_models/";
+  test::expect_refused({"embed", folder + "llama.gguf", "--file", lines}, 1,
+                       "embed: the model is a decoder, expected an encoder");
+  test::expect_refused({"embed", "nowhere.gguf", "--file", lines, "-o", "/nowhere/x.npy"}, 1,
+                       "/nowhere/x.npy: cannot be written");
+}
+
+TEST(Look, RefusesAProbeThatDoesNotFitBeforeItRuns) {
+  const test::ScratchDirectory directory;
+  const std::string page = directory.file("page.html");
+  test::expect_refused(
+      {"look", POLYHEAD_TEST_DATA "/gguf_models/bert.gguf", "--text", "a b", "--probe", "-o", page},
+      1, "look: --probe: the model's ");
+  EXPECT_EQ(directory.file_count(), 0u);
+}
+
 TEST(Generate, ContinuesAsTheLogitsSay) {
   SKIP_WITHOUT("smollm2");
   const std::vector<std::string> arguments = {

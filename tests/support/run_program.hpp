@@ -24,6 +24,16 @@ inline Outcome run_program(const std::vector<std::string>& arguments) {
   return {status, out.str(), err.str()};
 }
 
+/// Refused with this status, nothing printed, and `because` within the message.
+inline void expect_refused(const std::vector<std::string>& arguments, int status,
+                           const std::string& because) {
+  const Outcome made = run_program(arguments);
+  EXPECT_EQ(made.status, status) << made.err;
+  EXPECT_EQ(made.out, "");
+  EXPECT_TRUE(made.err.starts_with("polyhead: ")) << made.err;
+  EXPECT_NE(made.err.find(because), std::string::npos) << made.err;
+}
+
 /// What --json prints; null, and the test fails, where it does not succeed.
 inline nlohmann::json run_program_json(std::vector<std::string> arguments) {
   arguments.emplace_back("--json");
