@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/mask_text.hpp"
 #include "polyhead/error.h"
 #include "polyhead/explain.h"
 
@@ -68,9 +69,42 @@ void add_row(HeadNumbers& head, HeadTrace& trace) {
   head.scaled.push_back(std::move(trace.scaled));
   head.modified.push_back(std::move(trace.modified));
   head.masked.push_back(std::move(trace.masked));
-  head.weights.push_back(std::move(trace.dropped));
+  head.weights.push_back(std::move(trace.weights));
+  head.dropped.push_back(std::move(trace.dropped));
+  head.sink_weights.push_back(trace.has_sink ? std::exp(trace.sink - trace.lse) : 0.0);
   head.output.push_back(std::move(trace.output));
   head.lse.push_back(trace.lse);
+}
+
+/// What does not depend on the rows; there may be none.
+Case outline(const AttentionArguments& call) {
+  const detail::Layout& q = call.q.layout;
+  Case result;
+  result.q_heads = q.extents[2];
+  result.head_dim = q.extents[3];
+  result.value_dim = call.v.layout.extents[3];
+  result.kv_len = call.k.layout.extents[1];
+  const auto usual = static_cast<float>(1.0 / std::sqrt(static_cast<double>(result.head_dim)));
+  result.scale = static_cast<double>(call.modifiers.scale.value_or(usual));
+  result.causal = call.mask.causal;
+  result.sinks = call.modifiers.sink.given();
+  result.dropout = static_cast<double>(call.modifiers.dropout.probability);
+  return result;
+}
+
+double sink_of(const AttentionArguments& call, std::int64_t head) {
+  const std::int64_t index[] = {head};
+  return element(call.modifiers.sink, index);
+}
+
+/// A bias of -inf hides pairs as a mask does.
+bool has_hidden_scores(const Case& of) {
+  for (const HeadNumbers& head : of.heads) {
+    for (const std::vector<double>& row : head.modified) {
+      if (std::find(row.begin(), row.end(), -HUGE_VAL) != row.end()) return true;
+    }
+  }
+  return false;
 }
 
 Matrix mean_weights(const std::vector<HeadNumbers>& heads) {
@@ -129,11 +163,7 @@ Case explain_case(const ExplainInput& input, AttentionArguments call,
   call.k = input.k.view;
   call.v = input.v.view;
   const detail::Layout& q = call.q.layout;
-  Case result;
-  result.q_heads = q.extents[2];
-  result.head_dim = q.extents[3];
-  result.value_dim = call.v.layout.extents[3];
-  result.causal = call.mask.causal;
+  Case result = outline(call);
   const std::int64_t first = query.value_or(0), end = query ? *query + 1 : q.extents[1];
   for (std::int64_t i = first; i < end; ++i) {
     RowTrace trace = explain(call, {.head = -1, .query = i, .batch = input.batch}, input.w_o.view);
@@ -144,6 +174,7 @@ Case explain_case(const ExplainInput& input, AttentionArguments call,
     for (std::size_t h = 0; h < trace.heads.size(); ++h) {
       result.masked = result.masked || trace.heads[h].masked != trace.heads[h].modified;
       add_row(result.heads[h], trace.heads[h]);
+      if (result.sinks) result.heads[h].sink = sink_of(call, result.heads[h].head);
     }
     result.concatenated.push_back(std::move(trace.concatenated));
     if (input.w_o.view.given()) result.projected.push_back(std::move(trace.projected));
@@ -152,6 +183,10 @@ Case explain_case(const ExplainInput& input, AttentionArguments call,
   if (!result.heads.empty()) result.mean_weights = mean_weights(result.heads);
   result.isa = isa_name(resolve_isa(options.isa));
   result.difference = compare_with_attention(call, result, input.batch, options);
+  // After both calls: what the mask points to has been checked by now.
+  result.mask = mask_lines(call.mask, {input.batch, q.extents[1], call.k.layout.extents[1]});
+  if (has_hidden_scores(result))
+    result.mask.emplace_back("scores: a pair whose score is -inf is hidden");
   return result;
 }
 

@@ -37,6 +37,9 @@ struct ExplainInput {
 struct HeadNumbers {
   std::int64_t head = 0, kv_head = 0;
   Matrix q, k, v, products, scaled, modified, masked, weights, output;
+  Matrix dropped;                    ///< weights after dropout, which the output is made of
+  double sink = 0.0;                 ///< the sink's logit, where the case has one
+  std::vector<double> sink_weights;  ///< and its share of each row's denominator
   std::vector<double> lse;
 };
 
@@ -45,13 +48,15 @@ struct Case {
   std::vector<HeadNumbers> heads;
   std::int64_t q_heads = 0, head_dim = 0, value_dim = 0, kv_len = 0;
   double scale = 0.0;
-  bool causal = false, modified = false, masked = false;
-  Matrix mean_weights;      ///< over the heads
-  Matrix concatenated;      ///< heads side by side
-  Matrix projected;         ///< concatenated through w_o, where given
-  Matrix w_o;               ///< as the textbook writes it: output = concatenated . w_o
-  std::string isa;          ///< what attention() ran on for the comparison
-  double difference = 0.0;  ///< largest |attention() - this| over the rows shown
+  bool causal = false, modified = false, masked = false, sinks = false;
+  double dropout = 0.0;           ///< probability
+  std::vector<std::string> mask;  ///< in words, a line for each kind
+  Matrix mean_weights;            ///< over the heads
+  Matrix concatenated;            ///< heads side by side
+  Matrix projected;               ///< concatenated through w_o, where given
+  Matrix w_o;                     ///< as the textbook writes it: output = concatenated . w_o
+  std::string isa;                ///< what attention() ran on for the comparison
+  double difference = 0.0;        ///< largest |attention() - this| over the rows shown
 };
 
 /// What removing one head does.

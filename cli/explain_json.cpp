@@ -31,6 +31,11 @@ ordered_json case_json(const Case& shown, const ExplainInput& input,
     if (shown.modified) one["modified"] = head.modified;
     if (shown.masked) one["masked"] = head.masked;  // -inf, which JSON does not have, becomes null
     one["weights"] = head.weights;
+    if (shown.sinks) {
+      one["sink"] = head.sink;
+      one["sink_weights"] = head.sink_weights;
+    }
+    if (shown.dropout > 0.0) one["dropped"] = head.dropped;
     one["lse"] = head.lse;
     one["output"] = head.output;
     json["heads"].push_back(std::move(one));

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "cli/explain_row.hpp"
+#include "cli/explain_vectors.hpp"
 #include "cli/table.hpp"
 
 namespace polyhead::cli {
@@ -11,54 +13,6 @@ namespace {
 
 constexpr std::size_t kMaxColumns = 16;  // keys a matrix shows side by side before it is cut
 constexpr std::size_t kMaxLines = 32;    // lines of a table before it is cut in the middle
-constexpr std::size_t kMaxNumbers = 8;   // numbers of a vector that is shown whole
-constexpr std::size_t kCutNumbers =
-    4;  // and of a longer one, which then leaves room for its neighbours
-constexpr std::size_t kMaxKeys =
-    24;  // lines of a row's table before the lightest keys are left out
-
-/// Indices 0 .. count - 1, or the first and last ones with a -1 between them where there are too
-/// many.
-std::vector<int> chosen(std::size_t count, std::size_t most) {
-  std::vector<int> indices;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (count <= most || i < most / 2 || i >= count - most / 2)
-      indices.push_back(static_cast<int>(i));
-    else if (indices.back() != -1)
-      indices.push_back(-1);
-  }
-  return indices;
-}
-
-std::vector<int> chosen_numbers(std::size_t count) {
-  return chosen(count, count > kMaxNumbers ? kCutNumbers : kMaxNumbers);
-}
-
-/// Numbers of a vector in columns as wide as the widest number of the tables it stands in.
-std::string numbers(const std::vector<double>& values, std::size_t width) {
-  std::string text;
-  for (const int i : chosen_numbers(values.size())) {
-    const std::string shown = i < 0 ? "…" : fixed(values[static_cast<std::size_t>(i)]);
-    if (!text.empty()) text += "  ";
-    if (i >= 0 && shown.size() < width) text.append(width - shown.size(), ' ');
-    text += shown;
-  }
-  return text;
-}
-
-std::size_t widest(const Matrix& matrix) {
-  std::size_t width = 0;
-  for (const std::vector<double>& row : matrix) {
-    for (const int i : chosen_numbers(row.size())) {
-      if (i >= 0) width = std::max(width, fixed(row[static_cast<std::size_t>(i)]).size());
-    }
-  }
-  return width;
-}
-
-std::string token(const std::vector<std::string>& tokens, std::int64_t index) {
-  return printable(tokens[static_cast<std::size_t>(index)]);
-}
 
 void step(const Console& console, int& number, const std::string& title,
           const std::string& remark = "") {
@@ -123,9 +77,10 @@ void print_title(const Console& console, const Case& shown, const ExplainInput& 
                       (shown.q_heads == 1 ? "" : " each");
   table.row({"heads", heads});
   table.row({"scale", scale_text(shown)});
-  table.row({"mask", shown.causal   ? "causal: a token sees itself and the tokens before it"
-                     : shown.masked ? "as given"
-                                    : "none: every token sees every token"});
+  const std::vector<std::string> mask =
+      shown.mask.empty() ? std::vector<std::string>{"none: every token sees every token"}
+                         : shown.mask;
+  for (const std::string& line : mask) table.row({&line == mask.data() ? "mask" : "", line});
   table.print(console);
 }
 
@@ -149,7 +104,10 @@ void print_vectors(const Console& console, const HeadNumbers& head, const Case& 
   const auto key = [&](std::size_t j) {
     return token(input.k_tokens, static_cast<std::int64_t>(j));
   };
-  if (input.q_tokens == input.k_tokens && shown.queries.size() == input.k_tokens.size()) {
+  // Of a padded sequence only the valid keys are there, and all of its queries.
+  const bool joint = input.q_tokens == input.k_tokens && head.q.size() == head.k.size() &&
+                     shown.queries.size() == input.k_tokens.size();
+  if (joint) {
     Table table({Align::left, Align::left, Align::left, Align::left});
     table.header({"", "  query q", "  key k", "  value v"});
     add_lines(table, head.k.size(), [&](std::size_t i) {
@@ -171,25 +129,48 @@ void print_vectors(const Console& console, const HeadNumbers& head, const Case& 
   keys.print(console);
 }
 
-/// A line a query, a column a key; `last` is one more column where it has a title.
+/// One more column behind those of the keys.
+struct LastColumn {
+  std::string title;
+  const std::vector<double>* numbers;
+};
+
+/// A line a query, a column a key.
 void print_pairs(const Console& console, const Matrix& pairs, const Case& shown,
-                 const ExplainInput& input, const std::string& last_title = "",
-                 const std::vector<double>* last = nullptr) {
+                 const ExplainInput& input, const std::vector<LastColumn>& last = {}) {
   const std::vector<int> keys = chosen(pairs.empty() ? 0 : pairs.front().size(), kMaxColumns);
-  Table table = Table::numbers(keys.size() + (last != nullptr ? 1 : 0));
+  Table table = Table::numbers(keys.size() + last.size());
   std::vector<std::string> header{""};
   for (const int j : keys) header.push_back(j < 0 ? "…" : token(input.k_tokens, j));
-  if (last != nullptr) header.push_back("  " + last_title);
+  for (const LastColumn& column : last) header.push_back("  " + column.title);
   table.header(std::move(header));
   add_lines(table, pairs.size(), [&](std::size_t i) {
     std::vector<std::string> cells{token(input.q_tokens, shown.queries[i])};
     for (const int j : keys) {
       cells.push_back(j < 0 ? "…" : fixed(pairs[i][static_cast<std::size_t>(j)]));
     }
-    if (last != nullptr) cells.push_back("  " + fixed((*last)[i]));
+    for (const LastColumn& column : last) cells.push_back("  " + fixed((*column.numbers)[i]));
     return cells;
   });
   table.print(console);
+}
+
+/// The softmax of each line, and what dropout leaves of it.
+void print_weights(const Console& console, int& number, const HeadNumbers& head, const Case& shown,
+                   const ExplainInput& input) {
+  std::string remark = "softmax of each line; lse is the logarithm of its denominator";
+  std::vector<LastColumn> last{{"lse", &head.lse}};
+  if (shown.sinks) {
+    remark = "softmax of each line and the sink's logit, " + fixed(head.sink) +
+             "; lse is the logarithm of its denominator";
+    last.insert(last.begin(), {"sink", &head.sink_weights});
+  }
+  step(console, number, "Weights", remark);
+  print_pairs(console, head.weights, shown, input, last);
+  if (shown.dropout == 0.0) return;
+  step(console, number, "Weights after dropout",
+       "dropped ones are 0, the others divided by " + fixed(1.0 - shown.dropout));
+  print_pairs(console, head.dropped, shown, input);
 }
 
 /// A line a query and its vector, heads set apart where `dim` is given.
@@ -296,112 +277,13 @@ void print_matrices(const Console& console, const Case& shown, const ExplainInpu
       step(console, number, "Masked scores", "hidden pairs become -inf");
       print_pairs(console, head.masked, shown, input);
     }
-    step(console, number, "Weights",
-         "softmax of each line; lse is the logarithm of its denominator");
-    print_pairs(console, head.weights, shown, input, "lse", &head.lse);
-    step(console, number, shown.q_heads > 1 ? "Output of the head" : "Output", "weights · v");
+    print_weights(console, number, head, shown, input);
+    step(console, number, shown.q_heads > 1 ? "Output of the head" : "Output",
+         shown.dropout > 0.0 ? "weights after dropout · v" : "weights · v");
     print_rows(console, head.output, shown, input);
   }
   print_all_heads(console, shown, input, pruned);
 }
-
-namespace {
-
-/// "0·0 + 2·1" for short vectors of short numbers; else nothing.
-std::string written_out(const std::vector<double>& q, const std::vector<double>& k) {
-  if (q.size() > 4) return "";
-  std::string text;
-  const auto number = [](double value) {
-    char shown[32];
-    std::snprintf(shown, sizeof shown, "%.4g", value);
-    return value < 0 ? "(" + std::string(shown) + ")" : std::string(shown);
-  };
-  for (std::size_t i = 0; i < q.size(); ++i)
-    text += (i == 0 ? "" : " + ") + number(q[i]) + "·" + number(k[i]);
-  return text;
-}
-
-/// The keys to print, in their order: all of them, or the heaviest.
-std::vector<std::size_t> keys_to_print(const std::vector<double>& weights) {
-  std::vector<std::size_t> keys(weights.size());
-  for (std::size_t j = 0; j < keys.size(); ++j) keys[j] = j;
-  if (keys.size() <= kMaxKeys) return keys;
-  std::stable_sort(keys.begin(), keys.end(),
-                   [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
-  keys.resize(kMaxKeys);
-  std::sort(keys.begin(), keys.end());
-  return keys;
-}
-
-void print_head_row(const Console& console, const HeadNumbers& head, const Case& shown,
-                    const ExplainInput& input) {
-  const std::size_t width = std::max({widest(head.q), widest(head.k), widest(head.v)});
-  const std::vector<double>& masked = head.masked[0];
-  const double largest = masked.empty() ? 0.0 : *std::max_element(masked.begin(), masked.end());
-  const bool visible = largest > -HUGE_VAL;
-  const bool products = !head.k.empty() && !written_out(head.q[0], head.k[0]).empty();
-  console.out << "\n  q = [ " << numbers(head.q[0], width) << " ]\n\n";
-
-  using Align = Table::Align;
-  std::vector<Align> columns{Align::left, Align::left};
-  std::vector<std::string> header{"key", "  k"};
-  const auto column = [&](const char* title, Align align) {
-    columns.push_back(align);
-    header.push_back(std::string("  ") + title);
-  };
-  if (products) column("q · k", Align::left);
-  column(products ? "" : "q · k", Align::right);
-  column("scaled", Align::right);
-  if (shown.modified) column("modified", Align::right);
-  if (shown.masked) column("masked", Align::right);
-  column("e^(s - max)", Align::right);
-  column("weight", Align::right);
-  column("weight · v", Align::left);
-  Table table(columns);
-  table.header(header);
-
-  const std::vector<std::size_t> keys = keys_to_print(head.weights[0]);
-  double total = 0.0, weight_total = 0.0;
-  for (std::size_t j = 0; j < masked.size(); ++j) {
-    if (visible) total += std::exp(masked[j] - largest);
-    weight_total += head.weights[0][j];
-  }
-  for (const std::size_t j : keys) {
-    std::vector<std::string> cells{token(input.k_tokens, static_cast<std::int64_t>(j)),
-                                   "  " + numbers(head.k[j], width)};
-    if (products) cells.push_back("  " + written_out(head.q[0], head.k[j]) + " =");
-    cells.push_back((products ? "" : "  ") + fixed(head.products[0][j]));
-    cells.push_back("  " + fixed(head.scaled[0][j]));
-    if (shown.modified) cells.push_back("  " + fixed(head.modified[0][j]));
-    if (shown.masked) cells.push_back("  " + fixed(masked[j]));
-    cells.push_back("  " + fixed(visible ? std::exp(masked[j] - largest) : 0.0));
-    cells.push_back("  " + fixed(head.weights[0][j]));
-    std::vector<double> share = head.v[j];
-    for (double& value : share)
-      value = head.weights[0][j] == 0.0 ? 0.0 : value * head.weights[0][j];
-    cells.push_back("  " + numbers(share, width));
-    table.row(std::move(cells));
-  }
-  table.rule();
-  std::vector<std::string> sums(columns.size());
-  sums[0] = "sum";
-  sums[columns.size() - 3] = fixed(total);
-  sums[columns.size() - 2] = fixed(weight_total);
-  sums[columns.size() - 1] = "  " + numbers(head.output[0], width);
-  table.row(std::move(sums));
-  table.print(console);
-  if (keys.size() < masked.size()) {
-    console.out << console.styled(Style::faint, "  The " + std::to_string(keys.size()) +
-                                                    " heaviest of " +
-                                                    grouped(static_cast<long long>(masked.size())) +
-                                                    " keys; --json prints them all.")
-                << '\n';
-  }
-  console.out << "\n  output = [ " << numbers(head.output[0], width)
-              << " ]   lse = " << fixed(head.lse[0]) << '\n';
-}
-
-}  // namespace
 
 void print_row(const Console& console, const Case& shown, const ExplainInput& input,
                const std::vector<Pruned>& pruned) {
