@@ -26,8 +26,9 @@ std::vector<std::string> pieces_of(const std::string& text) {
 std::vector<std::string> full_pieces_of(const std::string& option, const std::string& text) {
   std::vector<std::string> pieces = pieces_of(text);
   for (const std::string& piece : pieces) {
-    if (piece.empty())
-      throw UsageError(option + ": '" + text + "' has an empty entry (a comma stands between two)");
+    if (!piece.empty()) continue;
+    throw UsageError(std::string(option).append(": '").append(text).append(
+        "' has an empty entry (a comma stands between two)"));
   }
   return pieces;
 }
