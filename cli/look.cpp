@@ -1,6 +1,5 @@
 // polyhead look: runs a text through a model and says what each of its heads did.
 #include <CLI/CLI.hpp>
-#include <limits>
 #include <optional>
 
 #include "cli/browser.hpp"
@@ -81,7 +80,8 @@ void Look::add_options(CLI::App& app) {
   app.add_flag("--json", json_, "Print JSON, every number in full");
   app.add_option("--rows", rows_text_, "With --json: the weights of these queries, e.g. 1,14,28")
       ->type_name("LIST")
-      ->check(not_empty());
+      ->check(not_empty())
+      ->check(each_entry(whole_number(0)));
   app.footer(kExample);
 }
 
@@ -161,8 +161,7 @@ void Look::choose_heads(LookData& look) const {
 void Look::run(const Console& console) {
   if (!rows_text_.empty() && !json_) throw UsageError("--rows goes with --json");
   rows_.clear();
-  for (const std::string& row : entries_of("--rows", rows_text_))
-    rows_.push_back(index_of(row, std::numeric_limits<std::int64_t>::max(), "--rows"));
+  for (const std::string& row : entries_of("--rows", rows_text_)) rows_.push_back(std::stoll(row));
   if (open_ && output_.empty()) throw UsageError("--open needs -o");
   if (!output_.empty()) formats::check_writable(output_);
   const models::ModelFile file = model_.open();

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "cli/list_text.hpp"
+
 namespace polyhead::cli {
 
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
@@ -42,6 +44,17 @@ CLI::Validator float32_number() {
     const auto rounded = static_cast<float>(number);
     if (std::isinf(rounded)) return text + " is too large for a number of 32 bits";
     if (rounded == 0.0f && number != 0.0) return text + " is too small for a number of 32 bits";
+    return {};
+  };
+  return CLI::Validator(refusal, "");
+}
+
+CLI::Validator each_entry(const CLI::Validator& check) {
+  const auto refusal = [check](const std::string& text) -> std::string {
+    for (const std::string& piece : pieces_of(text)) {
+      if (piece.empty()) return "'" + text + "' has an empty entry";
+      if (std::string refused = check(piece); !refused.empty()) return refused;
+    }
     return {};
   };
   return CLI::Validator(refusal, "");

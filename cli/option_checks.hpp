@@ -20,6 +20,9 @@ CLI::Validator number_if(bool (*holds)(double), const char* expected);
 /// A number that float32 holds, other than 0 where it is: what is stored as one is checked as one.
 CLI::Validator float32_number();
 
+/// A list of which `check` takes every entry.
+CLI::Validator each_entry(const CLI::Validator& check);
+
 /// Anything but an empty text, which reads like an option that was not given: --lengths "$UNSET".
 CLI::Validator not_empty();
 
