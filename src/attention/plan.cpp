@@ -190,11 +190,29 @@ std::string text_of(const AttendCall& call, const Schedule& schedule) {
   return text.str();
 }
 
-std::size_t bytes_for(const AttendCall& call, const Schedule& schedule,
-                      const kernels::cpu::Backend& backend) {
-  return scratch_bytes(call, backend, schedule.workers, schedule.turns.share(),
-                       schedule.split_major);
+Crew checked_crew(const Options& options) {
+  if (options.threads < 0) base::refuse("attention", "threads (", options.threads, ") is negative");
+  return crew_of(options);
 }
+
+/// All of a call of attention() but its computation.
+struct Prepared {
+  const AttendCall call;
+  const Crew crew;
+  const Isa isa;
+  const kernels::cpu::Backend& backend;
+  const Schedule schedule;
+  const std::size_t bytes;  // of scratch
+
+  Prepared(const AttentionArguments& arguments, const Options& options)
+      : call(door::resolve(arguments)),
+        crew(checked_crew(options)),
+        isa(resolve_isa(options.isa)),
+        backend(kernels::cpu::backend(isa)),
+        schedule(make_schedule(call, backend, crew.workers)),
+        bytes(scratch_bytes(call, backend, schedule.workers, schedule.turns.share(),
+                            schedule.split_major)) {}
+};
 
 }  // namespace
 
@@ -211,25 +229,17 @@ std::string Plan::describe(const AttentionArguments& arguments) const {
 }
 
 std::string describe_call(const AttentionArguments& arguments, const Options& options) {
-  const AttendCall call = door::resolve(arguments);
-  if (options.threads < 0) base::refuse("attention", "threads (", options.threads, ") is negative");
-  const Isa isa = resolve_isa(options.isa);
-  const kernels::cpu::Backend& backend = kernels::cpu::backend(isa);
-  const Crew crew = crew_of(options);
-  const Schedule schedule = make_schedule(call, backend, crew.workers);
-  return text_of({isa, call.q.type, call.k.type, call.v.type, call.head_dim, call.value_dim,
-                  crew.workers, bytes_for(call, schedule, backend)}) +
-         text_of(call, schedule);
+  const Prepared prepared(arguments, options);
+  const AttendCall& call = prepared.call;
+  return text_of({prepared.isa, call.q.type, call.k.type, call.v.type, call.head_dim,
+                  call.value_dim, prepared.crew.workers, prepared.bytes}) +
+         text_of(call, prepared.schedule);
 }
 
 void attention(const AttentionArguments& arguments, const Options& options) {
-  const AttendCall call = door::resolve(arguments);
-  if (options.threads < 0) base::refuse("attention", "threads (", options.threads, ") is negative");
-  const Crew crew = crew_of(options);
-  const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
-  const Schedule schedule = make_schedule(call, backend, crew.workers);
-  base::AlignedBuffer<std::byte> memory(bytes_for(call, schedule, backend));
-  run_schedule(call, schedule, *crew.executor, memory.data());
+  const Prepared prepared(arguments, options);
+  base::AlignedBuffer<std::byte> memory(prepared.bytes);
+  run_schedule(prepared.call, prepared.schedule, *prepared.crew.executor, memory.data());
 }
 
 }  // namespace polyhead::inline v0

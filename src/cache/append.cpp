@@ -6,17 +6,13 @@
 #include "base/element.hpp"
 #include "base/footprint.hpp"
 #include "base/refuse.hpp"
+#include "base/shape_text.hpp"
 
 namespace polyhead::inline v0::cache {
 
 std::string shown_shape(const ConstView& view) {
   if (view.layout.too_many_axes) return "of too many axes";
-  std::string text = "[";
-  for (int axis = 0; axis < view.layout.axes; ++axis) {
-    if (axis > 0) text += ", ";
-    text += std::to_string(view.layout.extents[static_cast<std::size_t>(axis)]);
-  }
-  return text + "]";
+  return base::shape_text({view.layout.extents.data(), static_cast<std::size_t>(view.layout.axes)});
 }
 
 void check_index(const char* call, const char* name, std::int64_t index, std::int64_t count) {

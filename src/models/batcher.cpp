@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/ceil_div.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::models {
@@ -56,7 +57,7 @@ void Batcher::check(const Request& request) const {
 }
 
 std::int64_t Batcher::pages_of(std::int64_t tokens) const {
-  return (tokens + options_.page_tokens - 1) / options_.page_tokens;
+  return base::ceil_div(tokens, options_.page_tokens);
 }
 
 std::int64_t Batcher::submit(const Request& request) {

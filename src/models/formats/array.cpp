@@ -4,6 +4,8 @@
 #include <limits>
 #include <vector>
 
+#include "base/shape_text.hpp"
+
 namespace polyhead::inline v0::formats {
 
 std::int64_t element_count(std::span<const std::int64_t> shape) {
@@ -49,13 +51,7 @@ Array array_at(const std::byte* data, ElementType type, const detail::Layout& la
   return {ConstView(aligned, type, layout), std::move(copy)};
 }
 
-std::string shape_text(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    text += (axis == 0 ? "" : ", ") + std::to_string(shape[axis]);
-  }
-  return text + "]";
-}
+std::string shape_text(std::span<const std::int64_t> shape) { return base::shape_text(shape); }
 
 std::string shape_text(const detail::Layout& layout) {
   return shape_text({layout.extents.data(), static_cast<std::size_t>(layout.axes)});
