@@ -290,14 +290,9 @@ struct Prefill {
     const TileDropout dropout(call, lanes, sequence.batch);
     for (int i = 0; i < sight.segments; ++i) {
       const Segment& part = sight.segment[i];
-      for (int key = part.key_begin; key < part.key_end; key += 4) {
-        for (int v = part.first; v < part.last; ++v) {
-          TileDropout::Kept kept[4];
-          dropout.draw((block + key) / 4, v, kept);
-          for (int j = 0; j < std::min(4, part.key_end - key); ++j)
-            Path::keep(memory.scores + v * kLanes, key + j, kept[j]);
-        }
-      }
+      dropout.each(block, part.key_begin, part.key_end, part.first, part.last,
+                   [&](int key, int v, const TileDropout::Kept& kept)
+                       POLYHEAD_LAMBDA { Path::keep(memory.scores + v * kLanes, key, kept); });
     }
   }
 

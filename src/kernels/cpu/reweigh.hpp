@@ -202,17 +202,12 @@ struct Reweigher {
     const TileDropout dropout(call, lanes(), item.batch);
     const double share = 1.0 - static_cast<double>(call.score.dropout);
     const Simd::I factor = Simd::bits(Simd::broadcast(static_cast<float>(1.0 / share)));
-    for (int key = 0; key < keys; key += 4) {
-      for (int v = 0; v < lanes().vectors; ++v) {
-        TileDropout::Kept kept[4];
-        dropout.draw((block + key) / 4, v, kept);
-        for (int j = 0; j < std::min(4, keys - key); ++j) {
-          float* const at = weights + (key + j) * kTile + v * kLanes;
-          const Simd::I factors = Simd::and_int(factor, reinterpret_cast<Simd::I>(kept[j]));
-          Simd::store(at, Simd::mul(Simd::load(at), reinterpret_cast<Simd::V>(factors)));
-        }
-      }
-    }
+    const auto scale = [&](int key, int v, const TileDropout::Kept& kept) POLYHEAD_LAMBDA {
+      float* const at = weights + key * kTile + v * kLanes;
+      const Simd::I factors = Simd::and_int(factor, reinterpret_cast<Simd::I>(kept));
+      Simd::store(at, Simd::mul(Simd::load(at), reinterpret_cast<Simd::V>(factors)));
+    };
+    dropout.each(block, 0, keys, 0, lanes().vectors, scale);
   }
 
   // --- rows of q that come next ---

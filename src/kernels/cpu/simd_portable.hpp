@@ -167,7 +167,6 @@ struct Simd {
     __builtin_memcpy(b, p, 4);
     return __builtin_convertvector((I{b[0], b[1], b[2], b[3]}), V);
   }
-  /// Wraps around.
   struct Product {
     I low, high;
   };
@@ -179,6 +178,7 @@ struct Simd {
     return {reinterpret_cast<I>((even & 0xffffffffu) | (odd << 32)),
             reinterpret_cast<I>((even >> 32) | (odd & 0xffffffff00000000u))};
   }
+  /// Wraps around.
   POLYHEAD_INLINE static I add_int(I a, I b) {
     return reinterpret_cast<I>(reinterpret_cast<U>(a) + reinterpret_cast<U>(b));
   }

@@ -163,7 +163,7 @@ struct KeyDocuments {
     }
   }
 
-  /// Bit j: key j is of the document.
+  /// Bit j: key j is of the document; bits from `count` on say nothing.
   std::uint64_t word(std::int64_t document) const {
     std::int64_t same = 0;
     for (int j = 0; j < count; ++j) same += id[j] == document;

@@ -22,6 +22,21 @@ class TileDropout {
     }
   }
 
+  /// Calls f(key, v, kept) for the keys [begin, end) of a block and the vectors [first, last);
+  /// `begin` is a multiple of 4.
+  template <class F>
+  POLYHEAD_INLINE void each(std::int64_t block, int begin, int end, int first, int last,
+                            const F& f) const {
+    for (int key = begin; key < end; key += 4) {
+      for (int v = first; v < last; ++v) {
+        Kept kept[4];
+        draw((block + key) / 4, v, kept);
+        for (int j = 0; j < std::min(4, end - key); ++j) f(key + j, v, kept[j]);
+      }
+    }
+  }
+
+ private:
   /// Of the keys 4 * quad .. 4 * quad + 3 those that vector v keeps.
   POLYHEAD_INLINE void draw(std::int64_t quad, int v, Kept (&kept)[4]) const {
     Simd::I c0 = Simd::broadcast_int(lower(quad)), c1 = Simd::load_int(q_pos_ + v * kLanes);
@@ -43,7 +58,6 @@ class TileDropout {
     kept[0] = kept_of(c0), kept[1] = kept_of(c1), kept[2] = kept_of(c2), kept[3] = kept_of(c3);
   }
 
- private:
   static std::int32_t lower(std::int64_t x) { return static_cast<std::int32_t>(x); }
   static std::int32_t upper(std::int64_t x) { return static_cast<std::int32_t>(x >> 32); }
 
