@@ -14,6 +14,7 @@
 
 #include "polyhead/paged_cache.h"
 #include "support/damage.h"
+#include "support/effort.h"
 #include "support/failing_allocation.h"
 #include "support/problem.h"
 #include "support/random.h"
@@ -369,7 +370,8 @@ TEST(KvCacheLoad, BelievesNothing) {
   std::vector<std::byte> good;
   list[0].save(good);
   Random random(2);
-  for (int i = 0; i < 3000; ++i) {
+  const int times = effort() == Effort::smoke ? 600 : 3000;
+  for (int i = 0; i < times; ++i) {
     const std::vector<std::byte> bytes = with_lies(good, 72, 3, random);
     std::vector<KvCache> into = caches(ElementType::int4, true, false, 1);
     std::span<const std::byte> rest = bytes;

@@ -220,6 +220,7 @@ TEST(KvType, CodesChangeTheLossOfRealTextByLittle) {
   const std::string prose = text_of(POLYHEAD_TEST_DATA "/prose.txt");
   const std::string text = prose + text_of(POLYHEAD_SOURCE_DIR "/LICENSE");
   for (const std::string name : {"smollm2", "gemma3"}) {
+    if (name == "gemma3" && test::effort() != test::Effort::full) continue;
     const std::string path = test::fetched_model(name);
     if (path.empty()) GTEST_SKIP() << "scripts/get-model " << name << " was not run";
     const ModelFile model_file(path);
@@ -294,6 +295,7 @@ TEST(KvType, TheProgramTakesIt) {
               cli::kSuccess)
         << err.str();
     EXPECT_NE(out.str().find("Paris"), std::string::npos) << out.str();
+    if (test::effort() == test::Effort::smoke) break;  // the test below calibrates
   }
 }
 
@@ -303,9 +305,12 @@ TEST(KvType, WithATextOfItsOwnABatchAnswersAsEachPromptAlone) {
   if (test::fetched_model("smollm2").empty()) GTEST_SKIP() << "scripts/get-model smollm2";
   const test::ScratchDirectory directory;
   const std::string text = directory.file("text.txt");
-  directory.write("text.txt", text_of(POLYHEAD_TEST_DATA "/prose.txt").substr(0, 500));
+  const bool smoke = test::effort() == test::Effort::smoke;
+  const std::size_t bytes = smoke ? 100 : 500;
+  const char* const tokens = smoke ? "2" : "5";
+  directory.write("text.txt", text_of(POLYHEAD_TEST_DATA "/prose.txt").substr(0, bytes));
   const auto run = [&](std::vector<std::string> arguments) {
-    for (const char* more : {"--max-tokens", "5", "--kv-type", "int4", "--kv-keys", "channel",
+    for (const char* more : {"--max-tokens", tokens, "--kv-type", "int4", "--kv-keys", "channel",
                              "--kv-text", text.c_str(), "--json"}) {
       arguments.emplace_back(more);
     }
