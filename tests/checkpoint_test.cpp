@@ -345,6 +345,34 @@ TEST(Checkpoint, NoLinkLeadsOutOfTheFolder) {
   EXPECT_EQ(folder.refused(), "accepted");
 }
 
+// Hugging Face's cache: a snapshot's files are links to blobs, two folders up.
+TEST(Checkpoint, ReadsShardsOfASnapshot) {
+  namespace fs = std::filesystem;
+  const Sharded files;
+  const ScratchDirectory cache;
+  const fs::path snapshot = cache.file("snapshots/0123abcd"), blobs = cache.file("blobs");
+  fs::create_directories(snapshot);
+  fs::create_directories(blobs);
+  for (const char* name :
+       {"config.json", "model.safetensors.index.json", "a.safetensors", "b.safetensors"}) {
+    fs::rename(files.file(name), blobs / (std::string("blob-") + name));
+    fs::create_symlink(std::string("../../blobs/blob-") + name, snapshot / name);
+  }
+  const auto refused = [&] { return refusal(cache, snapshot.string()); };
+  EXPECT_EQ(refused(), "accepted");
+  EXPECT_EQ(ModelFile(snapshot.string()).tensors().size(), 12u);
+  // From another folder than snapshots/, or into another than blobs/, such a link leads out.
+  fs::rename(blobs, cache.file("elsewhere"));
+  fs::create_directory_symlink("elsewhere", blobs);
+  EXPECT_NE(refused().find("a.safetensors: is a link out of the model's folder"), std::string::npos)
+      << refused();
+  fs::remove(blobs);
+  fs::rename(cache.file("elsewhere"), blobs);
+  fs::rename(cache.file("snapshots"), cache.file("copies"));
+  EXPECT_NE(refusal(cache, cache.file("copies/0123abcd")).find("is a link out of"),
+            std::string::npos);
+}
+
 TEST(Checkpoint, TheIndexKeepsItsPromises) {
   Sharded missing;
   missing.map[0].second = "b.safetensors";

@@ -46,6 +46,15 @@ struct DType {
 constexpr std::array<DType, 3> kDTypes{
     {{"F32", WeightType::float32}, {"F16", WeightType::float16}, {"BF16", WeightType::bfloat16}}};
 
+/// Whether a folder's links may lead to files in `place`: the folder itself, and for a snapshot of
+/// Hugging Face's cache (`snapshots/REVISION` beside `blobs`), whose files are all links, the
+/// blobs.
+bool holds(const fs::path& folder, const fs::path& place) {
+  const fs::path snapshots = folder.parent_path();
+  return place == folder ||
+         (snapshots.filename() == "snapshots" && place == snapshots.parent_path() / "blobs");
+}
+
 /// A shard's place, if its name is a plain one and no link leads out of the folder.
 std::string shard_path(const std::string& index, const fs::path& folder, const std::string& name) {
   if (name.empty() || name.find_first_of(std::string("/\\\0", 3)) != std::string::npos ||
@@ -58,7 +67,7 @@ std::string shard_path(const std::string& index, const fs::path& folder, const s
   const fs::path real = fs::canonical(path, error);
   if (error) throw FileError(path.string(), "cannot be opened: " + error.message());
   const fs::path home = fs::canonical(folder.empty() ? fs::path(".") : folder, error);
-  if (error || real.parent_path() != home) {
+  if (error || !holds(home, real.parent_path())) {
     throw FileError(path.string(), "is a link out of the model's folder");
   }
   return path.string();
