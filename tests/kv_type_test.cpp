@@ -214,7 +214,7 @@ std::string text_of(const char* path) {
 // 0.020 and 0.014, a ninth of int4's by token and less. They are calibrated on the beginning of the
 // text, a quarter of it, as `generate` does on a prompt. The mean over this text has a standard
 // error of 0.005, and the last bits of a float32 (another instruction set) draw it anew: two of
-// them beside the 0.02 that is aimed at.
+// them beside the 0.02 that is aimed at. Gemma 3, as slow again, belongs to the full grid.
 TEST(KvType, CodesChangeTheLossOfRealTextByLittle) {
   if (test::effort() == test::Effort::smoke) GTEST_SKIP() << "whole models take long here";
   const std::string prose = text_of(POLYHEAD_TEST_DATA "/prose.txt");

@@ -46,16 +46,15 @@ struct DType {
 constexpr std::array<DType, 3> kDTypes{
     {{"F32", WeightType::float32}, {"F16", WeightType::float16}, {"BF16", WeightType::bfloat16}}};
 
-/// Whether a folder's links may lead to files in `place`: the folder itself, and for a snapshot of
-/// Hugging Face's cache (`snapshots/REVISION` beside `blobs`), whose files are all links, the
-/// blobs.
-bool holds(const fs::path& folder, const fs::path& place) {
+/// Whether links in `folder` may lead to files in `place`, both canonical: into the folder itself
+/// and, since Hugging Face's cache has links alone in `snapshots/REVISION`, from there to `blobs`.
+bool links_may_lead_to(const fs::path& place, const fs::path& folder) {
   const fs::path snapshots = folder.parent_path();
   return place == folder ||
          (snapshots.filename() == "snapshots" && place == snapshots.parent_path() / "blobs");
 }
 
-/// A shard's place, if its name is a plain one and no link leads out of the folder.
+/// A shard's place, if its name is a plain one and no link leads elsewhere.
 std::string shard_path(const std::string& index, const fs::path& folder, const std::string& name) {
   if (name.empty() || name.find_first_of(std::string("/\\\0", 3)) != std::string::npos ||
       name == "." || name == ".." || !name.ends_with(".safetensors")) {
@@ -67,7 +66,7 @@ std::string shard_path(const std::string& index, const fs::path& folder, const s
   const fs::path real = fs::canonical(path, error);
   if (error) throw FileError(path.string(), "cannot be opened: " + error.message());
   const fs::path home = fs::canonical(folder.empty() ? fs::path(".") : folder, error);
-  if (error || !holds(home, real.parent_path())) {
+  if (error || !links_may_lead_to(real.parent_path(), home)) {
     throw FileError(path.string(), "is a link out of the model's folder");
   }
   return path.string();
