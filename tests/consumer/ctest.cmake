@@ -12,7 +12,7 @@ function(polyhead_consumer name)
                    -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
                    -DCMAKE_C_COMPILER=${CMAKE_C_COMPILER} -DCMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}
                    --test-command ${CMAKE_CTEST_COMMAND} --output-on-failure)
-  set_tests_properties(consumer_${name} PROPERTIES TIMEOUT 1200)
+  set_tests_properties(consumer_${name} PROPERTIES TIMEOUT 1200 ENVIRONMENT CCACHE_SLOPPINESS=locale)
 endfunction()
 
 polyhead_consumer(find_package "-DCMAKE_PREFIX_PATH=${place}/prefix")
