@@ -82,10 +82,11 @@ struct FewRows {
   // Groups whose scores are computed beside each other (DecodeBeside); floats of two tiles of them,
   // of two steps a word.
   static constexpr int kMostBeside = 4, kLeastTurned = 2 * 2 * kTileSteps * kMostBeside * kLanes;
-  static constexpr int kVectorsAlone = kLanes == 16 ? 8 : 4;  // of dims, summed at once for one row
-  // Where values are read in several passes, so many bytes of them at a time.
-  static constexpr std::int64_t kPieceBytes = Path::kBfloat16 ? 8192 : 4096;
-  static constexpr int kShortestPiece = 8;
+  // Where values are read in several passes, so many bytes of them at a time, which the first pass
+  // waits for: short enough that L1 holds as many ahead, long enough for what sums cost to load
+  // and store (docs/performance.md).
+  static constexpr std::int64_t kPieceBytes = kLanes == 16 && !Path::kBfloat16 ? 2048 : 4096;
+  static constexpr int kShortestPiece = kLanes == 16 ? 4 : 8;
   // How far ahead lines are fetched, in whole groups of keys and pieces of values
   // (docs/performance.md).
   static constexpr std::int64_t kBytesAhead = 4096, kBlockBytesAhead = 16384;
@@ -182,7 +183,9 @@ struct FewRows {
         values_ahead(
             whole(values_together, (values_together == kKeyBlock ? kBlockBytesAhead : kBytesAhead) /
                                        some_bytes(c.v, c.value_dim))),
-        values_far(values_ahead + whole(values_together, kFarBytes / some_bytes(c.v, c.value_dim))),
+        values_far(
+            values_ahead +
+            (in_one_pass() ? 0 : whole(values_together, kFarBytes / some_bytes(c.v, c.value_dim)))),
         keys_run(std::min<std::int64_t>(keys_together,
                                         sequence.pages ? c.pages.page_tokens() : keys_together)),
         parted_keys(keys_run < kLanes),
@@ -214,11 +217,23 @@ struct FewRows {
 
   bool in_pairs() const { return !Path::kInteger && element_bytes(call.k.type) < 2; }
 
+  /// Vectors of dims whose sums stay in registers for `rows` rows, a power of two.
+  static constexpr int vectors_of(int rows) {
+    return rows == 8 ? 2 : rows == 4 ? kLanes / 4 : kLanes / 2;
+  }
+
+  /// Whether values are read once, row by row, in one stream: processors see it, and fetch it into
+  /// L2 by themselves faster than they can be asked to (docs/performance.md).
+  bool in_one_pass() const {
+    return !bound_by_arithmetic() && !sequence.pages && element_bytes(call.v.type) >= 2 &&
+           call.value_dim <= vectors_of(rows_computed) * kLanes &&
+           std::has_single_bit(static_cast<std::uint64_t>(call.value_dim));
+  }
+
   /// Whether a block of values is one piece: read in one pass, fetched as keys, or not waited for.
   bool in_one_piece() const {
-    const bool alone = element_bytes(call.v.type) >= 2 && row_count <= (converted() ? 1 : 2);
     return Path::kInteger /* a sum of its own */ || values_in_keys || bound_by_arithmetic() ||
-           (alone && call.value_dim <= kVectorsAlone * kLanes);
+           in_one_pass();
   }
 
   /// Keys of a piece of values: a share of a block, within a page or whole pages.

@@ -110,19 +110,18 @@ struct DecodeSums {
       return;
     }
     by_rows<kRowsShare>(few.rows_computed, [&](auto n, int r) {
-      // Vectors of dims at a time.
-      constexpr int kFew = Elements::kCodes ? 4 : Few::kVectorsAlone;
-      constexpr int kC = n == 8 ? 2 : n == 4 ? kLanes / 4 : kFew;
+      constexpr int kC = n <= 2 && Elements::kCodes ? 4 : Few::vectors_of(n);
       sum_rows<Elements, n, kC>(runs, r, 0, call.value_dim);
     });
   }
 
-  /// Rows [first_row, first_row + kR), kC vectors of dims at a time: their accumulators stay in
-  /// registers for all keys of the piece.
+  /// Rows [first_row, first_row + kR), kC vectors of dims at a time and what is left by fewer:
+  /// their accumulators stay in registers for all keys of the piece.
   template <class Elements, int kR, int kC>
   void sum_rows(const Runs& runs, int first_row, std::int64_t d, std::int64_t end) {
     for (; d + kC * kLanes <= end; d += kC * kLanes)
       sum_dims<Elements, kR, kC>(runs, d, kLanes, first_row);
+    if constexpr (kC > 2) return sum_rows<Elements, kR, kC / 2>(runs, first_row, d, end);
     for (; d < end; d += kLanes) {
       const auto n = static_cast<int>(std::min<std::int64_t>(kLanes, end - d));
       sum_dims<Elements, kR, 1>(runs, d, n, first_row);
@@ -140,7 +139,7 @@ struct DecodeSums {
 
   /// With kBoth, lines of the next block's keys are fetched meanwhile, else of its values.
   template <class Elements, int kR, int kC, bool kBoth>
-  void sum_dims_as(const Runs& runs, std::int64_t d, int n, int first_row) {
+  POLYHEAD_INLINE void sum_dims_as(const Runs& runs, std::int64_t d, int n, int first_row) {
     const std::int64_t row_floats = Few::pad(call.value_dim);
     float* o = few.memory.added + first_row * row_floats + d;
     constexpr int kTogether = 4;  // keys of steps unrolled
