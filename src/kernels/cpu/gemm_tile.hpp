@@ -1,8 +1,9 @@
 // One tile of a product: rows of x are broadcast, a panel's weights are the lanes. Included inside
 // an ISA namespace after outer_product.hpp and rows.hpp.
 
-inline constexpr std::int64_t kGemmChunk = 16;   // steps between prefetches: a line of a row of x
-inline constexpr std::int64_t kGemmLead = 2048;  // bytes fetched ahead when weights only stream by
+inline constexpr std::int64_t kGemmChunk = 16;  // steps between prefetches: a line of a row of x
+// Bytes fetched ahead when weights only stream by, and those that are converted.
+inline constexpr std::int64_t kGemmLead = 4096, kConvertedLead = 2048;
 
 /// How weights lie and multiply: `kInputs` inputs a step, `kBytes` bytes a lane, a whole number of
 /// `kWholeSteps` steps; kRows rows of x a tile, which begin at multiples of kAlignment bytes;
@@ -192,6 +193,21 @@ POLYHEAD_INLINE void gemm_chain(Simd::V (&acc)[kR][kVectors], const GemmTile& ti
   }
 }
 
+/// Fetches what comes after a step's weights of a stream: into L2, from where processors take it in
+/// time, since L1 waits for few lines at once. Weights that are converted come by more slowly, and
+/// gain more from L1 (docs/performance.md).
+template <class Weights>
+POLYHEAD_INLINE void fetch_stream(const std::byte* w) {
+  constexpr int kStepBytes = kTile * Weights::kBytes;
+#pragma GCC unroll 4
+  for (int line = 0; line < kStepBytes; line += 64) {
+    if constexpr (Weights::kBytes == 4)
+      __builtin_prefetch(w + kGemmLead + line, 0, 2);
+    else
+      __builtin_prefetch(w + kConvertedLead + line, 0, 3);
+  }
+}
+
 /// The same for few rows, whose weights only stream by.
 template <class Weights, int kR>
 POLYHEAD_INLINE void gemm_stream(Simd::V (&acc)[kR][kVectors], const GemmTile& tile) {
@@ -199,9 +215,7 @@ POLYHEAD_INLINE void gemm_stream(Simd::V (&acc)[kR][kVectors], const GemmTile& t
   const std::byte* x = tile.x;
   const std::byte* w = tile.weights;
   for (std::int64_t s = 0; s < tile.steps; ++s) {
-#pragma GCC unroll 4
-    for (int line = 0; line < kStepBytes; line += 64)
-      __builtin_prefetch(w + kGemmLead + line, 0, 3);
+    fetch_stream<Weights>(w);
     gemm_step<Weights, kR>(acc, x, x + 4 * tile.x_row, tile.x_row, w);
     x += 4;
     w += kStepBytes;
