@@ -40,6 +40,16 @@ POLYHEAD_INLINE T* forget(T* p) {
   return p;
 }
 
+/// Caches that lines are fetched into, as __builtin_prefetch names them.
+inline constexpr int kIntoL1 = 3, kIntoL2 = 2;
+
+/// Fetches the lines of kBytes bytes from `at` on.
+template <std::int64_t kBytes, int kInto>
+POLYHEAD_INLINE void fetch_lines(const std::byte* at) {
+#pragma GCC unroll 8
+  for (std::int64_t line = 0; line < kBytes; line += 64) __builtin_prefetch(at + line, 0, kInto);
+}
+
 // 2^r on [-1/2, 1/2] as 1 + r (C1 + r (C2 + ...)): minimax, relative error 9.2e-8.
 inline constexpr float kExp2C1 = 0.6931470036506653f;
 inline constexpr float kExp2C2 = 0.24022242426872253f;

@@ -82,9 +82,8 @@ struct FewRows {
   // Groups whose scores are computed beside each other (DecodeBeside); floats of two tiles of them,
   // of two steps a word.
   static constexpr int kMostBeside = 4, kLeastTurned = 2 * 2 * kTileSteps * kMostBeside * kLanes;
-  // Where values are read in several passes, so many bytes of them at a time, which the first pass
-  // waits for: short enough that L1 holds as many ahead, long enough for what sums cost to load
-  // and store (docs/performance.md).
+  // Where values are read in several passes, so many bytes of them at a time. Only the first pass
+  // over a piece waits for memory, but each loads and stores its sums (docs/performance.md).
   static constexpr std::int64_t kPieceBytes = kLanes == 16 && !Path::kBfloat16 ? 2048 : 4096;
   static constexpr int kShortestPiece = kLanes == 16 ? 4 : 8;
   // How far ahead lines are fetched, in whole groups of keys and pieces of values
@@ -217,13 +216,13 @@ struct FewRows {
 
   bool in_pairs() const { return !Path::kInteger && element_bytes(call.k.type) < 2; }
 
-  /// Vectors of dims whose sums stay in registers for `rows` rows, a power of two.
-  static constexpr int vectors_of(int rows) {
-    return rows == 8 ? 2 : rows == 4 ? kLanes / 4 : kLanes / 2;
-  }
+  /// Vectors of dims whose sums stay in registers for `rows` rows: half of the registers, which are
+  /// twice as many as a vector has lanes.
+  static constexpr int vectors_of(int rows) { return kLanes / std::max(rows, 2); }
 
   /// Whether values are read once, row by row, in one stream: processors see it, and fetch it into
-  /// L2 by themselves faster than they can be asked to (docs/performance.md).
+  /// L2 by themselves faster than they can be asked to (docs/performance.md). Sums take whole
+  /// powers of two of vectors in a pass (DecodeSums::sum_rows).
   bool in_one_pass() const {
     return !bound_by_arithmetic() && !sequence.pages && element_bytes(call.v.type) >= 2 &&
            call.value_dim <= vectors_of(rows_computed) * kLanes &&

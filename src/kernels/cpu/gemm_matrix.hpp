@@ -42,8 +42,7 @@ POLYHEAD_INLINE void multiply_chunks(const GemmTile& tile, bool streams) {
   const std::byte *x = tile.x, *w = tile.weights, *next = tile.next_weights, *next_x = tile.next_x;
   for (std::int64_t left = tile.steps; left > 0; left -= kGemmChunk) {
     if (streams) {
-      for (std::int64_t line = 0; line < kChunkBytes; line += 64)
-        __builtin_prefetch(w + kLead + line, 0, 3);
+      fetch_lines<kChunkBytes, kIntoL1>(w + kLead);
     } else {
       for (int r = 0; r < kGemmNextRows<Bfloat16Matrices>; ++r)
         __builtin_prefetch(next_x + r * tile.x_row, 0, 3);

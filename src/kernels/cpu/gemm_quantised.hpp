@@ -67,23 +67,40 @@ struct LanePlaces {
   std::int64_t panel_bytes = 0, skipped = 0;
 };
 
-/// Fetches kLines lines; those that come after them.
-template <int kLines>
-POLYHEAD_INLINE const std::byte* fetch_lines(const std::byte* at) {
-#pragma GCC unroll 8
-  for (int line = 0; line < kLines; ++line) __builtin_prefetch(at + line * 64, 0, 3);
-  return at + kLines * 64;
-}
+/// What comes kQuantisedLead after a unit of the panels of kV vectors. A quarter of a unit is
+/// fetched at once: L1 waits for no more lines, and a processor stops at the next
+/// (docs/performance.md).
+template <class Q, int kV>
+class UnitAhead {
+ public:
+  POLYHEAD_INLINE UnitAhead(const LanePlaces<kV>& lanes, const std::byte* const (&unit)[kV]) {
+#pragma GCC unroll 2
+    for (int p = 0; p < kPanels; ++p) {
+      const int v = p * kVectors;
+      at_[p] = unit[v] + kQuantisedLead;
+      if (at_[p] >= lanes.panel[v] + lanes.panel_bytes) at_[p] += lanes.skipped;
+    }
+  }
 
-/// Runs body(input, weights of kV vectors) for every input of blocks [first, end). What comes ahead
-/// is fetched a few lines with every eight inputs: L1 waits for no more at once, and a processor
-/// stops at the next (docs/performance.md).
+  POLYHEAD_INLINE void fetch_quarter() {
+#pragma GCC unroll 2
+    for (const std::byte*& at : at_) {
+      fetch_lines<kBytes, kIntoL1>(at);
+      at += kBytes;
+    }
+  }
+
+ private:
+  static constexpr int kPanels = kV > kVectors ? kV / kVectors : 1;
+  static constexpr int kBytes = (Q::kBlockBytes / Q::kUnits + 255) / 256 * 64;  // whole lines
+  const std::byte* at_[kPanels];
+};
+
+/// Runs body(input, weights of kV vectors) for every input of blocks [first, end).
 template <class Q, int kV, class Body>
 POLYHEAD_INLINE void each_input(const LanePlaces<kV>& lanes, std::int64_t first, std::int64_t end,
                                 Body& body) {
   const Simd::Nibbles values = Simd::nibbles(Q::kLowest);
-  constexpr int kPanels = kV > kVectors ? kV / kVectors : 1;
-  constexpr int kLines = (Q::kBlockBytes / Q::kUnits + 255) / 256;  // of a quarter of a unit
   GroupSteps<Q, kV> steps;
   std::int64_t input = 0;
   for (std::int64_t block = first; block < end; ++block) {
@@ -96,20 +113,14 @@ POLYHEAD_INLINE void each_input(const LanePlaces<kV>& lanes, std::int64_t first,
     }
     steps.enter_block(header);
     for (int u = 0; u < Q::kUnits; ++u) {
-      const std::byte *scales[kV], *ahead[kPanels];
+      const std::byte* scales[kV];
 #pragma GCC unroll 6
       for (int v = 0; v < kV; ++v) scales[v] = unit[v] + Q::kCodes + lanes.lane[v];
-#pragma GCC unroll 2
-      for (int p = 0; p < kPanels; ++p) {
-        const int v = p * kVectors;
-        ahead[p] = unit[v] + kQuantisedLead;
-        if (ahead[p] >= lanes.panel[v] + lanes.panel_bytes) ahead[p] += lanes.skipped;
-      }
+      UnitAhead<Q, kV> ahead(lanes, unit);
       for (int group = 0; group < Q::kGroups; ++group) {
         steps.enter_group(scales, group);
         for (int i = group * Q::kGroup; i < (group + 1) * Q::kGroup; i += 8, input += 8) {
-#pragma GCC unroll 2
-          for (int p = 0; p < kPanels; ++p) ahead[p] = fetch_lines<kLines>(ahead[p]);
+          ahead.fetch_quarter();  // eight inputs are a quarter
           Simd::I words[kV];
           if constexpr (Q::kBits == 4) {
 #pragma GCC unroll 6

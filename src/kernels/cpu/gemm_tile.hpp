@@ -193,29 +193,19 @@ POLYHEAD_INLINE void gemm_chain(Simd::V (&acc)[kR][kVectors], const GemmTile& ti
   }
 }
 
-/// Fetches what comes after a step's weights of a stream: into L2, from where processors take it in
-/// time, since L1 waits for few lines at once. Weights that are converted come by more slowly, and
-/// gain more from L1 (docs/performance.md).
-template <class Weights>
-POLYHEAD_INLINE void fetch_stream(const std::byte* w) {
-  constexpr int kStepBytes = kTile * Weights::kBytes;
-#pragma GCC unroll 4
-  for (int line = 0; line < kStepBytes; line += 64) {
-    if constexpr (Weights::kBytes == 4)
-      __builtin_prefetch(w + kGemmLead + line, 0, 2);
-    else
-      __builtin_prefetch(w + kConvertedLead + line, 0, 3);
-  }
-}
-
-/// The same for few rows, whose weights only stream by.
+/// The same for few rows, whose weights only stream by. They are fetched into L2, from where
+/// processors take them in time, since L1 waits for few lines at once; those that are converted
+/// come by more slowly and gain more from L1 (docs/performance.md).
 template <class Weights, int kR>
 POLYHEAD_INLINE void gemm_stream(Simd::V (&acc)[kR][kVectors], const GemmTile& tile) {
   constexpr int kStepBytes = kTile * Weights::kBytes;
   const std::byte* x = tile.x;
   const std::byte* w = tile.weights;
   for (std::int64_t s = 0; s < tile.steps; ++s) {
-    fetch_stream<Weights>(w);
+    if constexpr (Weights::kBytes == 4)
+      fetch_lines<kStepBytes, kIntoL2>(w + kGemmLead);
+    else
+      fetch_lines<kStepBytes, kIntoL1>(w + kConvertedLead);
     gemm_step<Weights, kR>(acc, x, x + 4 * tile.x_row, tile.x_row, w);
     x += 4;
     w += kStepBytes;
