@@ -217,40 +217,73 @@ struct DecodeIntegerSums : DecodeSums<Path> {
   using Runs = typename Sums::Runs;
   using Sums::call, Sums::few;
   static constexpr int kPairs = kKeyBlock / 2;
-  static constexpr std::int64_t kBlocksTogether = 4;  // of dims, rounded before the first is summed
+  static constexpr int kBlocksTogether = 4;  // of dims, rounded before the first is summed
+  static constexpr int kRowsTogether = 8;    // no more than lanes
 
   template <class Elements>
   void block(std::int64_t first, int b) {
     const int keys = few.keys_of(first);
     this->rescale(b);
     const Runs runs = this->runs_of(first, b, 0, keys);
-    const std::int64_t blocks = Path::blocks(call.value_dim);
-    for (std::int64_t at = 0; at < blocks; at += kBlocksTogether) {
-      Rounded rounded[kBlocksTogether];
-      const std::int64_t end = std::min(blocks, at + kBlocksTogether);
-      for (std::int64_t i = at; i < end; ++i) round(rounded[i - at], runs, i);
-      for (std::int64_t i = at; i < end; ++i) {
+    const auto blocks = static_cast<int>(Path::blocks(call.value_dim));
+    for (int at = 0; at < blocks; at += kBlocksTogether) {
+      Rounded rounded;
+      const int count = std::min(kBlocksTogether, blocks - at);
+      round(rounded, runs, at, count);
+      for (int i = 0; i < count; ++i) {
         by_rows<kRowsShare>(few.row_count, [&](auto n, int r) {
           for (int part = 0; part < Int16::kParts; ++part)
-            sum_part<Elements, n>(runs, rounded[i - at], r, i, part);
+            sum_part<Elements, n>(runs, rounded.at(i, r), at + i, part);
         });
       }
     }
   }
 
  private:
-  /// All rows' weights times the scales of a block of dims.
+  /// Weights times the scales of some blocks of dims, of all rows.
   struct Rounded {
-    alignas(64) float pairs[Few::kRowsMost][kPairs];
-    alignas(64) float back[Few::kRowsMost];
+    alignas(64) float pairs[kBlocksTogether][Few::kRowsMost][kPairs];
+    // What their integers are made with and mean, [block][row] of kRowsTogether rows.
+    static constexpr int kMeanings = kBlocksTogether * kRowsTogether + kLanes;
+    float to_int[Few::kRowsMost / kRowsTogether][kMeanings];
+    float back[Few::kRowsMost / kRowsTogether][kMeanings];
+    int stride[Few::kRowsMost / kRowsTogether];
+
+    int meaning(int block, int r) const {
+      return block * stride[r / kRowsTogether] + r % kRowsTogether;
+    }
+    struct Rows {
+      int first;
+      const float *pairs, *back;
+    };
+    Rows at(int block, int r) const {
+      return {r, pairs[block][r], back[r / kRowsTogether] + meaning(block, r)};
+    }
   };
 
-  float* weights_of(int r, int b) const {
+  const float* weights_of(int r, int b) const {
     return few.memory.scores + r * Few::kPhase + b * kKeyBlock;
   }
 
-  /// The scales of a block of dims, a key each; 0 past the end.
-  void read_scales(float* to, const Runs& runs, std::int64_t at) const {
+  /// The scales of some blocks of dims, a key each: where they lie, or copied.
+  struct BlockScales {
+    const float* of[kBlocksTogether];
+    alignas(64) float copied[kBlocksTogether][kKeyBlock];
+  };
+
+  void read_scales(BlockScales& to, const Runs& runs, int at, int count) const {
+    const Scales& step = call.v.scales;
+    const Run& whole = runs.each[0];
+    for (int i = 0; i < count; ++i) {
+      to.of[i] = whole.rows.scales + (at + i) * step.block;
+      if (step.token == 1 && whole.keys == kKeyBlock) continue;
+      copy_scales(to.copied[i], runs, at + i);
+      to.of[i] = to.copied[i];
+    }
+  }
+
+  /// The scales of a block of dims; 0 past the last key.
+  void copy_scales(float* to, const Runs& runs, int at) const {
     const Scales& step = call.v.scales;
     int key = 0;
     for (int i = 0; i < runs.count; ++i) {
@@ -265,27 +298,47 @@ struct DecodeIntegerSums : DecodeSums<Path> {
     std::fill(to + key, to + kKeyBlock, 0.0f);
   }
 
-  using BlockScales = Simd::V[kKeyBlock / kLanes];
+  static constexpr int kBlockVectors = kKeyBlock / kLanes;
+  using BlockVectors = Simd::V[kBlockVectors];
 
-  void round(Rounded& to, const Runs& runs, std::int64_t at) const {
-    alignas(64) float scales[kKeyBlock];
-    read_scales(scales, runs, at);
-    BlockScales scale;
+  POLYHEAD_INLINE static void load(BlockVectors& to, const float* from) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kBlockVectors; ++i) to[i] = Simd::load(from + i * kLanes);
+  }
+
+  /// Blocks [at, at + count) of dims.
+  void round(Rounded& to, const Runs& runs, int at, int count) const {
+    BlockScales scales;
+    read_scales(scales, runs, at, count);
     Simd::I most = Simd::broadcast_int(0);
-    for (int i = 0; i < kKeyBlock / kLanes; ++i) {
-      scale[i] = Simd::load(scales + i * kLanes);
-      most = Int16::larger(most, Simd::bits(scale[i]));
+    for (int i = 0; i < count; ++i) {
+      for (int key = 0; key < kKeyBlock; key += kLanes)
+        most = Int16::larger(most, Simd::bits(Simd::load(scales.of[i] + key)));
     }
-    const bool plain = Int16::all_numbers(most);
-    constexpr int kMost = std::min(kLanes, Few::kRowsMost);
-    for (int r = 0; r < few.row_count; r += kMost) {
-      const int rows = std::min(kMost, few.row_count - r);
-      at_least<kMost>(rows, [&](auto n) {
-        if (plain)
-          round_rows<true, n>(to, runs.b, r, rows, scale);
-        else
-          round_rows<false, n>(to, runs.b, r, rows, scale);
+    if (Int16::all_numbers(most))
+      round_as<true>(to, runs.b, scales, count);
+    else
+      round_as<false>(to, runs.b, scales, count);
+  }
+
+  /// What is found for the first rows and blocks takes its time while others are looked at.
+  template <bool kPlain>
+  void round_as(Rounded& to, int b, const BlockScales& scales, int count) const {
+    for (int r = 0; r < few.row_count; r += kRowsTogether) {
+      at_least<kRowsTogether>(few.row_count - r, [&](auto rows) {
+        constexpr int kMost = std::min(kBlocksTogether / 2, kLanes / rows);
+        to.stride[r / kRowsTogether] = rows;
+        by_rows<kMost>(count, [&](auto blocks, int i) {
+          find_meanings<kPlain, rows, blocks>(to, b, r, i, scales);
+        });
       });
+    }
+    for (int i = 0; i < count; ++i) {
+      BlockVectors scale;
+      load(scale, scales.of[i]);
+      for (int r = 0; r < few.row_count; ++r)
+        round_row<kPlain>(to.pairs[i][r], weights_of(r, b), scale,
+                          Simd::broadcast_at(to.to_int[r / kRowsTogether] + to.meaning(i, r)));
     }
   }
 
@@ -295,42 +348,53 @@ struct DecodeIntegerSums : DecodeSums<Path> {
     }
   };
 
-  /// Of `rows` rows from first_row on, at most kN: what each one's integers mean is found for all
+  /// Of kN rows from first_row on, the last one again where there are fewer, and kB blocks: for all
   /// at once, a lane each.
-  template <bool kPlain, int kN>
-  void round_rows(Rounded& to, int b, int first_row, int rows, const BlockScales& scale) const {
-    Simd::V most[kN];
-    for (int r = 0; r < kN; ++r) {
-      const float* p = weights_of(first_row + std::min(r, rows - 1), b);
-      Simd::I row =
-          Path::template size_of<kPlain>(Path::template scaled<kPlain>(Simd::load(p), scale[0]));
+  template <bool kPlain, int kN, int kB>
+  void find_meanings(Rounded& to, int b, int first_row, int block,
+                     const BlockScales& scales) const {
+    const int last = few.row_count - 1;
+    Simd::V most[kB * kN];
+#pragma GCC unroll 4
+    for (int i = 0; i < kB; ++i) {
+      BlockVectors scale;
+      load(scale, scales.of[block + i]);
 #pragma GCC unroll 8
-      for (int i = 1; i < kKeyBlock / kLanes; ++i)
-        row = Int16::larger(row, Path::template size_of<kPlain>(Path::template scaled<kPlain>(
-                                     Simd::load(p + i * kLanes), scale[i])));
-      most[r] = Simd::from_bits(row);
+      for (int r = 0; r < kN; ++r)
+        most[i * kN + r] = largest_of<kPlain>(weights_of(std::min(first_row + r, last), b), scale);
     }
     const Fit fit = fit_of(Simd::bits(across<LargerBits>(most)));
-    alignas(64) float to_int[kLanes];
-    Simd::store(to_int, fit.to_int);
-    Simd::store(to.back + first_row, fit.back);
-    for (int r = 0; r < rows; ++r) {
-      const float* p = weights_of(first_row + r, b);
-      const Simd::V up = Simd::broadcast(to_int[r]);
-      Simd::I whole[kKeyBlock / kLanes];
+    Simd::store(to.to_int[first_row / kRowsTogether] + block * kN, fit.to_int);
+    Simd::store(to.back[first_row / kRowsTogether] + block * kN, fit.back);
+  }
+
+  /// The bits of a row's largest weights times scales, by lane.
+  template <bool kPlain>
+  POLYHEAD_INLINE static Simd::V largest_of(const float* weights, const BlockVectors& scale) {
+    Simd::I most = Simd::broadcast_int(0);
 #pragma GCC unroll 8
-      for (int i = 0; i < kKeyBlock / kLanes; ++i)
-        whole[i] =
-            whole_numbers(Path::template scaled<kPlain>(Simd::load(p + i * kLanes), scale[i]), up);
+    for (int i = 0; i < kBlockVectors; ++i)
+      most = Int16::larger(most, Path::template size_of<kPlain>(Path::template scaled<kPlain>(
+                                     Simd::load(weights + i * kLanes), scale[i])));
+    return Simd::from_bits(most);
+  }
+
+  template <bool kPlain>
+  POLYHEAD_INLINE static void round_row(float* to, const float* weights, const BlockVectors& scale,
+                                        Simd::V to_int) {
+    Simd::I whole[kBlockVectors];
+#pragma GCC unroll 8
+    for (int i = 0; i < kBlockVectors; ++i)
+      whole[i] = whole_numbers(
+          Path::template scaled<kPlain>(Simd::load(weights + i * kLanes), scale[i]), to_int);
 #pragma GCC unroll 4
-      for (int i = 0; i < kKeyBlock / kLanes; i += 2)
-        Simd::store(to.pairs[first_row + r] + i * kLanes / 2, Int16::join(whole[i], whole[i + 1]));
-    }
+    for (int i = 0; i < kBlockVectors; i += 2)
+      Simd::store(to + i * kLanes / 2, Int16::join(whole[i], whole[i + 1]));
   }
 
   /// The sums of one part of block `at` of dims.
   template <class Elements, int kR>
-  void sum_part(const Runs& runs, const Rounded& weights, int first_row, std::int64_t at,
+  void sum_part(const Runs& runs, const typename Rounded::Rows& weights, std::int64_t at,
                 int part) const {
     constexpr std::int64_t kColumn = Path::template kPartBytes<Elements>;
     // Pairs of keys between lines fetched.
@@ -343,8 +407,8 @@ struct DecodeIntegerSums : DecodeSums<Path> {
     for (int i = 0; i < runs.count; ++i) {
       const Run& run = runs.each[i];
       typename Sums::template ValuesAhead<kColumn> ahead(run, x.token, few.dense_values, column,
-                                                         first_row == 0);
-      const float* p = weights.pairs[first_row] + run.at / 2;
+                                                         weights.first == 0);
+      const float* p = weights.pairs + run.at / 2;
       const std::byte* row = run.rows.data + column;
       const auto add_pair = [&](int s, const std::byte* odd) POLYHEAD_LAMBDA {
         Simd::V value[2];
@@ -369,23 +433,22 @@ struct DecodeIntegerSums : DecodeSums<Path> {
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) Int16::in_order<Elements::kNibbles>(acc[r]);
-    add_sums<Elements, kR>(acc, weights, first_row, at * Path::kBlock, part);
+    add_sums<Elements, kR>(acc, weights, at * Path::kBlock, part);
   }
 
   template <class Elements, int kR>
-  POLYHEAD_INLINE void add_sums(const Simd::V (&acc)[kR][2], const Rounded& weights, int first_row,
+  POLYHEAD_INLINE void add_sums(const Simd::V (&acc)[kR][2], const typename Rounded::Rows& weights,
                                 std::int64_t d, int part) const {
     const std::int64_t row_floats = Few::pad(call.value_dim);
-    const float* back = weights.back + first_row;
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       const std::int64_t at = d + Path::template dim_of<Elements>(part, i);
       if (at >= row_floats) continue;
-      float* to = few.memory.added + first_row * row_floats + at;
+      float* to = few.memory.added + weights.first * row_floats + at;
 #pragma GCC unroll 8
       for (int r = 0; r < kR; ++r, to = forget(to + row_floats))
-        Simd::store(to, Simd::fma(Simd::to_float(Simd::bits(acc[r][i])), Simd::broadcast(back[r]),
-                                  Simd::load(to)));
+        Simd::store(to, Simd::fma(Simd::to_float(Simd::bits(acc[r][i])),
+                                  Simd::broadcast(weights.back[r]), Simd::load(to)));
     }
   }
 };
