@@ -1,11 +1,14 @@
-// polyhead explain: that its page says which mask it was and has every number of the softmax.
+// polyhead explain, run in this process: every number of the textbook's cases, which mask it was,
+// and what it refuses.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "cli/exit_codes.hpp"
 #include "models/formats/npy.hpp"
 #include "support/golden_model.hpp"
 #include "support/run_program.hpp"
@@ -16,13 +19,14 @@ namespace {
 
 using nlohmann::json;
 using test::expect_refused;
+using test::Outcome;
 using test::run_program;
 using test::run_program_json;
 using test::ScratchDirectory;
 
 std::string explained(std::vector<std::string> options) {
   options.insert(options.begin(), "explain");
-  const test::Outcome made = run_program(options);
+  const Outcome made = run_program(options);
   EXPECT_EQ(made.status, cli::kSuccess) << made.err;
   return made.out;
 }
@@ -157,6 +161,168 @@ TEST(ExplainPage, RefusesInTheWordsOfItsOptions) {
   EXPECT_EQ(run_program({"explain", "--window=-1,-1", "--soft-cap", "0", "--dropout", "0"}).status,
             cli::kSuccess)
       << "what says none in so many words";
+}
+
+/// `actual` has everything that `golden` has, numbers to 1e-6: the golden figures were computed in
+/// double precision; the inputs are exact in float32, the scale is not, which moves scores below 10
+/// by less than 10 * 2^-24 = 6e-7.
+void expect_holds(const json& actual, const json& golden, const std::string& where) {
+  if (golden.is_number()) {
+    ASSERT_TRUE(actual.is_number()) << where;
+    EXPECT_NEAR(actual.get<double>(), golden.get<double>(), 1e-6) << where;
+  } else if (golden.is_array()) {
+    ASSERT_EQ(actual.size(), golden.size()) << where;
+    for (std::size_t i = 0; i < golden.size(); ++i) {
+      expect_holds(actual[i], golden[i], where + "[" + std::to_string(i) + "]");
+    }
+  } else if (golden.is_object()) {
+    for (const auto& [key, value] : golden.items()) {
+      if (key == "note") continue;
+      ASSERT_TRUE(actual.contains(key)) << where << "." << key;
+      expect_holds(actual[key], value, where + "." + key);
+    }
+  } else {
+    EXPECT_EQ(actual, golden) << where;
+  }
+}
+
+json golden() { return json::parse(std::ifstream(POLYHEAD_TEST_DATA "/five_tokens.json")); }
+
+TEST(Explain, GivesEveryCaseOfTheTextbook) {
+  const json textbook = golden();
+  for (const json& wanted : textbook["cases"]) {
+    std::vector<std::string> arguments{"explain", "--heads",
+                                       std::to_string(wanted["num_heads"].get<int>())};
+    if (wanted["causal"] == true) arguments.push_back("--causal");
+    expect_holds(run_program_json(arguments), wanted, "case");
+  }
+  const json one = run_program_json({"explain"});
+  for (const char* key : {"tokens", "q", "k", "v"}) EXPECT_EQ(one[key], textbook[key]);
+  expect_holds(run_program_json({"explain", "--columns", "0-1,0-1"}),
+               textbook["identical_subspaces"], "identical");
+  expect_holds(run_program_json({"explain", "--heads", "2", "--prune", "0,1"})["pruning"],
+               textbook["pruning"], "pruning");
+  const ScratchDirectory directory;
+  const std::string w_o = directory.write("w_o.json", textbook["output_projection"]["w_o"].dump());
+  expect_holds(run_program_json({"explain", "--heads", "2", "--wo", w_o})["output_projection"],
+               textbook["output_projection"], "projection");
+  expect_holds(run_program_json({"explain", "--exercises"}), textbook, "exercises");
+}
+
+TEST(Explain, ReadsTheSameNumbersFromArrays) {
+  const json textbook = golden();
+  const ScratchDirectory directory;
+  std::vector<std::string> arguments{"explain", "--heads", "2", "--tokens", "The,cat,sat,on,mat"};
+  for (const char* name : {"q", "k", "v"}) {
+    std::vector<float> values;
+    for (const json& row : textbook[name]) {
+      for (const json& value : row) values.push_back(value.get<float>());
+    }
+    formats::write_npy(directory.file(name), ConstView(values.data(), {5, 4}));
+    arguments.push_back("--" + std::string(name));
+    arguments.push_back(directory.file(name));
+  }
+  expect_holds(run_program_json(arguments), textbook["cases"][1], "case");
+  arguments.insert(arguments.end(), {"--query", "sat"});
+  const json row = run_program_json(arguments);
+  EXPECT_EQ(row["queries"], json::array({2}));
+  expect_holds(row["heads"][1]["weights"][0], textbook["cases"][1]["heads"][1]["weights"][2],
+               "row");
+}
+
+TEST(Explain, PrintsWhatABookPrints) {
+  const Outcome all = run_program({"explain", "--heads", "2", "--causal"});
+  EXPECT_EQ(all.status, 0);
+  EXPECT_NE(all.out.find("  cat  0.8044  0.1956  0.0000  0.0000  0.0000    1.6318\n"),
+            std::string::npos)
+      << all.out;
+  EXPECT_EQ(all.out.find('\x1b'), std::string::npos) << "no colour where there is no terminal";
+  const Outcome one = run_program({"explain", "--heads", "2", "--query", "cat"});
+  EXPECT_NE(one.out.find("0·0 + 2·1 =  2.0000"), std::string::npos) << one.out;
+  EXPECT_NE(one.out.find("output = [ 0.4109  0.1336 ]"), std::string::npos) << one.out;
+}
+
+TEST(Explain, ModifiersAndMasksApply) {
+  const json made =
+      run_program_json({"explain", "--window", "1,0", "--soft-cap", "0.5", "--sink", "0.25"});
+  const json& head = made["heads"][0];
+  const double capped = 0.5 * std::tanh(head["scaled"][1][0].get<double>() / 0.5);
+  EXPECT_NEAR(head["modified"][1][0].get<double>(), capped, 1e-6);
+  EXPECT_TRUE(head["masked"][4][0].is_null());
+  EXPECT_LT(head["weights"][0][0].get<double>(), 1.0) << "the sink takes its share";
+  EXPECT_LT(made["attention"]["max_difference"].get<double>(), 1e-6);
+}
+
+TEST(Explain, RefusesWhatItCannotShow) {
+  expect_refused({"explain", "--heads", "3"}, 1, "model_dim (4) is not a multiple of --heads (3)");
+  expect_refused({"explain", "--query", "dog"}, 1, "no token is 'dog'");
+  expect_refused({"explain", "--query", "5"}, 1, "queries are 0 to 4");
+  expect_refused({"explain", "--prune", "1"}, 1, "heads are 0 to 0");
+  expect_refused({"explain", "--columns", "0-1,3-4"}, 1, "columns 3-4");
+  expect_refused({"explain", "--tokens", "a,b"}, 1, "2 tokens are named");
+  expect_refused({"explain", "missing.json"}, 1, "missing.json: cannot be opened");
+  expect_refused({"explain", "--isa", "avx3"}, 1, "avx3");
+  const ScratchDirectory directory;
+  expect_refused({"explain", directory.write("a.json", "{")}, 1, "is not JSON");
+  expect_refused({"explain", directory.write("b.json", "{\"q\":[[1]],\"k\":[[1]]}")}, 1,
+                 "has no 'v'");
+  expect_refused(
+      {"explain", directory.write("c.json", "{\"q\":[[1],[1,2]],\"k\":[[1]],\"v\":[[1]]}")}, 1,
+      "rows of different lengths");
+  expect_refused({"explain", "--wo", directory.write("w.json", "[[1,2]]")}, 1,
+                 "--wo has shape [1, 2]");
+}
+
+TEST(Explain, RefusesWhatWouldChangeNothing) {
+  const auto refused = [](std::vector<std::string> arguments, const std::string& because) {
+    arguments.insert(arguments.begin(), "explain");
+    expect_refused(arguments, cli::kBadUsage, because);
+  };
+  refused({"--exercises", "--causal"}, "--causal changes nothing here: --exercises");
+  refused({"--exercises", "--heads", "2"}, "--heads changes nothing here");
+  refused({"--exercises", "--soft-cap", "2"}, "--soft-cap changes nothing here");
+  refused({"model", "--layer", "0", "--text", "a", "--causal"},
+          "--causal changes nothing here: --layer");
+  refused({"--columns", "0-1,0-1", "--heads", "4"}, "--heads and --columns exclude each other");
+  refused({"--wo-order", "in-out"}, "--wo-order needs --wo");
+  refused({"--batch", "3"}, "--batch 3: rows are one sequence");
+  refused({"--layout", "bhtd"}, "--layout bhtd: rows [tokens, model_dim] have no axis of heads");
+  refused({"model", "--layer", "0", "--text", "a", "--file", "b"}, "--text excludes --file");
+  refused({"--seed", "0"}, "--seed needs --dropout");
+  EXPECT_EQ(run_program({"explain", "--batch", "0"}).status, cli::kSuccess);
+  EXPECT_EQ(run_program({"explain", "--dropout", "0", "--seed", "3"}).status, cli::kSuccess);
+}
+
+TEST(Explain, RefusesNumbersThatFloat32DoesNotHold) {
+  const ScratchDirectory directory;
+  const auto file = [&](const std::string& q, const std::string& behind = "") {
+    return directory.write("a.json", "{\"q\":[[" + q + "]],\"k\":[[1]],\"v\":[[1]]}" + behind);
+  };
+  EXPECT_EQ(run_program({"explain", file("1e38")}).status, cli::kSuccess);
+  expect_refused({"explain", file("1e39")}, 1, "q holds 1e+39, too large for float32");
+  expect_refused({"explain", file("1", std::string(1, '\0') + "more")}, 1, "is not JSON");
+  expect_refused({"explain", "--sink", "nan"}, 2, "--sink: 'nan' is not finite");
+  expect_refused({"explain", "--alibi-slopes", "inf"}, 2, "--alibi-slopes: 'inf' is not finite");
+  EXPECT_EQ(run_program({"explain", "--heads", "1", "--sink=-inf"}).status, cli::kSuccess);
+}
+
+TEST(Explain, ValuesAreCutByTheirOwnWidth) {
+  const ScratchDirectory directory;
+  const auto file = [&](const std::string& k) {
+    return directory.write("a.json", "{\"q\":[[1,0,0,1]],\"k\":" + k + ",\"v\":[[5,7],[5,7]]}");
+  };
+  const std::string rows = file("[[1,2,3,4],[4,3,2,1]]");
+  const json made = run_program_json({"explain", rows, "--heads", "2"});
+  EXPECT_EQ(made["columns"], json({{0, 1}, {2, 3}}));
+  EXPECT_EQ(made["value_columns"], json({{0, 0}, {1, 1}}));
+  EXPECT_EQ(made["output"], json({{5.0, 7.0}})) << "the same whatever the weights";
+  const std::string shown = run_program({"explain", rows, "--heads", "2"}).out;
+  EXPECT_NE(shown.find("columns 0-1 of q and k, column 0 of v"), std::string::npos) << shown;
+  expect_refused({"explain", rows, "--heads", "4"}, 1,
+                 "v's width (2) is not a multiple of --heads (4)");
+  expect_refused({"explain", rows, "--exercises"}, 1, "v has 2 columns (--exercises expects 4");
+  expect_refused({"explain", file("[[1,2],[3,4]]"), "--heads", "2"}, 1,
+                 "k has 2 columns (expected 4 as q)");
 }
 
 }  // namespace
