@@ -98,6 +98,17 @@ Array load_array(const std::string& place) {
   return formats::read_npy(place);
 }
 
+Array load_float_array(const std::string& place, const std::string& what) {
+  Array array = load_array(place);
+  const ElementType type = array.view.type;
+  if (type != ElementType::float32 && type != ElementType::float16 &&
+      type != ElementType::bfloat16) {
+    throw formats::FileError(place, std::string("has type ") + element_name(type) + " (" + what +
+                                        " takes float32, float16, bfloat16 or float64)");
+  }
+  return array;
+}
+
 Array load_integers(const std::string& text, const std::string& what) {
   if (is_written_out(text)) {
     return numbers_written_out<std::int64_t>(

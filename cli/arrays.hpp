@@ -20,6 +20,9 @@ enum class AxisOrder { bthd, bhtd };
 /// "FILE.npy", or "FILE.safetensors:NAME". Throws FileError.
 Array load_array(const std::string& place);
 
+/// The same of floating-point numbers; `what` names them where the file has others.
+Array load_float_array(const std::string& place, const std::string& what);
+
 /// Numbers written out ("5,7,7") or an integer array in a file; `what` names the option in
 /// messages.
 Array load_integers(const std::string& text, const std::string& what);

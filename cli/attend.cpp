@@ -144,13 +144,7 @@ void Attend::add_result_options(CLI::App& app) {
 }
 
 ConstView Attend::input(const std::string& place, const char* what) {
-  Array array = load_array(place);
-  const ElementType type = array.view.type;
-  if (type != ElementType::float32 && type != ElementType::float16 &&
-      type != ElementType::bfloat16) {
-    throw formats::FileError(place, std::string("has type ") + element_name(type) + " (" + what +
-                                        " takes float32, float16, bfloat16 or float64)");
-  }
+  Array array = load_float_array(place, what);
   if (!type_.empty()) array = converted(array, type_from_name(type_));
   kept_.push_back(array);
   return array.view;

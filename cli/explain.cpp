@@ -43,7 +43,7 @@ constexpr const char* kExample =
     "  polyhead explain --q q.npy --k k.npy --v v.npy --query 17 --json\n"
     "  polyhead explain --q m.safetensors:q --k m.safetensors:k --v m.safetensors:v --heads 8 "
     "--query 0\n"
-    "  polyhead explain smollm2 --layer 17 --head 4 --query 22 --text 'Mary and John went ...'";
+    "  polyhead explain smollm2 --layer 17 --head 4 --query 3 --text 'Mary and John went'";
 
 class Explain : public Command {
  public:
@@ -191,9 +191,9 @@ void Explain::read_arrays() {
   }
   if (!example_.empty()) throw UsageError("an example file and --q, --k, --v exclude each other");
   if (q_.empty() || k_.empty() || v_.empty()) throw UsageError("--q, --k and --v come together");
-  rows_q_ = load_array(q_);
-  rows_k_ = load_array(k_);
-  rows_v_ = load_array(v_);
+  rows_q_ = load_float_array(q_, "q");
+  rows_k_ = load_float_array(k_, "k");
+  rows_v_ = load_float_array(v_, "v");
 }
 
 std::int64_t whole(const std::string& text, const std::string& what) {

@@ -175,7 +175,7 @@ void Generate::speak(const Model& model, const Tokenizer& tokenizer, const Conso
       break;
     }
     outcome.ids.push_back(id);
-    if (!tokenizer.is_control(id)) text.write(tokenizer.bytes(id));
+    text.write(tokenizer.written(id));
     if (static_cast<std::int64_t>(outcome.ids.size()) == max_tokens_) break;
     if (session.length() == model.config().context_length) {
       outcome.stop = "context";

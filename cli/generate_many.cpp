@@ -64,9 +64,7 @@ class FirstWords {
 std::string text_of(const models::Tokenizer& tokenizer, const std::vector<std::int32_t>& ids,
                     std::ostream& out, bool terminal) {
   TextStream stream(out, terminal);
-  for (const std::int32_t id : ids) {
-    if (!tokenizer.is_control(id)) stream.write(tokenizer.bytes(id));
-  }
+  for (const std::int32_t id : ids) stream.write(tokenizer.written(id));
   stream.finish();
   return stream.text();
 }

@@ -11,9 +11,6 @@ std::string on_one_line(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-/// Before the digits of a whole number that no 64 bits hold.
-constexpr char kDigits = '\x01';
-
 bool is_simple(const ordered_json& value) {
   return std::none_of(value.begin(), value.end(),
                       [](const ordered_json& element) { return element.is_structured(); });
@@ -21,8 +18,8 @@ bool is_simple(const ordered_json& value) {
 
 void append(std::string& text, const ordered_json& value, std::size_t depth) {
   const bool list = value.is_array();
-  if (value.is_string() && value.get_ref<const std::string&>().starts_with(kDigits)) {
-    text += value.get_ref<const std::string&>().substr(1);
+  if (value.is_binary()) {  // the digits of a whole number that no 64 bits hold
+    text.append(value.get_binary().begin(), value.get_binary().end());
     return;
   }
   if (!value.is_structured() || value.empty()) {
@@ -48,7 +45,7 @@ void append(std::string& text, const ordered_json& value, std::size_t depth) {
 ordered_json whole_number(const std::string& digits) {
   constexpr std::size_t kAlwaysFit = 18;  // 2^63 has 19 digits
   if (digits.size() <= kAlwaysFit) return std::stoll(digits);
-  return kDigits + digits;
+  return ordered_json::binary({digits.begin(), digits.end()});
 }
 
 std::string json_text(const ordered_json& value) {

@@ -52,6 +52,7 @@ class PlanCommand : public Command {
   cost::ModelDescription first_model() const;
   bool in_bfloat16(const PlanRequest& request) const;
   void check_run(const PlanRequest& request) const;
+  void check_encoders(const PlanRequest& request) const;
   void measure(const Console& console, PlanRequest& request) const;
   PlanRequest request(const Console& console) const;
   void check_companions() const;
@@ -155,7 +156,36 @@ void PlanCommand::choose_models(PlanRequest& request) const {
   }
 }
 
+constexpr std::int64_t kMostOfARow = 32;  // elements of a block that caches have
+
+cost::StorageType type_of_cache(const std::string& name) {
+  const cost::StorageType& type = cost::storage_type(name);
+  if (type.block_elements > kMostOfARow) {
+    throw UsageError("--kv-type: '" + name + "' has blocks of " +
+                     std::to_string(type.block_elements) +
+                     ", for weights; a row of keys has blocks of at most 32");
+  }
+  return type;
+}
+
+cost::StorageType type_of_weights(const std::string& name) {
+  const cost::StorageType& type = cost::storage_type(name);
+  if (name.starts_with("cache-") || name.ends_with("-by-channel"))
+    throw UsageError("--weight-type: '" + name + "' is a type of caches");
+  return type;
+}
+
+/// What encoders have no use for.
+void PlanCommand::check_encoders(const PlanRequest& request) const {
+  if (std::ranges::any_of(request.models, decodes)) return;
+  for (const char* name : {"--generate", "--chunk", "--page", "--kv-type"}) {
+    if (app_->count(name) > 0)
+      throw UsageError(std::string(name) + " changes nothing here: no model keeps a cache");
+  }
+}
+
 void PlanCommand::choose_workload(PlanRequest& request) const {
+  check_encoders(request);
   cost::Workload& work = request.workload;
   const std::int64_t made_for = request.models.front().context_length;
   if (context_.empty()) {
@@ -167,10 +197,10 @@ void PlanCommand::choose_workload(PlanRequest& request) const {
     request.contexts = parse_counts("--context", context_);
   }
   request.batches = parse_counts("--batch", batch_);
-  if (!weight_type_.empty()) work.weight_type = cost::storage_type(weight_type_);
+  if (!weight_type_.empty()) work.weight_type = type_of_weights(weight_type_);
   const char* const cache = !here_ ? "f16" : in_bfloat16(request) ? "bf16" : "f32";
   for (const std::string& type : full_pieces_of("--kv-type", kv_type_.empty() ? cache : kv_type_))
-    request.kv_types.push_back(cost::storage_type(type));
+    request.kv_types.push_back(type_of_cache(type));
   work.generated = parse_count("--generate", generate_);
   work.chunk = parse_count("--chunk", chunk_);
   work.page_tokens = parse_count("--page", page_);
@@ -302,10 +332,11 @@ void PlanCommand::choose_machine(const Console& console, PlanRequest& request) c
   cost::Machine& machine = *request.machine;
   if (!memory_.empty())
     machine.memory_bytes =
-        static_cast<std::int64_t>(std::min(parse_amount("--memory", memory_), 9e18));
-  if (!bandwidth_.empty()) machine.memory_bandwidth = parse_amount("--bandwidth", bandwidth_);
+        static_cast<std::int64_t>(parse_amount("--memory", memory_, Amount::bytes));
+  if (!bandwidth_.empty())
+    machine.memory_bandwidth = parse_amount("--bandwidth", bandwidth_, Amount::bytes_a_second);
   if (!flops_.empty()) {
-    const double peak = parse_amount("--flops", flops_);
+    const double peak = parse_amount("--flops", flops_, Amount::flops_a_second);
     (request.compute == cost::Compute::f32   ? machine.f32_flops
      : request.compute == cost::Compute::f16 ? machine.f16_flops
                                              : machine.fp8_flops) = peak;

@@ -47,8 +47,9 @@ struct PlanCase {
   std::string heads;
   cost::Workload work;
   cost::Term weights, kv_cache, scratch, memory;
-  cost::Count kv_waste;  ///< of whole pages
-  cost::Term prefill, prefill_triangle, decode, generation, scores;
+  cost::Count kv_waste;                                              ///< of whole pages
+  cost::Term prefill, prefill_triangle, decode, generation, scores;  ///< of all devices
+  cost::ModelDescription share;  ///< of the model, what a device of a tensor split has
   std::optional<cost::Term> training, sent_prefill, sent_decode;
   std::optional<Likely> prefill_time, decode_time, generation_time, training_time;
   bool fits = false, kv_alone_fits = false;  ///< meaningful with a machine
@@ -84,6 +85,12 @@ std::string flops_text(const cost::Count& flops);
 std::string seconds_text(double seconds);
 std::string parameters_text(const cost::Count& count);
 std::string tokens_text(std::int64_t tokens);  ///< "no limit" for kUnlimited
+
+/// Whether a model has tokens after its first ones: an encoder has not.
+bool decodes(const cost::ModelDescription& model);
+
+/// ", FLOPs of all devices, bytes of each" and the like, where there are several.
+std::string of_which_devices(const PlanRequest& request);
 
 /// "does not fit: 262 GB of KV against 192 GB", "fits: ...". Without a machine what is needed.
 std::string verdict_of(const PlanCase& c, const PlanRequest& request);

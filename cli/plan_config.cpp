@@ -56,13 +56,22 @@ struct Keys {
   }
 };
 
+/// How weights are quantised: "" (not), fp8 (all) or mxfp4 (experts).
+std::string quantised_by(const Keys& keys) {
+  const json* quantised = keys.find("quantization_config");
+  if (quantised == nullptr || !quantised->is_object()) return "";
+  const std::string method = Keys{keys.path, *quantised}.text("quant_method");
+  if (method != "fp8" && method != "mxfp4") {
+    keys.refuse("'quantization_config' is of quant_method " + formats::quote(method) +
+                "; expected fp8 or mxfp4: what others store is not in this file (plan the model "
+                "it was made of, with --weight-type)");
+  }
+  return method;
+}
+
 std::string weight_type(const Keys& keys) {
   std::string type = keys.text("dtype").empty() ? keys.text("torch_dtype") : keys.text("dtype");
-  const json* quantised = keys.find("quantization_config");
-  if (quantised != nullptr && quantised->is_object()) {
-    const Keys inside{keys.path, *quantised};
-    if (inside.text("quant_method") == "fp8") return "fp8";
-  }
+  if (quantised_by(keys) == "fp8") return "fp8";
   if (type == "bfloat16") return "bf16";
   return type == "float16" ? "f16" : "f32";
 }
@@ -102,11 +111,10 @@ ModelDescription common_model(const Keys& keys, bool tied) {
   return model;
 }
 
-/// The layer as local and global ones: by layer_types, by `pattern` (every such layer is global),
-/// or all local.
+/// The layer as local and global ones: by layer_types, or as many local ones as `local` says.
 std::vector<Layer> windowed(const Keys& keys, const Layer& layer, std::int64_t window,
-                            std::int64_t pattern) {
-  std::int64_t local = window > 0 ? layer.count : 0;
+                            std::int64_t local) {
+  if (window == 0) local = 0;
   if (const json* types = keys.find("layer_types"); types != nullptr && types->is_array()) {
     local = 0;
     for (const json& type : *types) {
@@ -117,8 +125,6 @@ std::vector<Layer> windowed(const Keys& keys, const Layer& layer, std::int64_t w
                   std::to_string(layer.count));
     }
     if (local > 0 && window == 0) keys.refuse("has sliding layers and no 'sliding_window'");
-  } else if (pattern > 0 && window > 0) {
-    local = layer.count - layer.count / pattern;
   }
   Layer windows = layer, whole = layer;
   windows.name = "local";
@@ -130,6 +136,33 @@ std::vector<Layer> windowed(const Keys& keys, const Layer& layer, std::int64_t w
   if (windows.count > 0) layers.push_back(windows);
   if (whole.count > 0) layers.push_back(whole);
   return layers;
+}
+
+/// Where the file has no layer_types and there is a window.
+std::int64_t local_layers(const Keys& keys, const std::string& type, const Layer& layer) {
+  if (type.starts_with("qwen")) {  // the later ones
+    if (!keys.flag("use_sliding_window", false)) return 0;
+    return layer.count - std::min(layer.count, keys.number("max_window_layers", 28));
+  }
+  if (type != "gemma3_text" && type != "gpt_oss") return layer.count;
+  const std::int64_t pattern =  // every such layer is global
+      type == "gpt_oss"
+          ? 2
+          : keys.number("sliding_window_pattern", keys.number("_sliding_window_pattern", 6));
+  if (pattern == 0) keys.refuse("'sliding_window_pattern' is 0; expected at least 1");
+  return layer.count - layer.count / pattern;
+}
+
+/// What Gemma 3's files leave out is as in Transformers' Gemma3TextConfig.
+json with_gemma_defaults(json config) {
+  const json defaults = {{"vocab_size", 262208},      {"hidden_size", 2304},
+                         {"intermediate_size", 9216}, {"num_hidden_layers", 26},
+                         {"num_attention_heads", 8},  {"num_key_value_heads", 4},
+                         {"head_dim", 256},           {"max_position_embeddings", 131072}};
+  for (const auto& [key, value] : defaults.items()) {
+    if (!config.contains(key)) config[key] = value;
+  }
+  return config;
 }
 
 ModelDescription llama_like(const Keys& keys, const std::string& type) {
@@ -149,14 +182,10 @@ ModelDescription llama_like(const Keys& keys, const std::string& type) {
     layer.ffn.ffn_dim = keys.number("moe_intermediate_size", layer.ffn.ffn_dim);
   }
   ModelDescription model = common_model(keys, type == "gemma3_text");
-  const bool qwen = type.starts_with("qwen");
-  const bool uses_window = !qwen || keys.flag("use_sliding_window", false);
-  const std::int64_t pattern = type == "gemma3_text" ? keys.number("sliding_window_pattern", 6)
-                               : type == "gpt_oss"   ? 2
-                                                     : 0;
-  const bool has_window = uses_window && type != "llama";
-  model.layers = windowed(keys, layer, has_window ? keys.number("sliding_window", 0) : 0, pattern);
-  if (type == "gpt_oss") model.expert_type = "mxfp4";
+  const std::int64_t window = keys.number("sliding_window", type == "gemma3_text" ? 4096 : 0);
+  model.layers =
+      windowed(keys, layer, type == "llama" ? 0 : window, local_layers(keys, type, layer));
+  if (quantised_by(keys) == "mxfp4") model.expert_type = "mxfp4";
   return model;
 }
 
@@ -231,9 +260,13 @@ ModelDescription model_of_config(const std::string& path, const std::string& tex
     if (!parsed.contains("text_config") || !parsed["text_config"].is_object())
       throw formats::FileError(path, "is a gemma3 without 'text_config'");
     json inner = parsed["text_config"];
+    for (const char* outer : {"dtype", "torch_dtype", "quantization_config"}) {
+      if (parsed.contains(outer) && !inner.contains(outer)) inner[outer] = parsed[outer];
+    }
     parsed = std::move(inner);
     type = "gemma3_text";
   }
+  if (type == "gemma3_text") parsed = with_gemma_defaults(std::move(parsed));
   const Keys keys{path, parsed};
   ModelDescription model;
   if (type == "gpt2") {

@@ -95,13 +95,15 @@ void explain_case(const Console& console, const PlanResult& plan, const PlanCase
                        grouped(c.work.context()) + " tokens, batch " + grouped(c.work.batch) +
                        ", " + c.work.kv_type.name);
   const bool triangle = plan.request.workload.counting == cost::Counting::triangle;
+  const std::string of = plan.request.devices.split == cost::Split::tensor ? ", of one device" : "";
   show("Parameters", cost::parameters(*c.model));
   show("Memory", c.memory);
   show("FLOPs of prefill", triangle ? c.prefill_triangle : c.prefill);
   show("FLOPs of one decode step", c.decode);
-  show("Bytes read and written by prefill", cost::traffic_bytes(*c.model, c.work, Phase::prefill));
-  show("Bytes read and written by one decode step",
-       cost::traffic_bytes(*c.model, c.work, Phase::decode_step));
+  show(("Bytes read and written by prefill" + of).c_str(),
+       cost::traffic_bytes(c.share, c.work, Phase::prefill));
+  show(("Bytes read and written by one decode step" + of).c_str(),
+       cost::traffic_bytes(c.share, c.work, Phase::decode_step));
   show("Scores of one layer, were they written", c.scores);
   if (c.training) show("FLOPs of training", known(c.training));
   if (c.sent_prefill) show("Sent by a device in prefill", known(c.sent_prefill));

@@ -11,6 +11,7 @@
 #include "cli/list_text.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/model_file.hpp"
+#include "models/model_path.hpp"
 
 namespace polyhead::cli {
 namespace {
@@ -175,22 +176,41 @@ std::string read_config(const std::string& path) {
   return text.str();
 }
 
+/// A preset, or else the file of a model that scripts/get-model fetches.
+cost::ModelDescription model_of_name(const std::string& name) {
+  for (const models::KnownModel& model : models::known_models()) {
+    const auto& presets = cost::model_presets();
+    const bool preset = std::ranges::any_of(presets, [&](const cost::ModelDescription& one) {
+      return one.id == name || std::ranges::count(one.aliases, name) > 0;
+    });
+    if (name == model.name && !preset) return find_model(models::model_path(name));
+  }
+  return cost::model_preset(name);
+}
+
 }  // namespace
 
-double parse_amount(const std::string& option, const std::string& text) {
-  constexpr const char* kExpected = "an amount such as 80GB, 80GiB or 989T";
+double parse_amount(const std::string& option, const std::string& text, Amount of) {
+  constexpr double kMost = 9e18;  // whole numbers of 64 bits hold it
+  const bool flops = of == Amount::flops_a_second;
+  const char* const expected = of == Amount::bytes            ? "an amount such as 80GB or 80GiB"
+                               : of == Amount::bytes_a_second ? "a rate such as 3.35TB or 3.35TB/s"
+                                                              : "a rate such as 989T or 989TFLOP/s";
   double value = 0;
   std::string unit;
-  if (!read_number(text, value, unit) || value <= 0) bad_number(option, text, kExpected);
-  for (const char* ending : {"B/s", "FLOPS", "FLOP/s", "B"}) {
-    if (unit.size() > std::string_view(ending).size() && unit.ends_with(ending))
-      unit.erase(unit.size() - std::string_view(ending).size());
+  if (!read_number(text, value, unit) || value <= 0) bad_number(option, text, expected);
+  std::vector<std::string_view> endings{"B"};
+  if (of == Amount::bytes_a_second) endings = {"B/s", "B"};
+  if (flops) endings = {"FLOPS", "FLOP/s"};
+  for (const std::string_view ending : endings) {
+    if (!unit.ends_with(ending)) continue;
+    unit.erase(unit.size() - ending.size());
+    break;
   }
-  if (unit == "B") return value;
   for (const Unit& known : kUnits) {
-    if (unit == known.name) return value * known.factor;
+    if (unit == known.name && unit != "B") return std::min(value * known.factor, kMost);
   }
-  bad_number(option, text, kExpected);
+  bad_number(option, text, expected);
 }
 
 std::int64_t parse_count(const std::string& option, const std::string& text) {
@@ -221,7 +241,7 @@ cost::ModelDescription find_model(const std::string& name) {
   const bool there = fs::exists(name, error);
   const bool is_path = there || name.find('/') != std::string::npos || name.ends_with(".gguf") ||
                        name.ends_with(".json") || name.ends_with(".safetensors");
-  if (!is_path) return cost::model_preset(name);
+  if (!is_path) return model_of_name(name);
   if (name.ends_with(".gguf")) return model_of_file(name);
   fs::path config = name;
   if (fs::is_directory(config, error))

@@ -13,15 +13,17 @@ namespace polyhead::cli {
 /// names the option.
 std::int64_t parse_count(const std::string& option, const std::string& text);
 
-/// "80GB", "80GiB", "989T": a positive number of bytes or FLOPs; k, M, G, T, P and their Ki forms,
-/// with or without a B behind. Throws UsageError.
-double parse_amount(const std::string& option, const std::string& text);
+/// "80GB", "80GiB", "3.35TB/s", "989T", "989TFLOP/s": a positive number of at most 9e18; k, M, G,
+/// T, P and their Ki forms, with or without what they are of behind. Throws UsageError.
+enum class Amount : std::uint8_t { bytes, bytes_a_second, flops_a_second };
+double parse_amount(const std::string& option, const std::string& text, Amount of);
 
 /// A comma-separated list of counts.
 std::vector<std::int64_t> parse_counts(const std::string& option, const std::string& text);
 
-/// A preset, or a GGUF file, a .safetensors file or folder, or a config.json. A name with a slash,
-/// a known ending or a file behind it is a path. Throws InvalidArgument or FileError.
+/// A preset, a model that scripts/get-model fetches, a GGUF file, a .safetensors file or folder, or
+/// a config.json. A name with a slash, a known ending or a file behind it is a path. Throws
+/// InvalidArgument or FileError.
 cost::ModelDescription find_model(const std::string& name);
 
 /// From a Hugging Face config.json by model_type: llama, mistral, mixtral, qwen2, qwen3, qwen3_moe,

@@ -129,7 +129,7 @@ ordered_json phase_json(const PlanCase& c, const Term& flops, Phase phase) {
   for (const cost::Layer& layer : c.model->layers)
     made["layer_flops"].push_back(layer_flops_json(layer, c.work, phase));
   made["flops_terms"] = term_json(flops);
-  made["traffic_terms"] = term_json(cost::traffic_bytes(*c.model, c.work, phase));
+  made["traffic_terms"] = term_json(cost::traffic_bytes(c.share, c.work, phase));
   return made;
 }
 
@@ -235,6 +235,27 @@ void csv_rows(std::string& text, const std::string& front, const std::string& wh
   for (const Term& part : term.parts) csv_rows(text, front, path, part);
 }
 
+void csv_times(std::string& text, const std::string& front, const char* phase,
+               const std::optional<Likely>& time) {
+  if (!time) return;
+  const auto row = [&](const char* term, double seconds) {
+    text += front + "," + phase + "." + term + ",seconds," + ordered_json(seconds).dump() + "\n";
+  };
+  row("flops_at_peak", time->peak.peak_seconds);
+  row("roofline", time->peak.seconds);
+  row("likely_from", time->fast.seconds);
+  row("likely_to", time->slow.seconds);
+}
+
+void csv_of_machine(std::string& text, const std::string& front, const PlanCase& c) {
+  csv_times(text, front, "prefill", c.prefill_time);
+  csv_times(text, front, "decode_step", c.decode_time);
+  csv_times(text, front, "generation", c.generation_time);
+  csv_times(text, front, "training", c.training_time);
+  text += front + ",largest_context,tokens," + std::to_string(c.largest_context) + "\n";
+  text += front + ",largest_batch,sequences," + std::to_string(c.largest_batch) + "\n";
+}
+
 }  // namespace
 
 std::string plan_json(const PlanResult& plan) {
@@ -269,9 +290,16 @@ std::string plan_csv(const PlanResult& plan) {
     csv_rows(text, front, "", c.memory);
     csv_rows(text, front, "prefill_flops", triangle ? c.prefill_triangle : c.prefill);
     csv_rows(text, front, "decode_step_flops", c.decode);
-    csv_rows(text, front, "prefill", cost::traffic_bytes(*c.model, c.work, Phase::prefill));
-    csv_rows(text, front, "decode_step", cost::traffic_bytes(*c.model, c.work, Phase::decode_step));
+    csv_rows(text, front, "prefill", cost::traffic_bytes(c.share, c.work, Phase::prefill));
+    csv_rows(text, front, "decode_step", cost::traffic_bytes(c.share, c.work, Phase::decode_step));
     csv_rows(text, front, "", c.scores);
+    if (c.work.generated > 1) csv_rows(text, front, "generation_flops", c.generation);
+    if (c.training) csv_rows(text, front, "training_flops", known(c.training));
+    if (c.sent_prefill) {
+      csv_rows(text, front, "prefill", known(c.sent_prefill));
+      csv_rows(text, front, "decode_step", known(c.sent_decode));
+    }
+    if (plan.request.machine) csv_of_machine(text, front, c);
   }
   return text;
 }

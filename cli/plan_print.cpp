@@ -106,9 +106,8 @@ void print_models(const Console& console, const PlanRequest& r) {
     console.out << printable(m.name) << ": " << gigabytes(Count(m.memory_bytes)) << " ("
                 << gibibytes(Count(m.memory_bytes)) << "), "
                 << gigabytes(Count(static_cast<std::int64_t>(m.memory_bandwidth))) << "/s, "
-                << fixed(cost::peak_flops(m, r.compute) / 1e12,
-                         cost::peak_flops(m, r.compute) >= 1e13 ? 0 : 2)
-                << " TFLOP/s dense\n";
+                << flops_text(Count(static_cast<std::int64_t>(cost::peak_flops(m, r.compute))))
+                << "/s dense\n";
   }
 }
 
@@ -193,20 +192,24 @@ const char* bound_text(cost::Bound bound) {
 void print_prefill(const Console& console, const PlanResult& plan) {
   const PlanRequest& r = plan.request;
   const Columns columns(r);
-  heading(console, r.workload.chunk > 0 ? "Prefill, " + grouped(r.workload.chunk) + " tokens a call"
-                                        : "Prefill");
+  heading(console,
+          (r.workload.chunk > 0 ? "Prefill, " + grouped(r.workload.chunk) + " tokens a call"
+                                : std::string("Prefill")) +
+              of_which_devices(r));
   std::vector<Align> rest{Align::right, Align::right, Align::right, Align::right, Align::left};
-  std::vector<std::string> names{"attention", "triangle", "all", "scores' share", ""};
+  std::vector<std::string> names{"attention in full", "triangle", "all", "scores' share", ""};
   if (r.machine) {
     for (const char* name : {"attention at peak", "all, likely", "bound by"}) {
       rest.push_back(std::string(name) == "bound by" ? Align::left : Align::right);
       names.push_back(name);
     }
   }
+  const bool visible_only = r.workload.counting == cost::Counting::triangle;
   Table table(columns.aligned(rest));
   table.header(columns.header(names));
   for (const PlanCase& c : plan.cases) {
-    const Count all = c.prefill.value, products = c.prefill.parts[1].value;
+    const Term& flops = visible_only ? c.prefill_triangle : c.prefill;
+    const Count all = flops.value, products = flops.parts[1].value;
     const double share = all > Count(0) ? products.to_double() / all.to_double() : 0;
     std::vector<std::string> cells{flops_text(cost::attention_only(c.prefill)),
                                    flops_text(cost::attention_only(c.prefill_triangle)),
@@ -230,9 +233,9 @@ std::string rate_text(const PlanCase& c, double seconds) {
 
 void print_decode(const Console& console, const PlanResult& plan) {
   const PlanRequest& r = plan.request;
-  if (r.models[0].layers[0].attends == cost::Attends::all && r.models[0].layers.size() == 1) return;
+  if (std::ranges::none_of(r.models, decodes)) return;
   const Columns columns(r);
-  heading(console, "Decode, one more token of each sequence");
+  heading(console, "Decode, one more token of each sequence" + of_which_devices(r));
   std::vector<Align> rest{Align::right, Align::right, Align::right};
   std::vector<std::string> names{"reads", "of it KV", "FLOPs"};
   if (r.machine) {
@@ -244,7 +247,8 @@ void print_decode(const Console& console, const PlanResult& plan) {
   Table table(columns.aligned(rest));
   table.header(columns.header(names));
   for (const PlanCase& c : plan.cases) {
-    const Term traffic = cost::traffic_bytes(*c.model, c.work, Phase::decode_step);
+    if (!decodes(*c.model)) continue;
+    const Term traffic = cost::traffic_bytes(c.share, c.work, Phase::decode_step);
     std::vector<std::string> cells{gigabytes(traffic.value), gigabytes(traffic.at("kv_read")),
                                    flops_text(c.decode.value)};
     if (r.machine) {
@@ -266,6 +270,7 @@ void print_generation(const Console& console, const PlanResult& plan) {
   Table table(columns.aligned({Align::right, Align::right, Align::right}));
   table.header(columns.header({"FLOPs", r.machine ? "at peak" : "", r.machine ? "likely" : ""}));
   for (const PlanCase& c : plan.cases) {
+    if (!decodes(*c.model)) continue;
     std::vector<std::string> cells{flops_text(c.generation.value)};
     if (r.machine) {
       cells.push_back(seconds_text(known(c.generation_time).peak.seconds));
@@ -339,7 +344,7 @@ void print_assumptions(const Console& console, const PlanResult& plan) {
   text += "; attention is projections, scores and weighted sums.\n";
   text += "  1 GB = 10^9 bytes, 1 GiB = 2^30; k is 1,000, Ki 1,024.";
   if (r.machine) {
-    text += " At peak: the least time.";
+    text += " At peak: the least time of what is counted.";
   }
   if (r.here) {
     text +=

@@ -1,4 +1,5 @@
 // From a request to figures, and figures to the words that tables and verdicts share.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -69,6 +70,7 @@ PlanCase make_case(const PlanRequest& r, const cost::ModelDescription& model,
   c.model = &model;
   c.heads = heads;
   c.work = work;
+  c.share = cost::of_one_device(model, r.devices);
   c.memory = cost::memory_bytes(model, work, r.devices);
   c.weights = c.memory.parts[0];
   c.kv_cache = c.memory.parts[1];
@@ -93,6 +95,17 @@ PlanCase make_case(const PlanRequest& r, const cost::ModelDescription& model,
   return c;
 }
 
+/// Scales by channel are of keys; the values beside them have scales by token.
+void keep_as(cost::Workload& work, const cost::StorageType& type) {
+  constexpr std::string_view kByChannel = "-by-channel";
+  work.kv_type = type;
+  if (!type.name.ends_with(kByChannel)) return;
+  work.key_type = type;
+  const std::string code = type.name.substr(0, type.name.size() - kByChannel.size());
+  work.kv_type = cost::storage_type("cache-" + code);
+  work.kv_type.name = type.name;
+}
+
 }  // namespace
 
 PlanResult work_out(PlanRequest request) {
@@ -104,15 +117,26 @@ PlanResult work_out(PlanRequest request) {
       for (const cost::StorageType& type : r.kv_types) {
         for (const std::int64_t batch : r.batches) {
           cost::Workload work = r.workload;
-          work.prompt = context;
+          work.prompt = context - work.generated;
           work.batch = batch;
-          work.kv_type = type;
+          keep_as(work, type);
           plan.cases.push_back(make_case(r, r.models[m], r.heads[m], work));
         }
       }
     }
   }
   return plan;
+}
+
+bool decodes(const cost::ModelDescription& model) {
+  return std::ranges::any_of(
+      model.layers, [](const cost::Layer& layer) { return layer.attends != cost::Attends::all; });
+}
+
+std::string of_which_devices(const PlanRequest& request) {
+  if (request.devices.count == 1) return "";
+  return request.devices.split == cost::Split::tensor ? ", FLOPs of all devices, bytes of each"
+                                                      : ", FLOPs and bytes of all devices";
 }
 
 std::string gigabytes(const Count& bytes) {

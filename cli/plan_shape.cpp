@@ -27,7 +27,7 @@ void PlanShape::add_options(CLI::App& app) {
   size("--model-dim", model_dim, "Columns of x (default: q_heads * head_dim)");
   size("--q-heads", q_heads, "Query heads");
   auto* dim = size("--head-dim", head_dim, "Elements of one head of q and k");
-  size("--value-dim", value_dim, "Elements of one head of v (default: head_dim)");
+  size("--value-dim", value_dim, "Elements of one head of v (default: head_dim, MLA: nope_dim)");
   size("--window", window, "Keys a query sees, itself included (default: all)");
   auto* columns = size("--ffn", ffn, "Columns of the feed-forward (default: none)");
   auto* words = size("--vocab", vocab, "Vocabulary (default: none)");
@@ -77,6 +77,8 @@ cost::ModelDescription PlanShape::model() const {
   layer.head_dim = layer.latent.given() ? latent_dim
                                         : or_else("--head-dim", head_dim,
                                                   layer.q_heads > 0 ? columns / layer.q_heads : 0);
+  if (layer.latent.given() && layer.latent.nope_dim == 0 && value_dim.empty())
+    throw UsageError("--kv-rank without --nope-dim needs --value-dim");
   layer.value_dim = or_else("--value-dim", value_dim,
                             layer.latent.given() ? layer.latent.nope_dim : layer.head_dim);
   layer.model_dim =

@@ -28,8 +28,20 @@ class Dice {
   std::uint64_t state_;
 };
 
+/// Tokens that texts are made of: no control tokens, and none that the model has no row for.
+std::vector<std::int32_t> ordinary_tokens(const models::ModelConfig& model,
+                                          const models::Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ids;
+  const std::int64_t count = std::min<std::int64_t>(tokenizer.size(), model.vocab_size);
+  for (std::int32_t id = 0; id < count; ++id) {
+    if (!tokenizer.is_control(id)) ids.push_back(id);
+  }
+  return ids;
+}
+
 /// Different ordinary tokens, twice.
-std::vector<std::int32_t> repeated_tokens(const models::Tokenizer& tokenizer, std::int64_t length,
+std::vector<std::int32_t> repeated_tokens(const models::ModelConfig& model,
+                                          const models::Tokenizer& tokenizer, std::int64_t length,
                                           Dice& dice) {
   const models::TokenizerSpec& spec = tokenizer.spec();
   std::vector<std::int32_t> ids;
@@ -42,7 +54,8 @@ std::vector<std::int32_t> repeated_tokens(const models::Tokenizer& tokenizer, st
   while (ids.size() < begin + static_cast<std::size_t>(length)) {
     const auto id =
         static_cast<std::int32_t>(dice.next() % static_cast<std::uint64_t>(tokenizer.size()));
-    if (!tokenizer.is_control(id) && used.insert(id).second) ids.push_back(id);
+    if (id < model.vocab_size && !tokenizer.is_control(id) && used.insert(id).second)
+      ids.push_back(id);
   }
   const std::vector<std::int32_t> once(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end());
   ids.insert(ids.end(), once.begin(), once.end());
@@ -69,13 +82,14 @@ void check_probe(const models::ModelConfig& model, const models::Tokenizer& toke
                           std::to_string(needed) + " for " + std::to_string(options.length) +
                           " random tokens, twice)");
   };
-  const std::int64_t context = model.context_length, words = tokenizer.size();
+  const std::int64_t context = model.context_length;
+  const auto words = static_cast<std::int64_t>(ordinary_tokens(model, tokenizer).size());
   if (context < 2 * options.length + 1) {
     refuse("context is " + std::to_string(context) + (context == 1 ? " token" : " tokens"),
            2 * options.length + 1);
   }
   if (words < 2 * options.length)
-    refuse("vocabulary has " + std::to_string(words) + " tokens", 2 * options.length);
+    refuse("vocabulary has " + std::to_string(words) + " ordinary tokens", 2 * options.length);
 }
 
 std::vector<ProbeScore> probe(const models::Model& model, const models::Tokenizer& tokenizer,
@@ -87,7 +101,8 @@ std::vector<ProbeScore> probe(const models::Model& model, const models::Tokenize
   for (std::int64_t text = 0; text < options.texts; ++text) {
     progress.show("random text " + std::to_string(text + 1) + " of " +
                   std::to_string(options.texts));
-    const std::vector<std::int32_t> ids = repeated_tokens(tokenizer, options.length, dice);
+    const std::vector<std::int32_t> ids =
+        repeated_tokens(model.config(), tokenizer, options.length, dice);
     models::HeadObserverOptions gather;
     gather.rows = gather.received = false;
     gather.run = options.run;

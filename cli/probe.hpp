@@ -15,6 +15,7 @@ namespace polyhead::cli {
 /// copy, the mean weight of each head on
 ///   induction  the token after the same token's first copy (prefix matching score)
 ///   duplicate  the first copy itself
+/// and over both on
 ///   previous   the token before
 /// averaged over `texts` such texts. Sources: Elhage et al. 2021; Olsson et al. 2022, appendix.
 struct ProbeOptions {

@@ -23,7 +23,9 @@ const ChatMessage kSystem{"system", " Be brief. "}, kUser{"user", "  Hi there\n"
     kAnswer{"assistant", " Hello! "}, kAgain{"user", "Why?"};
 
 std::string render(ChatTemplate format, const std::vector<ChatMessage>& messages) {
-  return models::render_chat({format, ""}, messages);
+  ChatFormat chat;
+  chat.format = format;
+  return models::render_chat(chat, messages);
 }
 
 TEST(Chat, Chatml) {
@@ -99,6 +101,34 @@ TEST(Chat, TakesTheDefaultSystemMessageFromTheTemplate) {
             "You help.");
   EXPECT_EQ(system_of("{{ '<|im_start|>' + role + '\\n' + content + '<|im_end|>' }}"), "");
   EXPECT_EQ(system_of("<|im_start|>system\n"), "");
+}
+
+// Llama 3.1 and 3.2 write dates before the system message, or alone; where the template would take
+// today's, the one that it names itself, so that a prompt is the same every day.
+TEST(Chat, TakesTheDatesOfLlama3FromTheTemplate) {
+  const char* const llama =
+      R"({%- if not date_string is defined %}{%- set date_string = "26 Jul 2024" %}{%- endif %}
+{{- "<|start_header_id|>system<|end_header_id|>\n\n" }}{{- "Cutting Knowledge Date: December 2023\n" }}
+{{- "Today Date: " + date_string + "\n\n" }}{{- system_message }}{{- "<|eot_id|>" }})";
+  const ChatFormat chat = *models::recognise_chat(llama);
+  const std::string dates =
+      "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
+      "Today Date: 26 Jul 2024\n\n";
+  const std::string asked =
+      "<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi there<|eot_id|>"
+      "<|start_header_id|>assistant<|end_header_id|>\n\n";
+  EXPECT_EQ(models::render_chat(chat, std::vector{kUser}), dates + asked);
+  EXPECT_EQ(models::render_chat(chat, std::vector{kSystem, kUser}), dates + "Be brief." + asked);
+  EXPECT_EQ(
+      models::recognise_chat("<|start_header_id|> Cutting Knowledge Date: 2023")->system_opening,
+      "");
+}
+
+TEST(Chat, TakesTheOpeningOfAnAnswerFromTheTemplate) {
+  const ChatFormat chat = *models::recognise_chat(
+      R"({{ '<|im_start|>' + role }}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n' }}{%- endif %})");
+  EXPECT_EQ(models::render_chat(chat, std::vector{kUser}),
+            "<|im_start|>user\n  Hi there\n<|im_end|>\n<|im_start|>assistant\n<think>\n");
 }
 
 TEST(Chat, IsChosenByNameOrByTheModel) {

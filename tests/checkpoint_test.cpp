@@ -85,6 +85,10 @@ TEST(Checkpoint, MistralHasItsWindow) {
   EXPECT_EQ(file.config().layers[0].head_dim, 4);
   const Folder none(llama_config(",\"sliding_window\":null", "mistral"), llama_tensors());
   EXPECT_EQ(ModelFile(none.path()).config().layers[0].window, 0);
+  const Folder absent(llama_config("", "mistral"), llama_tensors());
+  EXPECT_EQ(ModelFile(absent.path()).config().layers[0].window, 4096) << "what Transformers takes";
+  const Folder llama(llama_config(",\"sliding_window\":4"), llama_tensors());
+  EXPECT_EQ(ModelFile(llama.path()).config().layers[0].window, 0) << "a Llama has none";
 }
 
 TEST(Checkpoint, ReadsAGpt2Checkpoint) {
@@ -169,6 +173,28 @@ TEST(Checkpoint, ReadsABertCheckpoint) {
   folder.write("1_Pooling/config.json", R"({"pooling_mode_max_tokens":true})");
   EXPECT_EQ(folder.refused(),
             "1_Pooling/config.json: 'pooling_mode_max_tokens' is true, which is not supported");
+  folder.write("1_Pooling/config.json", R"({"embedding_dimension":4,"pooling_mode":"cls"})");
+  EXPECT_EQ(ModelFile(folder.path()).config().pooling, models::Pooling::first);
+  folder.write("1_Pooling/config.json", R"({"pooling_mode":["mean"]})");
+  EXPECT_EQ(ModelFile(folder.path()).config().pooling, models::Pooling::mean);
+  folder.write("1_Pooling/config.json", R"({"pooling_mode":["mean","max"]})");
+  EXPECT_EQ(folder.refused(),
+            "1_Pooling/config.json: 'pooling_mode' is [\"mean\",\"max\"] (expected mean or cls)");
+}
+
+TEST(Checkpoint, RefusesModulesBehindThePooling) {
+  const Folder folder(kBertConfig, bert_tensors());
+  const std::string begin = R"([{"type":"sentence_transformers.models.Transformer"},
+                                {"type":"sentence_transformers.models.Pooling"},
+                                {"type":"sentence_transformers.models.Normalize"})";
+  folder.write("modules.json", begin + "]");
+  EXPECT_EQ(ModelFile(folder.path()).config().pooling, models::Pooling::mean);
+  folder.write("modules.json", begin + R"(,{"type":"sentence_transformers.models.Dense"}])");
+  EXPECT_EQ(folder.refused(),
+            "modules.json: has a module of type 'sentence_transformers.models.Dense' (expected "
+            "Transformer, Pooling and Normalize)");
+  folder.write("modules.json", "{}");
+  EXPECT_EQ(folder.refused(), "modules.json: is not a list of modules");
 }
 
 std::string gemma_config(const std::string& more) {
@@ -203,6 +229,10 @@ TEST(Checkpoint, ReadsAGemmaCheckpoint) {
     EXPECT_TRUE(file.has("blk.0.post_ffw_norm.weight"));
     EXPECT_TRUE(file.has("blk.0.ffn_norm.weight"));
   }
+  // Published files leave out what is as in Transformers' Gemma3TextConfig.
+  const Folder sparse(R"({"model_type":"gemma3","text_config":{"model_type":"gemma3_text",
+      "hidden_size":8,"intermediate_size":6,"num_hidden_layers":1,"vocab_size":6}})");
+  EXPECT_EQ(sparse.refused(), "model.safetensors: cannot be opened: No such file or directory");
   // The text part of a model that also sees.
   for (StoredTensor& tensor : tensors) {
     if (tensor.name != "lm_head.weight") tensor.name = "language_model." + tensor.name;
@@ -226,7 +256,9 @@ TEST(Checkpoint, QwenWindowsOnlyWhereItSaysSo) {
   EXPECT_EQ(window(""), 0);
   EXPECT_EQ(window(",\"use_sliding_window\":true,\"max_window_layers\":0"), 16);
   EXPECT_EQ(window(",\"use_sliding_window\":true,\"max_window_layers\":1"), 0);
-  EXPECT_EQ(window(",\"layer_types\":[\"sliding_attention\"]"), 16);
+  const std::string listed = ",\"layer_types\":[\"sliding_attention\"]";
+  EXPECT_EQ(window(listed), 0) << "use_sliding_window is not given";
+  EXPECT_EQ(window(",\"use_sliding_window\":true" + listed), 16);
   const Folder unbiased(llama_config("", "qwen2"), llama_tensors());
   EXPECT_EQ(unbiased.refused(), ": has no tensor 'blk.0.attn_q.bias', which a qwen2 model needs");
 }
@@ -249,6 +281,12 @@ TEST(Checkpoint, RefusesConfigurationsInWords) {
   EXPECT_EQ(with(llama_config(",\"rope_scaling\":{\"type\":\"su\",\"factor\":2.0}")),
             "config.json: 'rope_scaling.rope_type' is 'su' (expected default, linear, llama3, "
             "yarn, longrope or dynamic)");
+  EXPECT_EQ(with(llama_config(",\"rope_scaling\":{\"type\":\"linear\"}")),
+            "config.json: 'rope_scaling.factor' is missing (rope_type 'linear')");
+  EXPECT_EQ(with(llama_config(",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0}")),
+            "config.json: 'rope_scaling.low_freq_factor' is missing (rope_type 'llama3')");
+  EXPECT_EQ(with(llama_config(",\"rope_parameters\":{\"partial_rotary_factor\":0.5}")),
+            "config.json: 'rope_parameters.partial_rotary_factor' is not 1");
   EXPECT_EQ(
       with(llama_config(",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,\"2\"]}")),
       "config.json: 'rope_scaling.short_factor' is not a list of at most 2048 numbers");

@@ -253,6 +253,17 @@ TEST(Explain, ModifiersAndMasksApply) {
   EXPECT_LT(made["attention"]["max_difference"].get<double>(), 1e-6);
 }
 
+TEST(Explain, TakesNumbersOnly) {
+  const ScratchDirectory directory;
+  std::vector<float> numbers(8, 0.5f);
+  std::vector<std::int32_t> whole(8, 3);
+  const std::string floats = directory.file("f.npy"), ints = directory.file("i.npy");
+  formats::write_npy(floats, ConstView(numbers.data(), {2, 4}));
+  formats::write_npy(ints, ConstView(whole.data(), ElementType::int32, {2, 4}));
+  expect_refused({"explain", "--q", floats, "--k", ints, "--v", floats}, 1,
+                 "i.npy: has type int32 (k takes float32, float16, bfloat16 or float64)");
+}
+
 TEST(Explain, RefusesWhatItCannotShow) {
   expect_refused({"explain", "--heads", "3"}, 1, "model_dim (4) is not a multiple of --heads (3)");
   expect_refused({"explain", "--query", "dog"}, 1, "no token is 'dog'");

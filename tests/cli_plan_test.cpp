@@ -109,6 +109,79 @@ TEST(PlanCommand, CsvHasARowATerm) {
             std::string::npos);
 }
 
+TEST(PlanCommand, CsvSaysWhatItsOptionsAdd) {
+  const Outcome made = run({"llama-3-8b", "--context", "1000", "--csv", "--machine", "b200",
+                            "--training", "--generate", "10", "--devices", "2"});
+  for (const char* row :
+       {",generation_flops.model,flops,", ",training_flops.model,flops,", ",prefill.sent,bytes,",
+        ",prefill.roofline,seconds,", ",decode_step.likely_to,seconds,",
+        ",generation.flops_at_peak,seconds,", ",largest_context,tokens,"})
+    EXPECT_NE(made.out.find(row), std::string::npos) << row;
+}
+
+TEST(PlanCommand, GeneratedTokensAreOfTheContext) {
+  const json made = run_json({"llama-3-8b", "--context", "4096", "--generate", "1000"});
+  EXPECT_EQ(made["cases"][0]["context"], 4096);
+  EXPECT_EQ(made["cases"][0]["prompt"], 3096);
+  EXPECT_EQ(made["cases"][0]["kv_cache_bytes"], 536870912);
+}
+
+TEST(PlanCommand, TheTriangleCountsInEveryColumn) {
+  const Outcome full = run({"llama-3-8b", "--context", "4096"});
+  const Outcome made = run({"llama-3-8b", "--context", "4096", "--count", "triangle"});
+  EXPECT_NE(full.out.find("66.0 TFLOP"), std::string::npos) << full.out;
+  EXPECT_NE(made.out.find("61.6 TFLOP"), std::string::npos) << made.out;
+  EXPECT_EQ(made.out.find("66.0 TFLOP"), std::string::npos);
+}
+
+TEST(PlanCommand, BytesAreOfOneDeviceWhereHeadsAreSplit) {
+  const json one = run_json({"deepseek-v3", "--context", "4096"})["cases"][0]["decode_step"];
+  const json made = run_json({"deepseek-v3", "--context", "4096", "--devices", "8", "--machine",
+                              "h200"})["cases"][0]["decode_step"];
+  std::int64_t kernels = 0;
+  for (const json& kernel : made["time"]["kernels"]) kernels += kernel["bytes"].get<std::int64_t>();
+  EXPECT_EQ(made["traffic_terms"]["value"], kernels);
+  EXPECT_LT(kernels, one["traffic_terms"]["value"].get<std::int64_t>());
+  const Outcome text = run({"llama-3-8b", "--context", "4096", "--devices", "8"});
+  EXPECT_NE(text.out.find("Prefill, FLOPs of all devices, bytes of each"), std::string::npos);
+}
+
+TEST(PlanCommand, EncodersHaveNoRowsOfDecoding) {
+  for (const std::vector<std::string>& models :
+       {std::vector<std::string>{"llama-3-8b", "--compare", "bert"},
+        {"bert", "--compare", "llama-3-8b"}}) {
+    std::vector<std::string> asked = models;
+    asked.insert(asked.end(), {"--context", "512", "--machine", "h100"});
+    const std::string out = run(asked).out;
+    const std::size_t decode = out.find("Decode, one more token"), end = out.find("\n\n", decode);
+    ASSERT_NE(decode, std::string::npos) << out;
+    EXPECT_NE(out.substr(decode, end - decode).find("llama-3-8b"), std::string::npos);
+    EXPECT_EQ(out.substr(decode, end - decode).find("bert"), std::string::npos);
+  }
+  for (const char* option : {"--generate", "--chunk", "--page"})
+    expect_refused({"bert", option, "8"}, 2, std::string(option) + " changes nothing here");
+  const json ring = run_json({"bert", "--devices", "4", "--split", "ring", "--context", "512"});
+  EXPECT_GT(ring["cases"][0]["sent_bytes"]["prefill"].get<std::int64_t>(), 0);
+}
+
+TEST(PlanCommand, NoContextIsLongerThanATableOfPositions) {
+  const json made = run_json({"gpt2", "--machine", "desktop-cpu"});
+  EXPECT_EQ(made["cases"][0]["largest_context"], 1024);
+}
+
+TEST(PlanCommand, TypesAreOfCachesOrOfWeights) {
+  expect_refused({"gpt2", "--kv-type", "q4_k"}, 2, "--kv-type: 'q4_k' has blocks of 256");
+  expect_refused({"gpt2", "--weight-type", "cache-int8"}, 2, "is a type of caches");
+  const auto bytes = [](const char* type) {
+    return run_json(
+               {"llama-3-8b", "--context", "4096", "--kv-type", type})["cases"][0]["kv_cache_bytes"]
+        .get<std::int64_t>();
+  };
+  const std::int64_t rows = std::int64_t{32} * 8 * 4096;  // of 128 codes and 4 scales
+  EXPECT_EQ(bytes("cache-int8"), rows * 2 * (128 + 16));
+  EXPECT_EQ(bytes("int8-by-channel"), rows * (128 + 128 + 16) + 32 * 8 * 128 * 4);
+}
+
 TEST(PlanCommand, IntegersOfAnySizeArePlain) {
   const Outcome made = run({"--layers", "1000", "--q-heads", "100000", "--head-dim", "128",
                             "--context", "10M", "--json"});
@@ -124,14 +197,19 @@ TEST(PlanCommand, NumbersAsPeopleWriteThem) {
   EXPECT_EQ(cli::parse_count("--context", "32Ki"), 32768);
   EXPECT_EQ(cli::parse_count("--context", "1.5M"), 1500000);
   EXPECT_EQ(cli::parse_count("--context", "100,000"), 100000);
-  EXPECT_EQ(cli::parse_amount("--memory", "80GB"), 80e9);
-  EXPECT_EQ(cli::parse_amount("--memory", "80GiB"), 80.0 * 1024 * 1024 * 1024);
-  EXPECT_EQ(cli::parse_amount("--flops", "989T"), 989e12);
-  EXPECT_EQ(cli::parse_amount("--bandwidth", "3.35TB/s"), 3.35e12);
+  EXPECT_EQ(cli::parse_amount("--memory", "80GB", cli::Amount::bytes), 80e9);
+  EXPECT_EQ(cli::parse_amount("--memory", "80GiB", cli::Amount::bytes), 80.0 * 1024 * 1024 * 1024);
+  EXPECT_EQ(cli::parse_amount("--flops", "989T", cli::Amount::flops_a_second), 989e12);
+  EXPECT_EQ(cli::parse_amount("--bandwidth", "3.35TB/s", cli::Amount::bytes_a_second), 3.35e12);
   for (const char* bad : {"", "abc", "-5", "1.5", "0x10", "1e400", "12q", "k"})
     EXPECT_THROW(cli::parse_count("--context", bad), cli::UsageError) << bad;
-  for (const char* bad : {"", "0", "-1GB", "80XB", "nan", "inf"})
-    EXPECT_THROW(cli::parse_amount("--memory", bad), cli::UsageError) << bad;
+  EXPECT_EQ(cli::parse_amount("--flops", "989TFLOP/s", cli::Amount::flops_a_second), 989e12);
+  EXPECT_THROW(cli::parse_amount("--flops", "989TB", cli::Amount::flops_a_second), cli::UsageError);
+  EXPECT_THROW(cli::parse_amount("--bandwidth", "3TFLOP/s", cli::Amount::bytes_a_second),
+               cli::UsageError);
+  EXPECT_EQ(cli::parse_amount("--bandwidth", "1e30", cli::Amount::bytes_a_second), 9e18);
+  for (const char* bad : {"", "0", "-1GB", "80XB", "80GFLOPS", "80GB/s", "nan", "inf"})
+    EXPECT_THROW(cli::parse_amount("--memory", bad, cli::Amount::bytes), cli::UsageError) << bad;
 }
 
 TEST(PlanCommand, RefusesByName) {
@@ -234,6 +312,43 @@ TEST(PlanConfig, PublishedShapes) {
       << "three global layers, fifteen that keep their window";
 }
 
+// As they are published: what is missing is as in Transformers' Gemma3TextConfig.
+TEST(PlanConfig, SparseFilesOfGemma) {
+  const cost::ModelDescription model = cli::model_of_config("config.json", R"({
+      "model_type": "gemma3", "torch_dtype": "bfloat16", "text_config": {
+      "model_type": "gemma3_text", "hidden_size": 5376, "intermediate_size": 21504,
+      "head_dim": 128, "num_attention_heads": 32, "num_hidden_layers": 62,
+      "num_key_value_heads": 16, "sliding_window": 1024}})");
+  EXPECT_EQ(cost::parameters(model).value,
+            cost::parameters(cost::model_preset("gemma-3-27b")).value);
+  EXPECT_EQ(model.weight_type, "bf16");
+  EXPECT_EQ(model.context_length, 131072);
+  ASSERT_EQ(model.layers.size(), 2u);
+  EXPECT_EQ(model.layers[1].count, 10);
+  EXPECT_EQ(
+      cli::model_of_config("config.json", R"({"model_type": "gemma3_text"})").layers[0].head_dim,
+      256);
+}
+
+TEST(PlanConfig, WindowsAsTheFilesSay) {
+  const auto local = [](const std::string& type, const std::string& more) {
+    const cost::ModelDescription model = cli::model_of_config(
+        "config.json", R"({"hidden_size": 64, "num_hidden_layers": 12, "num_attention_heads": 4,
+        "sliding_window": 16, "model_type": ")" +
+                           type + "\"" + more + "}");
+    std::int64_t layers = 0;
+    for (const cost::Layer& layer : model.layers) layers += layer.window > 0 ? layer.count : 0;
+    return layers;
+  };
+  EXPECT_EQ(local("mistral", ""), 12);
+  EXPECT_EQ(local("llama", ""), 0);
+  EXPECT_EQ(local("gemma3_text", ""), 10);
+  EXPECT_EQ(local("gemma3_text", R"(, "_sliding_window_pattern": 3)"), 8);
+  EXPECT_EQ(local("qwen2", ""), 0);
+  EXPECT_EQ(local("qwen2", R"(, "use_sliding_window": true, "max_window_layers": 12)"), 0);
+  EXPECT_EQ(local("qwen2", R"(, "use_sliding_window": true, "max_window_layers": 5)"), 7);
+}
+
 TEST(PlanConfig, FilesAndTheirRefusals) {
   const ScratchDirectory directory;
   const std::string path = directory.write("config.json", R"({"model_type": "mistral",
@@ -252,6 +367,10 @@ TEST(PlanConfig, FilesAndTheirRefusals) {
     return "not refused";
   };
   EXPECT_EQ(refused("[1"), "c.json: is not a JSON object");
+  EXPECT_NE(refused(R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8,
+      "num_attention_heads": 4, "quantization_config": {"quant_method": "awq", "bits": 4}})")
+                .find("'quantization_config' is of quant_method 'awq'; expected fp8 or mxfp4"),
+            std::string::npos);
   EXPECT_NE(refused(R"({"model_type": "mamba"})").find("has model_type 'mamba'"),
             std::string::npos);
   EXPECT_NE(refused(R"({"model_type": "llama"})").find("has no 'num_hidden_layers'"),

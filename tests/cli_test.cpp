@@ -133,6 +133,10 @@ TEST(Json, RowsStandOnOneLineAndBadTextIsReplaced) {
   EXPECT_EQ(text,
             "{\n  \"rows\": [\n    [1, 2.5],\n    [3, null]\n  ],\n  \"name\": \"a\ufffd\",\n  "
             "\"none\": []\n}\n");
+  EXPECT_EQ(cli::json_text("\x01"
+                           "23"),
+            "\"\\u000123\"\n")
+      << "text, whatever it begins with";
 }
 
 TEST(Table, AlignsWhatIsWide) {

@@ -113,6 +113,25 @@ TEST(ModelFile, GgufGemmaAlternatesWindowsAndBases) {
   EXPECT_EQ(open(folder, listed).config().layers[1].window, 16);
 }
 
+TEST(ModelFile, GgufIsReadTheWayItsArchitectureLooks) {
+  const ScratchDirectory folder;
+  for (const Architecture a : {Architecture::llama, Architecture::bert}) {
+    const bool causal = a == Architecture::llama;
+    const std::string key = std::string(models::architecture_name(a)) + ".attention.causal";
+    GgufBuilder said = tiny_gguf(a);
+    said.set(key, causal);
+    EXPECT_EQ(open(folder, said).config().causal, causal);
+    GgufBuilder other = tiny_gguf(a);
+    other.set(key, !causal);
+    EXPECT_EQ(refusal(other), "m.gguf: metadata '" + key + "' is " + (causal ? "false" : "true") +
+                                  " (expected " + (causal ? "true" : "false") + " of " +
+                                  models::architecture_name(a) + ")");
+  }
+  GgufBuilder without = tiny_gguf(Architecture::llama);
+  without.remove("llama.attention.layer_norm_rms_epsilon");
+  EXPECT_EQ(refusal(without), "m.gguf: has no metadata 'llama.attention.layer_norm_rms_epsilon'");
+}
+
 TEST(ModelFile, GgufRotationsAreDividedByRopeFreqs) {
   const ScratchDirectory folder;
   GgufBuilder with = tiny_gguf(Architecture::llama);

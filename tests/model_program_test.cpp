@@ -334,6 +334,17 @@ TEST(Embed, ALineAVector) {
   EXPECT_NE(refused.err.find("line 2"), std::string::npos) << refused.err;
 }
 
+TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
+  for (const models::Sampling& sampling : {models::Sampling{}, models::Sampling{0.8f, 0, 0.9f, 1},
+                                           models::Sampling{1.0f, 2, 1.0f, 1}}) {
+    models::Sampler sampler(sampling);
+    EXPECT_THROW(sampler.next(std::vector<float>{1.0f, NAN, 2.0f}), InvalidArgument);
+    EXPECT_THROW(sampler.next(std::vector<float>{NAN, NAN}), InvalidArgument);
+    EXPECT_THROW(sampler.next(std::vector<float>{-INFINITY, -INFINITY}), InvalidArgument);
+    EXPECT_EQ(sampler.next(std::vector<float>{-INFINITY, 0.0f}), 1);
+  }
+}
+
 TEST(Sampler, FollowsItsLimits) {
   const std::vector<float> logits = {1.0f, 3.0f, 2.0f, 3.0f, -1.0f};
   EXPECT_EQ(models::Sampler({}).next(logits), 1);  // greedy: the first on ties

@@ -268,8 +268,8 @@ Term score_bytes(const Layer& layer, const Workload& workload);
 Term kv_bytes_per_token(const Layer& layer, const StorageType& type,
                         const std::optional<StorageType>& keys = {});
 
-/// Of all layers that keep a cache, batch included; pages rounded up; a part a group of layers.
-/// Throws where the KV type's blocks do not fit.
+/// Of all layers that keep a cache, batch included; pages rounded up, rows of a head to whole
+/// blocks; a part a group of layers.
 Term kv_cache_bytes(const ModelDescription& model, const Workload& workload,
                     const Devices& devices = {});
 
@@ -287,8 +287,9 @@ Term scratch_bytes(const ModelDescription& model, const Workload& workload,
 Term memory_bytes(const ModelDescription& model, const Workload& workload,
                   const Devices& devices = {});
 
-/// Bytes of a phase that must cross the memory bus at least once: weights (of the experts that can
-/// be touched), kv_read, kv_write, activations.
+/// Bytes of a phase that must cross the memory bus once: weights (of all experts that its rows can
+/// touch, which with several rows are more than they are likely to), kv_read, kv_write,
+/// activations.
 Term traffic_bytes(const ModelDescription& model, const Workload& workload, Phase phase);
 
 /// Elements that norms, rotations, activations, residual sums and writes to the cache go over,
@@ -359,7 +360,8 @@ Crossover crossover(const ModelDescription& model, Counting counting,
 constexpr std::int64_t kUnlimited = std::int64_t{1} << 40;  ///< where a search ends
 
 /// The largest context and batch for which memory_bytes() is at most the machine's; 0 where not
-/// even 1 does, kUnlimited where memory does not grow.
+/// even 1 does, kUnlimited where memory does not grow. No context is longer than a table of
+/// positions.
 std::int64_t largest_context(const ModelDescription& model, Workload workload,
                              std::int64_t memory_bytes, const Devices& devices = {});
 std::int64_t largest_batch(const ModelDescription& model, Workload workload,

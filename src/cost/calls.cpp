@@ -87,4 +87,11 @@ std::vector<Factor> pair_factors(const Calls& calls, const Workload& workload) {
   return {{"pairs_of_calls", calls.full}};
 }
 
+Count key_bytes(const Layer& layer, const Workload& workload) {
+  if (layer.attends != Attends::all)
+    return kv_bytes_per_token(layer, workload.kv_type, workload.key_type).value;
+  return Count(layer.kv_heads) * Count(layer.head_dim + layer.value_dim) *
+         Count(workload.activation_type.block_bytes);
+}
+
 }  // namespace polyhead::inline v0::cost

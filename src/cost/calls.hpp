@@ -20,6 +20,10 @@ Calls calls_of(const Layer& layer, const Workload& workload, Phase phase);
 /// The pairs as factors of a term, counted as the workload says.
 std::vector<Factor> pair_factors(const Calls& calls, const Workload& workload);
 
+/// Keys and values of a token, as they are read: an encoder's are no cache, but have bytes all the
+/// same.
+Count key_bytes(const Layer& layer, const Workload& workload);
+
 inline bool trains(Phase phase) {
   return phase == Phase::training || phase == Phase::training_recompute;
 }

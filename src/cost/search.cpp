@@ -91,7 +91,7 @@ std::int64_t largest_context(const ModelDescription& model, Workload workload, s
     workload.prompt = context - workload.generated;
     return fits(model, workload, memory, devices);
   });
-  return largest;
+  return model.position_rows > 0 ? std::min(largest, model.position_rows) : largest;
 }
 
 std::int64_t largest_batch(const ModelDescription& model, Workload workload, std::int64_t memory,

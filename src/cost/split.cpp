@@ -53,16 +53,16 @@ Term round_the_ring(const ModelDescription& model, const Workload& workload, Pha
                    {"query + partial", a_query + a_partial}},
                   "the query to every device, a float32 output and LSE back from each"));
     } else {
-      parts.push_back(product(
-          "keys_of_layers", Unit::bytes,
-          {count,
-           {"passes", trains(phase) ? 3 : 1},
-           batch,
-           others,
-           {"tokens of a device", share(workload.prompt, devices.count)},
-           {"bytes a token", kv_bytes_per_token(layer, workload.kv_type, workload.key_type).value}},
-          trains(phase) ? "keys and values forward, again backward, and their gradients"
-                        : "every device's keys and values visit every other"));
+      parts.push_back(product("keys_of_layers", Unit::bytes,
+                              {count,
+                               {"passes", trains(phase) ? 3 : 1},
+                               batch,
+                               others,
+                               {"tokens of a device", share(workload.prompt, devices.count)},
+                               {"bytes a token", key_bytes(layer, workload)}},
+                              trains(phase)
+                                  ? "keys and values forward, again backward, and their gradients"
+                                  : "every device's keys and values visit every other"));
     }
   }
   return sum("sent", Unit::bytes, std::move(parts));

@@ -54,14 +54,9 @@ struct Traffic {
   std::vector<Term> attention(const Layer& layer, const Calls& calls) const {
     const Latent& l = layer.latent;
     const Count heads = layer.q_heads;
-    const Count token = kv_bytes_per_token(layer, workload.kv_type, workload.key_type).value;
     const Count columns = heads * Count(l.given() ? l.nope_dim + l.rope_dim : layer.head_dim) +
                           heads * Count(layer.value_dim);
-    // An encoder's keys are no cache, but they are read all the same.
-    const Count key = layer.attends == Attends::all
-                          ? Count(layer.kv_heads) * Count(layer.head_dim + layer.value_dim) *
-                                Count(workload.activation_type.block_bytes)
-                          : token;
+    const Count key = key_bytes(layer, workload);
     return {product("kv_read", kUnit,
                     {{"layers", layer.count},
                      {"batch", workload.batch},
@@ -155,7 +150,8 @@ Term traffic_bytes(const ModelDescription& model, const Workload& workload, Phas
                           sum("feed_forward", kUnit, std::move(ffn), "", passes)};
   if (model.output_matrix && model.vocab_size > 0)
     parts.push_back(sum("logits", kUnit, traffic.logits(), "", passes));
-  return sum("traffic", kUnit, std::move(parts), "each operand of a call once: the least there is");
+  return sum("traffic", kUnit, std::move(parts),
+             "each operand of a call once; of experts all that can be touched");
 }
 
 Term row_wise_elements(const ModelDescription& model, const Workload& workload, Phase phase) {

@@ -56,6 +56,38 @@ std::string default_system_of(std::string_view text) {
   return "";
 }
 
+/// `text` from behind `mark` to the first of `ends`; empty where there is no mark.
+std::string_view between(std::string_view text, std::string_view mark, std::string_view ends) {
+  const std::size_t at = text.find(mark);
+  if (at == std::string_view::npos) return "";
+  const std::string_view rest = text.substr(at + mark.size());
+  return rest.substr(0, rest.find_first_of(ends));
+}
+
+/// The dates of a llama3 template: the one that it names itself, also where it would take today's
+/// (strftime_now), so that a prompt is the same every day.
+std::string dates_of(std::string_view text) {
+  constexpr std::string_view kKnowledge = "Cutting Knowledge Date: ";
+  const std::string_view knowledge = between(text, kKnowledge, "\\\n\"'");
+  const std::string_view today = between(text, "date_string = \"", "\"");
+  if (knowledge.empty() || today.empty()) return "";
+  return std::string(kKnowledge)
+      .append(knowledge)
+      .append("\nToday Date: ")
+      .append(today)
+      .append("\n\n");
+}
+
+/// What a chatml template writes of an answer itself.
+std::string answer_opening_of(std::string_view text) {
+  constexpr std::string_view kThink = "<think>\n";
+  for (const std::string_view opening :
+       {"<|im_start|>assistant\\n<think>\\n'", "<|im_start|>assistant\\n<think>\\n\""}) {
+    if (text.find(opening) != std::string_view::npos) return std::string(kThink);
+  }
+  return "";
+}
+
 [[noreturn]] void refuse(std::size_t index, const std::string& what) {
   throw InvalidArgument("render_chat: message " + std::to_string(index) + " " + what);
 }
@@ -96,7 +128,7 @@ std::string chatml(const ChatFormat& chat, std::span<const ChatMessage> messages
   const bool told = !messages.empty() && messages[0].role == "system";
   if (!told && !chat.default_system.empty()) add("system", chat.default_system);
   for (const ChatMessage& message : messages) add(message.role, message.content);
-  return text + "<|im_start|>assistant\n";
+  return text + "<|im_start|>assistant\n" + chat.answer_opening;
 }
 
 std::string gemma(std::span<const ChatMessage> messages) {
@@ -132,13 +164,17 @@ std::string llama2(std::span<const ChatMessage> messages) {
   return text;
 }
 
-std::string llama3(std::span<const ChatMessage> messages) {
-  std::string text;
-  for (const ChatMessage& message : messages) {
-    text += "<|start_header_id|>" + message.role + "<|end_header_id|>\n\n";
-    text += strip(message.content);
+std::string llama3(const ChatFormat& chat, std::span<const ChatMessage> messages) {
+  std::string text, opening = chat.system_opening;
+  const auto add = [&](const std::string& role, std::string_view content) {
+    text += "<|start_header_id|>" + role + "<|end_header_id|>\n\n";
+    text += std::exchange(opening, "");
+    text += strip(content);
     text += "<|eot_id|>";
-  }
+  };
+  const bool told = !messages.empty() && messages[0].role == "system";
+  if (!told && !opening.empty()) add("system", "");
+  for (const ChatMessage& message : messages) add(message.role, message.content);
   return text + "<|start_header_id|>assistant<|end_header_id|>\n\n";
 }
 
@@ -159,12 +195,22 @@ std::optional<ChatFormat> recognise_chat(std::string_view template_text) {
   const auto holds = [&](std::string_view mark) {
     return template_text.find(mark) != std::string_view::npos;
   };
-  if (holds("<|im_start|>"))
-    return ChatFormat{ChatTemplate::chatml, default_system_of(template_text)};
-  if (holds("<start_of_turn>")) return ChatFormat{ChatTemplate::gemma, ""};
-  if (holds("<|start_header_id|>")) return ChatFormat{ChatTemplate::llama3, ""};
-  if (holds("[INST]") && holds("<<SYS>>")) return ChatFormat{ChatTemplate::llama2, ""};
-  return std::nullopt;
+  ChatFormat chat;
+  if (holds("<|im_start|>")) {
+    chat.format = ChatTemplate::chatml;
+    chat.default_system = default_system_of(template_text);
+    chat.answer_opening = answer_opening_of(template_text);
+  } else if (holds("<start_of_turn>")) {
+    chat.format = ChatTemplate::gemma;
+  } else if (holds("<|start_header_id|>")) {
+    chat.format = ChatTemplate::llama3;
+    chat.system_opening = dates_of(template_text);
+  } else if (holds("[INST]") && holds("<<SYS>>")) {
+    chat.format = ChatTemplate::llama2;
+  } else {
+    return std::nullopt;
+  }
+  return chat;
 }
 
 ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name) {
@@ -182,7 +228,9 @@ ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name) {
                           kList + ")");
   }
   if (own && own->format == *named) return *own;
-  return {*named, ""};
+  ChatFormat chat;
+  chat.format = *named;
+  return chat;
 }
 
 std::string render_chat(const ChatFormat& chat, std::span<const ChatMessage> messages) {
@@ -197,7 +245,7 @@ std::string render_chat(const ChatFormat& chat, std::span<const ChatMessage> mes
     case ChatTemplate::llama3:
       break;
   }
-  return llama3(messages);
+  return llama3(chat, messages);
 }
 
 }  // namespace polyhead::inline v0::models

@@ -15,10 +15,14 @@ namespace polyhead::inline v0::models {
 /// The built-in formats. A template that comes with a model is looked at and never run.
 enum class ChatTemplate : std::uint8_t { chatml, gemma, llama2, llama3 };
 
-/// A format, and what a model's template says when a conversation has no system message.
+/// A format, and what a model's template writes besides.
 struct ChatFormat {
   ChatTemplate format = ChatTemplate::chatml;
-  std::string default_system;  ///< chatml (SmolLM2, Qwen2); empty: no system message then
+  std::string
+      default_system;  ///< chatml (SmolLM2, Qwen2), where a conversation has no system message
+  std::string
+      system_opening;  ///< llama3 (Llama 3.1, 3.2): dates before any system message, or alone
+  std::string answer_opening;  ///< chatml (QwQ, Qwen3 Thinking): what each answer begins with
 };
 
 struct ChatMessage {

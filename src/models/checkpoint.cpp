@@ -72,6 +72,24 @@ std::string shard_path(const std::string& index, const fs::path& folder, const s
   return path.string();
 }
 
+/// Sentence Transformers' list of what runs one after the other: the model, its pooling, and a
+/// norm, which is always taken.
+void check_modules(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
+  const auto modules = formats::read_json(path.string(), kMaxConfigBytes, 4);
+  if (!modules.is_array()) throw FileError(path.string(), "is not a list of modules");
+  for (const auto& module : modules) {
+    const bool named = module.is_object() && module.contains("type") && module["type"].is_string();
+    const std::string type = named ? module["type"].get<std::string>() : "";
+    const std::string name = type.substr(type.rfind('.') + 1);
+    if (name != "Transformer" && name != "Pooling" && name != "Normalize") {
+      throw FileError(path.string(), "has a module of type " + quote(type) +
+                                         " (expected Transformer, Pooling and Normalize)");
+    }
+  }
+}
+
 using WeightMap = std::map<std::string, std::set<std::string>>;  // shard: its tensors
 
 WeightMap read_index(const std::string& path) {
@@ -175,6 +193,7 @@ Checkpoint read_checkpoint(const std::string& path) {
           ? fs::absolute(given / "", ignored).lexically_normal().parent_path().filename().string()
           : given.stem().string();
   if (checkpoint.config.architecture == Architecture::bert) {
+    check_modules(folder / "modules.json");
     const fs::path pooling = folder / "1_Pooling" / "config.json";
     if (const auto text = small_file(pooling, kMaxConfigBytes))
       checkpoint.config.pooling = pooling_from_json(pooling.string(), *text);

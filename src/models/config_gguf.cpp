@@ -56,8 +56,8 @@ class Reader {
     config_.tied_output = a != Architecture::bert && !has_tensor("output.weight");
     const bool layer_norm = a == Architecture::gpt2 || a == Architecture::bert;
     config_.norm = layer_norm ? Norm::layer : Norm::rms;
-    config_.norm_eps = static_cast<float>(real(
-        layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5));
+    config_.norm_eps = required_real(layer_norm ? "attention.layer_norm_epsilon"
+                                                : "attention.layer_norm_rms_epsilon");
     config_.activation = a == Architecture::bert     ? Activation::gelu
                          : a == Architecture::gpt2   ? Activation::gelu_tanh
                          : a == Architecture::gemma3 ? Activation::gelu_tanh
@@ -70,6 +70,7 @@ class Reader {
       config_.embedding_scale = std::sqrt(static_cast<float>(config_.model_dim));
     }
     if (a == Architecture::bert) read_encoder();
+    check_direction();
     read_layers();
     config_.attention_scale = attention_scale();
     return std::move(config_);
@@ -82,6 +83,11 @@ class Reader {
     const auto value = file_.integer(key(name));
     if (!value) throw FileError(file_.path(), "has no metadata " + quote(key(name)));
     return *value;
+  }
+  float required_real(const char* name) const {
+    const auto value = file_.real(key(name));
+    if (!value) throw FileError(file_.path(), "has no metadata " + quote(key(name)));
+    return static_cast<float>(*value);
   }
   std::int64_t integer(const char* name, std::int64_t otherwise) const {
     return file_.integer(key(name)).value_or(otherwise);
@@ -152,8 +158,19 @@ class Reader {
     return tensor->shape.front();
   }
 
+  /// Files may say which way attention looks; it is known by the architecture.
+  void check_direction() const {
+    const auto causal = file_.boolean(key("attention.causal"));
+    if (causal && *causal != config_.causal) {
+      throw FileError(file_.path(), "metadata " + quote(key("attention.causal")) + " is " +
+                                        (*causal ? "true" : "false") + " (expected " +
+                                        (config_.causal ? "true" : "false") + " of " +
+                                        architecture_name(config_.architecture) + ")");
+    }
+  }
+
   void read_encoder() {
-    config_.causal = file_.boolean(key("attention.causal")).value_or(false);
+    config_.causal = false;
     config_.token_types = has_tensor("token_types.weight") ? rows_of("token_types.weight") : 0;
     const std::int64_t pooling = integer("pooling_type", 1);  // llama_pooling_type
     if (pooling < 0 || pooling > 2) {

@@ -31,7 +31,8 @@ class Fields {
     }
   }
 
-  bool has(const char* name) const { return from_.contains(name) && !from_[name].is_null(); }
+  bool has(const char* name) const { return given(name) && !from_[name].is_null(); }
+  bool given(const char* name) const { return from_.contains(name); }  ///< if as null
   const json& at(const char* name) const { return from_[name]; }
   Fields object(const char* name) const { return Fields(path_, from_[name], prefix_ + name + "."); }
 
@@ -134,7 +135,7 @@ class Decoder {
     const bool gemma = architecture_ == Architecture::gemma3;
     config.model_dim = fields_.integer("hidden_size");
     config.ffn_dim = fields_.integer("intermediate_size");
-    config.context_length = fields_.integer("max_position_embeddings");
+    config.context_length = size("max_position_embeddings", 131072);
     config.norm_eps = static_cast<float>(fields_.real("rms_norm_eps", 1e-6));
     config.norm_plus_one = gemma;
     config.activation = gemma ? activation_of(fields_, "hidden_activation", "gelu_pytorch_tanh")
@@ -153,6 +154,12 @@ class Decoder {
   }
 
  private:
+  /// Published Gemma 3 files leave out what is as in Transformers' Gemma3TextConfig.
+  std::int64_t size(const char* key, std::int64_t of_gemma) const {
+    return architecture_ == Architecture::gemma3 ? fields_.integer(key, of_gemma)
+                                                 : fields_.integer(key);
+  }
+
   void read_layers(ModelConfig& config) const {
     const std::int64_t count = fields_.integer("num_hidden_layers");
     if (count < 1 || count > kMaxLayers) {
@@ -160,20 +167,29 @@ class Decoder {
                                               std::to_string(kMaxLayers) + ")");
     }
     LayerGeometry layer;
-    layer.q_heads = fields_.integer("num_attention_heads");
-    layer.kv_heads = fields_.integer("num_key_value_heads", layer.q_heads);
+    const bool gemma = architecture_ == Architecture::gemma3;
+    layer.q_heads = size("num_attention_heads", 8);
+    layer.kv_heads =
+        fields_.integer("num_key_value_heads", gemma ? std::int64_t{4} : layer.q_heads);
     const std::int64_t fair = layer.q_heads > 0 ? config.model_dim / layer.q_heads : 0;
-    layer.head_dim = fields_.integer(
-        "head_dim", architecture_ == Architecture::gemma3 ? std::int64_t{256} : fair);
+    layer.head_dim = fields_.integer("head_dim", gemma ? std::int64_t{256} : fair);
     layer.value_dim = layer.head_dim;
     const std::vector<bool> local = local_layers(count);
-    const std::int64_t window = fields_.integer("sliding_window", 0);
+    const std::int64_t window = window_size();
     LayerGeometry windowed = layer;
     layer.rope = rope("full_attention", config);
-    windowed.rope =
-        architecture_ == Architecture::gemma3 ? rope("sliding_attention", config) : layer.rope;
+    windowed.rope = gemma ? rope("sliding_attention", config) : layer.rope;
     windowed.window = window;
     for (const bool is_local : local) config.layers.push_back(is_local ? windowed : layer);
+  }
+
+  /// Of layers that have one. Absent it is what Transformers takes then, null is none.
+  std::int64_t window_size() const {
+    constexpr std::int64_t kOfTransformers = 4096;
+    const bool qwen = architecture_ == Architecture::qwen2 || architecture_ == Architecture::qwen3;
+    if (fields_.text("model_type", "") == "llama") return 0;
+    if (qwen && !fields_.boolean("use_sliding_window", false)) return 0;
+    return fields_.integer("sliding_window", fields_.given("sliding_window") ? 0 : kOfTransformers);
   }
 
   std::vector<bool> local_layers(std::int64_t count) const {
@@ -217,9 +233,7 @@ class Decoder {
     rope.pairing = RopePairing::half_split;
     rope.base = local ? fields_.real("rope_local_base_freq", 10000.0)
                       : fields_.real("rope_theta", gemma ? 1e6 : 10000.0);
-    if (fields_.real("partial_rotary_factor", 1.0) != 1.0) {
-      fields_.refuse("partial_rotary_factor", "is not 1");
-    }
+    refuse_partial(fields_);
     if (fields_.has("rope_parameters")) {
       const Fields all = fields_.object("rope_parameters");
       if (all.has(layer_type)) {
@@ -234,18 +248,30 @@ class Decoder {
     return rope;
   }
 
+  static void refuse_partial(const Fields& from) {
+    if (from.real("partial_rotary_factor", 1.0) != 1.0)
+      from.refuse("partial_rotary_factor", "is not 1");
+  }
+
   void read_scaling(const Fields& from, ModelConfig& config, RopeConfig& rope) const {
+    refuse_partial(from);
     rope.base = from.real("rope_theta", rope.base);
     const std::string type = from.text("rope_type", from.text("type", "default"));
     // Dynamic NTK changes frequencies only beyond max_position_embeddings, the context here.
     if (type == "default" || type == "dynamic") return;
     if (type == "longrope") return read_longrope(from, config, rope);
+    const auto require = [&](const char* name) {
+      if (!from.has(name)) from.refuse(name, "is missing (rope_type " + quote(type) + ")");
+    };
+    if (type == "linear" || type == "llama3") require("factor");
     rope.factor = from.real("factor", 1.0);
     rope.original_length = from.integer("original_max_position_embeddings", config.context_length);
     if (type == "linear") {
       rope.scaling = RopeScaling::linear;
     } else if (type == "llama3") {
       rope.scaling = RopeScaling::llama3;
+      require("low_freq_factor");
+      require("high_freq_factor");
       rope.low_freq_factor = from.real("low_freq_factor", rope.low_freq_factor);
       rope.high_freq_factor = from.real("high_freq_factor", rope.high_freq_factor);
     } else if (type == "yarn") {
@@ -363,9 +389,20 @@ ModelConfig config_from_json(const std::string& path, std::string_view text) {
   return config;
 }
 
+/// Sentence Transformers from version 6 on: one name, or a list of them.
+Pooling pooling_named(const Fields& fields) {
+  const json& given = fields.at("pooling_mode");
+  const json& mode = given.is_array() && given.size() == 1 ? given.front() : given;
+  if (mode == "mean") return Pooling::mean;
+  if (mode == "cls") return Pooling::first;
+  fields.refuse("pooling_mode", "is " + formats::escape_controls(given.dump().substr(0, 60)) +
+                                    " (expected mean or cls)");
+}
+
 Pooling pooling_from_json(const std::string& path, std::string_view text) {
   const json parsed = formats::parse_json(path, "the file", text, kMaxDepth);
   const Fields fields(path, parsed);
+  if (fields.has("pooling_mode")) return pooling_named(fields);
   for (const char* other : {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
                             "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"}) {
     fields.never(other);

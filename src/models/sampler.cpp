@@ -28,7 +28,11 @@ double Sampler::draw() {
 }
 
 std::int32_t Sampler::next(std::span<const float> logits) {
+  if (std::ranges::any_of(logits, [](float x) { return std::isnan(x); }))
+    base::refuse("Sampler", "logits hold a NaN: the model's weights or its text give no numbers");
   const auto best = std::max_element(logits.begin(), logits.end());
+  if (!std::isfinite(*best))
+    base::refuse("Sampler", "the largest logit (", *best, ") is not finite");
   if (sampling_.temperature == 0.0f) return static_cast<std::int32_t>(best - logits.begin());
 
   candidates_.clear();

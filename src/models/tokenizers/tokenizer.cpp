@@ -187,6 +187,10 @@ std::string_view Tokenizer::bytes(std::int32_t id) const {
   return state_->bytes[state_->index("bytes", id)];
 }
 
+std::string_view Tokenizer::written(std::int32_t id) const {
+  return id < 0 || id >= size() || is_control(id) ? std::string_view() : bytes(id);
+}
+
 bool Tokenizer::is_control(std::int32_t id) const {
   const TokenKind kind =
       kind_of(state_->spec, static_cast<std::int32_t>(state_->index("is_control", id)));

@@ -47,6 +47,10 @@ class Tokenizer {
   /// a character). A control token's are its spelling. Throws InvalidArgument for ids out of range.
   std::string_view bytes(std::int32_t id) const;
 
+  /// What an answer shows of a token: nothing of control tokens and of ids that no token has, for
+  /// which models often have rows.
+  std::string_view written(std::int32_t id) const;
+
   bool is_control(std::int32_t id) const;   ///< control or unknown
   bool ends_answer(std::int32_t id) const;  ///< eos and end_of_turn
 
