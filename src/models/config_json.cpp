@@ -26,8 +26,9 @@ class Fields {
   Fields(const std::string& path, const json& from, std::string prefix = "")
       : path_(path), from_(from), prefix_(std::move(prefix)) {
     if (!from.is_object()) {
-      throw FileError(path,
-                      prefix_.empty() ? "is not an object" : quote(prefix_) + " is no object");
+      throw FileError(path, prefix_.empty()
+                                ? "is not an object"
+                                : quote(prefix_.substr(0, prefix_.size() - 1)) + " is no object");
     }
   }
 
