@@ -20,13 +20,14 @@ class Prose {
   }
 
   word(word) {
-    const spans = word.tokens.map((i) => this.span(i));
+    const spans = word.tokens.map((i) => this.span(i)), isText = this.tokens.isText(word.tokens[0]);
     const characters = word.character ? [el("span", {class: "character"}, word.character)] : [];
     const length = word.tokens.reduce((sum, i) => sum + (this.tokens.isText(i) ? this.tokens.list[i].length : 4), 0);
     const style = `word${length > 28 ? " long" : ""}${word.character ? " bytes" : ""}`;
     const fragment = document.createDocumentFragment();
     if (word.space) fragment.append(" ");
-    fragment.append(el("span", {class: style}, characters, spans));
+    // Chips are Latin letters: by themselves, so that they turn no line and are turned by none.
+    fragment.append(el("span", {class: style}, characters, isText ? spans : el("bdi", {dir: "ltr"}, spans)));
     return fragment;
   }
 

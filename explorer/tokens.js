@@ -31,13 +31,15 @@ class Tokens {
     return typeof this.list[i] === "string";
   }
 
-  /** First index after the bytes that together make one or more characters from token i on, and the characters. */
+  /** First index after the bytes that together make one or more characters from token i on, and the characters, with
+      signs for those that have no shape or would turn the text around them. */
   characterFrom(i) {
     const bytes = [];
     for (let end = i; end < this.length && !this.isText(end) && end - i < 16; end++) {
       bytes.push(...this.list[end].bytes.match(/../g).map((b) => parseInt(b, 16)));
       try {
-        return {end: end + 1, text: new TextDecoder("utf-8", {fatal: true}).decode(new Uint8Array(bytes))};
+        const decoder = new TextDecoder("utf-8", {fatal: true, ignoreBOM: true});
+        return {end: end + 1, text: visibleSigns(decoder.decode(new Uint8Array(bytes)))};
       } catch {
         continue;  // more bytes are needed
       }
@@ -49,8 +51,8 @@ class Tokens {
 function visibleSigns(text) {
   return text.replace(/\r\n|\n/g, "↵").replace(/\t/g, "⇥").replace(/ /g, "␣")
     .replace(/[\u0000-\u001f\u007f-\u009f]/g, (c) => `⟨${c.charCodeAt(0).toString(16).padStart(2, "0").toUpperCase()}⟩`)
-    .replace(/[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g,
-      (c) => `⟨U+${c.charCodeAt(0).toString(16).toUpperCase()}⟩`);
+    .replace(/[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
+      (c) => `⟨U+${c.charCodeAt(0).toString(16).padStart(4, "0").toUpperCase()}⟩`);
 }
 
 /** Lines of words of tokens: [{words: [{space, tokens: [i]} or {space, character, tokens}], }]. Words never break. */

@@ -280,13 +280,22 @@ class PageTest(unittest.TestCase):
 
     def test_widths_and_themes(self):
         path, _, meta = self.page("wide", layers=30, heads=9, kv=3, nq=40, page={"steps": True})
-        for width, ratio in ((360, 1), (700, 2), (768, 1), (1400, 1)):  # 700 at 2: a wide window at 200 %
+        # 700 at 2: a wide window at 200 %
+        for width, ratio in ((360, 1), (700, 2), (768, 1), (900, 1), (1024, 1), (1200, 1), (1400, 1)):
             self.browser.size(width, 800, ratio)
             for theme in ("light", "dark"):
                 for view in VIEWS:
                     with self.subTest(width=width, view=view, theme=theme):
                         self.show(path, meta, v=view, t=theme, q=30, k=4)
                         self.assertLessEqual(self.browser.js("document.documentElement.scrollWidth"), width)
+                        ranks = self.browser.js("$$('td.rank').filter(shown).map(n => n.getBoundingClientRect().right)")
+                        self.assertLessEqual(max(ranks, default=0), width)
+
+    def test_names_of_keys_stay_whole_on_a_phone(self):
+        path, _, meta = self.page("words", tokens=[" dinner", " because"] * 20, nq=40, page={"steps": True})
+        self.browser.size(390, 844)
+        self.show(path, meta, v="query", q=30)
+        self.assertEqual(set(self.browser.js("$$('.steps tbody th bdi').map(n => n.getClientRects().length)")), {1})
 
     def test_targets_are_large_enough(self):
         path, _, meta = self.small()
@@ -397,6 +406,21 @@ class PageTest(unittest.TestCase):
             self.show(path, meta, v=view, a="0.1", b="0.0", q=20, k=3)
         self.show(path, meta, v="head", a="0.1")
         self.assertIn("left out", self.browser.js("$('.trouble').innerText"))
+
+    def test_bytes_turn_no_text(self):
+        pieces = ["שלום".encode(), b" a", b"\xe2", b"\x80", b"\xae", b"b", b"\xef\xbb", b"\xbf",
+                  "\u061c\u00ad\u2028\u2029".encode(), b"\xd9", b"\x85"]
+        path, _, meta = self.page("turning", lambda: page_file.random_run(1, 2, 2, len(pieces), tokens=pieces),
+                                  page={"ids": list(range(len(pieces)))})
+        self.show(path, meta, v="head")
+        text = self.browser.js("$('main').textContent")
+        for sign in "\u202e\ufeff\u061c\u00ad\u2028\u2029":
+            self.assertNotIn(sign, text)
+        prose = self.browser.js("$('.prose').textContent")
+        for sign in ("202E", "FEFF", "061C", "00AD", "2028", "2029"):
+            self.assertIn(f"⟨U+{sign}⟩", prose)
+        self.assertEqual(self.browser.js("$$('.bytes').map(n => n.querySelector('bdi[dir=ltr] .token').textContent)"),
+                         ["⟨E2⟩", "⟨EF BB⟩", "⟨D9⟩"])
 
     def test_zoom_keeps_the_locked_link_in_view(self):
         path, _, meta = self.page("hover", layers=4, heads=4, kv=2, nq=60)
