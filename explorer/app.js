@@ -19,8 +19,6 @@ class App {
     document.addEventListener("keydown", this.onKey = (event) => this.key(event));
     this.observer = new ResizeObserver(() => this.resized());
     this.observer.observe(this.frame);
-    this.notice.hidden = !this.state.foreign;
-    if (this.state.foreign) this.notice.textContent = "The link belongs to another page; this is the first view of this one.";
     this.width = this.frame.clientWidth;
     this.update(this.state.current, null);
   }
@@ -60,7 +58,9 @@ class App {
       if (tab.dataset.view === state.v) tab.setAttribute("aria-current", "page");
       else tab.removeAttribute("aria-current");
     }
-    if (before) this.notice.hidden = true;
+    this.notice.hidden = !this.state.foreign;
+    this.notice.textContent = this.state.foreign
+      ? "The link belongs to another page; this is the first view of this one." : "";
     if (!this.views.has(state.v)) this.views.set(state.v, new kViewTypes[state.v](this));
     const view = this.views.get(state.v);
     if (this.main.firstChild !== view.element) replace(this.main, view.element);

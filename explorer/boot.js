@@ -3,11 +3,12 @@
 
 function boot() {
   const root = document.getElementById("page");
+  let app = null;
+  if (document.readyState === "loading") {
+    document.addEventListener("DOMContentLoaded", () => app?.update(app.state.current, null));
+  }
   try {
-    const app = mount(root, documentSource());
-    if (document.readyState === "loading") {
-      document.addEventListener("DOMContentLoaded", () => app.update(app.state.current, null));
-    }
+    app = mount(root, documentSource());
   } catch (error) {
     if (!(error instanceof DataError)) throw error;
     root.replaceChildren(el("p", {class: "wait", role: "alert"}, error.message));

@@ -34,7 +34,7 @@ class HeadGrid {
   /** Arrows move along the picture; one cell is in the tab order. */
   key(event) {
     const head = this.indexOf(event), moves = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]};
-    if (head === null) return;
+    if (head === null || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key in moves) {
       const at = this.places.get(head), [dx, dy] = moves[event.key];
       const next = this.at(at.column + dx, at.row + dy);

@@ -70,8 +70,7 @@ class HeadView {
     this.mode.set(state.w);
     this.scale.set(state.s);
     this.direction.set(state.d);
-    const n = state.z === "0" ? "0" : state.z.split(",")[2];
-    this.zoom.set([...this.zoom.select.options].some((o) => o.value === n) ? n : "own");
+    this.setZoomChoice(state.z === "0" ? "0" : state.z.split(",")[2]);
     replace(this.legend, legend(app.scales.weights, state.s === "linear"));
     this.measures.draw(index, `Measures of head ${state.a}; bar: this head, tick: median`);
     const [, title] = ruleOf(app.measures.values.has(state.m) ? state.m : "ind");
@@ -121,9 +120,15 @@ class HeadView {
     }
   }
 
+  /** "A part" is what the wheel leaves: shown where it is so, and nothing to choose. */
+  setZoomChoice(n) {
+    const options = [...this.zoom.select.options], own = !options.some((o) => o.value === n);
+    options.at(-1).disabled = !own;
+    this.zoom.set(own ? "own" : n);
+  }
+
   setZoom(n) {
     const {app, source} = this, {q, k} = app.state.current;
-    if (!(n >= 0)) return;
     const query = q ?? source.nq - 1, key = k ?? Math.min(query, source.nk - 1);
     app.state.set({z: n === 0 ? "0" : windowAround(source, query, key, n)});
   }

@@ -4,7 +4,7 @@ const kRankedFirst = 60;
 
 class HeadsView {
   constructor(app) {
-    Object.assign(this, {app, source: app.source, all: false, pointed: null});
+    Object.assign(this, {app, source: app.source, all: false, pointed: null, made: new Map(), allMade: new Set()});
     const set = (key) => (value) => app.state.set({[key]: value});
     this.arrange = new Choice("Arrange", [["layer", "by layer"], ["ranked", "ranked"]], set("r"));
     this.measure = new Choice("Measure", kMeasures.map(([id, title]) => [id, title]), set("m"));
@@ -36,6 +36,7 @@ class HeadsView {
       choice.set(state[key]);
     }
     this.drawChips(state);
+    if (!this.making) replace(this.progress);
     if (state.m === "link") this.measureLink(state);
     const [, title, , rule] = ruleOf(state.m), shown = this.pointed ?? source.index(...headOf(state.a));
     const chance = measures.chance(state.m, shown);
@@ -51,7 +52,7 @@ class HeadsView {
 
   measureLink(state) {
     const {app} = this;
-    if (state.q === null || state.k === null) app.measures.keep("link", []);
+    if (state.q === null || state.k === null) app.measures.dropLink();
     else orTrouble(this.progress, () => app.measures.setLink(app.rows(state.w), state.q, state.k));
   }
 
@@ -80,20 +81,19 @@ class HeadsView {
     this.show = {order: shown, measure: state.m, cells: state.c, role: ranked ? null : state.role, a: state.a,
       b: state.b, coloursOf: this.colours(state)};
     this.grid.draw(app.measures, this.show, app.scales, this.main.clientWidth || app.width);
+    if (state.w !== "raw") this.makeThumbnails(state.w);
   }
 
   /** Thumbnails come with the file for weights as they are; for other modes they are made, a layer at a time. */
   colours(state) {
     const {app, source} = this, scale = app.scales.weights;
     if (state.w === "raw") return (l, h) => rootColours(source.thumbnail(l, h), scale);
-    this.made ??= new Map();
-    this.makeThumbnails(state.w);
     return (l, h) => rootColours(this.made.get(`${state.w} ${l}.${h}`) ?? source.thumbnail(l, h), scale);
   }
 
   makeThumbnails(mode, layer = 0) {
     const {source, app} = this, [most] = source.meta.thumbs, {current} = app.state;
-    if (layer === 0 && (this.making === mode || this.made.has(`${mode} ${source.layers - 1}.0`))) return;
+    if (layer === 0 && (this.making === mode || this.allMade.has(mode))) return;
     this.making = mode;
     const failed = !orTrouble(this.progress, () => {
       for (let h = 0; layer < source.layers && h < source.heads; h++) {
@@ -102,11 +102,10 @@ class HeadsView {
       }
     });
     if (current.w !== mode || failed || layer >= source.layers) {
-      this.making = null;
+      if (this.making === mode) this.making = null;
+      if (layer >= source.layers) this.allMade.add(mode);
       if (!failed) replace(this.progress);
-      if (current.v === "heads" && current.w === mode) {
-        this.grid.paint(app.measures, this.show, app.scales);
-      }
+      if (current.v === "heads" && current.w === mode) this.grid.paint(app.measures, this.show, app.scales);
       return;
     }
     replace(this.progress, `layer ${layer + 1} of ${source.layers}`);

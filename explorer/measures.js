@@ -60,14 +60,20 @@ class Measures {
     this.link = name;
   }
 
+  dropLink() {
+    this.keep("link", []);
+    this.link = null;
+  }
+
   value(id, head) {
     return this.values.get(id)?.values[head] ?? null;
   }
 
-  /** 1 is the largest. */
+  /** 1 is the largest; null where all heads have the same. */
   rank(id, head) {
     const {known} = this.values.get(id), value = this.value(id, head);
-    return value === null ? null : known.indexOf(value) + 1;
+    const alike = known.length > 1 && known[0] === known.at(-1);
+    return value === null || alike ? null : known.indexOf(value) + 1;
   }
 
   /** Length of a bar, 0-1: shares of mass as they are, others by the largest head. */

@@ -14,7 +14,7 @@ class State {
     this.current = this.read(location.hash);
     addEventListener("hashchange", this.listener = () => {
       const next = this.read(location.hash);
-      if (this.write(next) === this.write(this.current)) return;
+      if (!this.foreign && this.write(next) === this.write(this.current)) return;
       const before = this.current;
       this.current = next;
       this.onChange(next, before);
@@ -81,7 +81,8 @@ class State {
         ? window.join(",") : "0",
       t: among(state.t, ["light", "dark"], null),
       r: among(state.r, ["layer", "ranked"], "layer"), c: among(state.c, ["maps", "values"], "maps"),
-      role: among(state.role, kRoles.map((r) => r[0]), null), s: among(state.s, ["sqrt", "linear"], "sqrt"),
+      role: among(state.role, kRoles.map((r) => r[0]).filter((r) => source.meta.roles.includes(r)), null),
+      s: among(state.s, ["sqrt", "linear"], "sqrt"),
       d: among(state.d, ["out", "in"], "out")};
   }
 

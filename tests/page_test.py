@@ -407,6 +407,31 @@ class PageTest(unittest.TestCase):
         self.show(path, meta, v="head", a="0.1")
         self.assertIn("left out", self.browser.js("$('.trouble').innerText"))
 
+    def test_a_link_is_drawn_before_the_layers_are_read(self):
+        path, _, meta = self.small()
+        for state in ({"w": "nofirst"}, {"w": "value"}, {"w": "nofirst", "r": "ranked"}, {"m": "link", "q": 9, "k": 3}):
+            with self.subTest(state):
+                self.show(path, meta, v="heads", **state)
+                self.assertEqual(self.browser.js("$$('.cell').length"), 12)
+                self.browser.wait("$('.controls [role=status]').textContent === ''")
+
+    def test_which_heads_link_after_unlocking(self):
+        path, _, meta = self.small()
+        self.show(path, meta, v="heads", m="link", r="ranked", q=9, k=3)
+        values = "$$('.under').map(n => n.textContent)"
+        first = self.browser.js(values)
+        self.assertRegex(first[0], r"\d\.\d 0\.\d\d")
+        self.go(v="heads", m="link", r="ranked")
+        self.assertNotEqual(self.browser.js(values), first)
+        self.go(v="heads", m="link", r="ranked", q=9, k=3)
+        self.assertEqual(self.browser.js(values), first)
+
+    def test_no_rank_where_all_are_alike(self):
+        path, _, meta = self.page("n1", layers=2, heads=2, kv=1, nq=1, page={"steps": True})
+        self.show(path, meta, v="head")
+        rows = {r[0]: r for r in self.browser.js("cells($('.measure-table'))")[1:]}
+        self.assertEqual(rows["Spread (bits)"][1::2], ["0.00", ""])
+
     def test_bytes_turn_no_text(self):
         pieces = ["שלום".encode(), b" a", b"\xe2", b"\x80", b"\xae", b"b", b"\xef\xbb", b"\xbf",
                   "\u061c\u00ad\u2028\u2029".encode(), b"\xd9", b"\x85"]
@@ -421,6 +446,47 @@ class PageTest(unittest.TestCase):
             self.assertIn(f"⟨U+{sign}⟩", prose)
         self.assertEqual(self.browser.js("$$('.bytes').map(n => n.querySelector('bdi[dir=ltr] .token').textContent)"),
                          ["⟨E2⟩", "⟨EF BB⟩", "⟨D9⟩"])
+
+    def test_shortcuts_of_the_browser_are_left_to_it(self):
+        path, _, meta = self.small()
+        browser = self.show(path, meta, v="heads", a="0.0", b="1.1")
+        browser.js("$('.cell[tabindex=\"0\"]').focus(); window.taken = []; "
+                   "addEventListener('keydown', (e) => taken.push(e.defaultPrevented)); true")
+        before = self.hash()
+        for name in ("c", "ArrowRight"):
+            for modifier in ("ctrlKey", "metaKey", "altKey"):
+                browser.js("root().activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: '" + name + "', "
+                           + modifier + ": true, bubbles: true, composed: true, cancelable: true})); true")
+        self.assertEqual(browser.js("taken"), [False] * 6)
+        self.assertEqual(self.hash(), before)
+
+    def test_a_foreign_link_in_an_open_page(self):
+        path, _, meta = self.small()
+        browser = self.show(path, meta, v="head", a="2.1")
+        browser.js("location.hash = 'v=query&a=1.0&f=another'; true")
+        browser.settle()
+        self.assertIn("another page", browser.js("$('.notice').innerText"))
+        self.assertTrue(browser.js("shown($('.notice')) && shown($('.grid-scroll'))"))
+        browser.js("location.hash = 'v=query&a=1.1&f=a-third'; true")  # the same view, and still foreign
+        browser.settle()
+        self.assertTrue(browser.js("shown($('.notice'))"))
+        browser.mouse(*browser.js("middle($$('nav button')[1])"), click=True)
+        self.assertFalse(browser.js("shown($('.notice'))"))
+
+    def test_a_part_is_no_zoom_to_choose(self):
+        path, _, meta = self.page("hover", layers=4, heads=4, kv=2, nq=60)
+        zoom = "(() => {const s = $$('select').find(s => [...s.options].some(o => o.value === 'own'));" \
+               "return [s.value, s.options[s.options.length - 1].disabled]})()"
+        self.show(path, meta, v="head", a="0.0")
+        self.assertEqual(self.browser.js(zoom), ["0", True])
+        self.go(v="head", a="0.0", z="10,0,17")
+        self.assertEqual(self.browser.js(zoom), ["own", False])
+
+    def test_a_role_that_no_head_has(self):
+        path, _, meta = self.small()
+        absent = next(r for r in page_file.TARGETS if r not in meta["roles"])
+        self.show(path, meta, v="heads", r="ranked", role=absent)
+        self.assertEqual(self.browser.js("$$('.cell').length"), 12)
 
     def test_zoom_keeps_the_locked_link_in_view(self):
         path, _, meta = self.page("hover", layers=4, heads=4, kv=2, nq=60)
