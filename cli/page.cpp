@@ -149,7 +149,7 @@ void add_layers(const PageData& page, ordered_json& meta) {
   for (const PageLayer& layer : page.layers) {
     ordered_json bytes = ordered_json::array();
     for (const PageHead& head : layer.heads) {
-      forms += "fsm"[head.form];
+      forms += head.known ? "fsm"[head.form] : 'n';
       roles.push_back(head.known ? head_role_name(head.measures.role) : "unknown");
       bytes.push_back(head.bytes.size());
     }

@@ -12,7 +12,7 @@ namespace polyhead::cli {
 
 /// One head as the page keeps it.
 struct PageHead {
-  bool known = false;  ///< false: its layer was not looked at, and nothing of it is kept
+  bool known = false;  ///< false: it was not asked for, and nothing of it is kept
   HeadMeasures measures;
   enum Form : std::uint8_t { full, sparse, map } form = map;
   std::string bytes;  ///< encoded by page_rows.hpp

@@ -207,7 +207,6 @@ std::vector<std::int64_t> seen_keys(const PageData& page, std::int64_t window) {
 /// What a head outside the chosen layers leaves in the thumbnails: nothing.
 void add_measures(const LookData& look, PageData& page) {
   const auto thumb = static_cast<std::size_t>(page.thumb_q * page.thumb_k);
-  bool all = true;
   for (std::size_t l = 0; l < look.config->layers.size(); ++l) {
     PageLayer layer;
     layer.window = look.config->layers[l].window;
@@ -216,14 +215,12 @@ void add_measures(const LookData& look, PageData& page) {
     for (std::int64_t h = 0; h < page.q_heads; ++h) {
       PageHead head;
       head.known = heads != nullptr && look.chosen[l][static_cast<std::size_t>(h)];
-      all = all && head.known;
       if (head.known) head.measures = heads->measures(h);
       page.thumbs += head.known ? encoded_roots(heads->map(h, 0)) : std::string(thumb, '\0');
       layer.heads.push_back(std::move(head));
     }
     page.layers.push_back(std::move(layer));
   }
-  if (!all) page.left_out.emplace_back("Heads that were not asked for are empty.");
 }
 
 /// How much a head stands out: its largest share of a target, or what makes it none.

@@ -82,7 +82,8 @@ class App {
     let weight = "";
     if (q !== null && k !== null && this.source.hasRows(l, h)) {
       try {
-        weight = `, weight ${this.rows(this.state.current.w).weight(l, h, q, k).toFixed(3)}`;
+        const found = this.rows(this.state.current.w).weight(l, h, q, k);
+        weight = typeof found === "number" ? `, weight ${told(found)}` : `, ${found}`;
       } catch (error) {
         if (!(error instanceof DataError)) throw error;
       }

@@ -11,8 +11,9 @@ class CompareView {
     const on = {point: (q, k) => this.point(q, k), lock: (q, k) => this.lock(q, k), zoom: (z) => app.state.set({z})};
     this.maps = ["a", "b", "d"].map(() => new HeadMap(source, on, {labels: false}));
     this.titles = ["a", "b", "d"].map((side) => el("h2", {class: `side-${side}`}));
+    this.absences = this.maps.map(() => el("p", {class: "hint"}));
     this.figures = this.maps.map((map, n) => el("figure", {dataset: {side: "abd"[n]}}, el("figcaption", {}, this.titles[n]),
-      map.element));
+      map.element, this.absences[n]));
     this.switch = el("div", {class: "switch", role: "group", "aria-label": "Map shown"}, [["a", "A"], ["b", "B"],
       ["d", "A − B"]].map(([side, title]) => el("button", {dataset: {side}, on: {click: () => {
       this.shown = side;
@@ -41,7 +42,8 @@ class CompareView {
 
   update(state) {
     const {app} = this;
-    Object.assign(this, {heads: [headOf(state.a), headOf(state.b)], pointed: null});
+    const heads = [headOf(state.a), headOf(state.b)];
+    Object.assign(this, {heads, pointed: null, wide: this.source.wider(heads[0][0], heads[1][0])});
     this.a.set(state.a, app.measures);
     this.b.set(state.b, app.measures);
     this.mode.set(state.w);
@@ -64,21 +66,35 @@ class CompareView {
   }
 
   drawMaps(state, narrow) {
-    const {app, source, heads} = this, window = windowOf(state, source), linear = state.s === "linear";
+    const {app, heads} = this, window = windowOf(state, this.source), linear = state.s === "linear";
     const room = narrow ? app.width - 32 : Math.floor((app.width - 40 - 2 * 20) / 3);
     const size = Math.min(room, 560), most = Math.round(size * Math.min(devicePixelRatio, 3));
     const [a, b] = heads.map(([l, h]) => binned(this.rows, l, h, window, most));
-    const sameBins = a.bq === b.bq && a.bk === b.bk;
-    const d = {bq: a.bq, bk: a.bk, values: a.values.map((x, n) => (sameBins ? x - b.values[n] : 0))};
     const plain = (values) => weightColours(values, app.scales.weights, linear);
     const pictures = [[a, heads[0][0], plain, `Map of A, head ${state.a}`], [b, heads[1][0], plain,
-      `Map of B, head ${state.b}`], [d, heads[0][0], (v) => differenceColours(v, app.scales, linear), "Map of A minus B"]];
+      `Map of B, head ${state.b}`], [a, this.wide, (v) => differenceColours(v, app.scales, linear), "Map of A minus B"]];
+    const absences = this.absencesOf();
     pictures.forEach(([bins, layer, colours, title], n) => {
-      if (!this.figures[n].hidden) this.maps[n].draw({binned: bins, layer, window, colours, title}, app.scales, size);
+      replace(this.absences[n], absences[n]);
+      this.maps[n].element.hidden = absences[n] !== null;
+      if (!this.isDrawn(n)) return;
+      const shown = n < 2 ? bins : {...a, values: a.values.map((x, at) => x - b.values[at])};
+      this.maps[n].draw({binned: shown, layer, window, colours, title}, app.scales, size);
     });
     replace(this.legends, el("span", {class: "hint"}, "weight"), legend(app.scales.weights, linear),
       el("span", {class: "hint"}, "A larger"), legend(app.scales.a, linear, 110),
       el("span", {class: "hint"}, "B larger"), legend(app.scales.b, linear, 110));
+  }
+
+  /** Of A, B and A − B: why there is no map, or null. Differences take rows: two blocks' largest weights say nothing. */
+  absencesOf() {
+    const {source, heads} = this, without = heads.filter(([l, h]) => !source.hasRows(l, h));
+    const missing = heads.map(([l, h]) => (source.isKnown(l, h) ? null : source.absence(l, h)));
+    return [...missing, without.length ? `No difference. ${source.absence(...without[0])}` : null];
+  }
+
+  isDrawn(n) {
+    return !this.figures[n].hidden && !this.maps[n].element.hidden;
   }
 
   point(query, key) {
@@ -114,22 +130,23 @@ class CompareView {
 
   show(query, key) {
     const {source} = this;
-    for (const [n, map] of this.maps.entries()) if (!this.figures[n].hidden) map.point(query, key);
+    for (const [n, map] of this.maps.entries()) if (this.isDrawn(n)) map.point(query, key);
     this.prose.mark("given", key);
     this.prose.mark("asks", source.cross ? null : query);
     this.prose.fade(source.causal && !source.cross && query !== null ? query + source.offset + 1 : null);
-    if (query === null || !this.heads.every(([l, h]) => source.hasRows(l, h))) {
+    const both = this.heads.every(([l, h]) => source.hasRows(l, h));
+    if (query === null || !both) {
       this.bars.draw([], [], false);
-      replace(this.line, el("span", {class: "hint"}, "Point at a map or the text; click to lock."));
+      replace(this.line, both ? el("span", {class: "hint"}, "Point at a map or the text; click to lock.") : "");
       replace(this.keys);
       return;
     }
     const [a, b] = this.heads.map(([l, h]) => {
-      const {weights, rest} = this.rows.row(l, h, query);
-      return {weights: weights.slice(), rest};
+      const row = this.rows.row(l, h, query);
+      return {...row, layer: l, weights: row.weights.slice()};
     });
     this.bars.draw(a.weights, b.weights, this.app.state.current.s === "linear");
-    const at = (x) => (key === null ? "" : x.weights[key].toFixed(3));
+    const at = (x) => (key === null ? "" : told(this.rows.at(x.layer, query, key, x)));
     replace(this.line, tokenName(source.tokens, query), " → ", key === null ? "…" : tokenName(source.keyTokens, key),
       key === null ? "" : [": A ", el("b", {}, at(a)), ", B ", el("b", {}, at(b))]);
     this.listKeys(query, a, b);
@@ -138,23 +155,25 @@ class CompareView {
   listKeys(query, a, b) {
     const {source} = this, most = a.weights.map((x, j) => Math.max(x, b.weights[j]));
     const shown = largest(most, 12), sum = (x) => x.reduce((s, w) => s + w, 0);
-    const rest = (x) => Math.max(0, sum(x.weights) + x.rest - shown.reduce((s, [j]) => s + x.weights[j], 0));
-    const row = (name, x, y) => [name, x.toFixed(3), y.toFixed(3), signed(x - y)];
-    const [from, to] = source.range(this.heads[0][0], query);
+    const rest = (x) => (x.little ? kTooLittle
+      : Math.max(0, sum(x.weights) + x.rest - shown.reduce((s, [j]) => s + x.weights[j], 0)));
+    const row = (name, x, y) => [name, told(x), told(y), differenceOf(x, y)];
+    const at = (x, j) => this.rows.at(x.layer, query, j, x);
+    const [from, to] = source.range(this.wide, query);
     replace(this.keys, el("h2", {}, "query ", tokenName(source.tokens, query)),
       table("keys by weight in A and B", [["key", ""], ["A", "number side-a"], ["B", "number side-b"], ["A − B", "number"]],
-        [...shown.map(([j]) => row(tokenName(source.keyTokens, j), a.weights[j], b.weights[j])),
+        [...shown.map(([j]) => row(tokenName(source.keyTokens, j), at(a, j), at(b, j))),
           row(`the other ${Math.max(0, to - from - shown.length)}`, rest(a), rest(b))]));
   }
 
   /** Rows that differ most: half the sum of |A − B|, 0 where equal, 1 where nothing is shared. */
   listDiffering(state) {
-    const {source, heads} = this, name = `${state.a} ${state.b} ${state.w}`;
+    const {source, heads} = this, name = `${state.a} ${state.b} ${state.w}`, reason = this.absencesOf()[2];
     if (this.differing?.name !== name) {
       const found = [];
-      const all = heads.every(([l, h]) => source.hasRows(l, h));
-      for (let i = 0; all && i < source.nq; i++) {
+      for (let i = 0; reason === null && i < source.nq; i++) {
         const a = this.rows.row(...heads[0], i), weights = a.weights.slice(), b = this.rows.row(...heads[1], i);
+        if (a.little || b.little) continue;
         let sum = Math.abs(a.rest - b.rest);
         for (let j = 0; j < weights.length; j++) sum += Math.abs(weights[j] - b.weights[j]);
         found.push([i, sum / 2]);
@@ -162,10 +181,16 @@ class CompareView {
       this.differing = {name, rows: found.sort((x, y) => y[1] - x[1]).slice(0, 8)};
     }
     replace(this.differ, el("h2", {}, "Rows that differ most ", el("span", {class: "hint"}, "½ Σ |A − B|")),
-      table("Rows that differ most", [["query", ""], ["difference", "number"]], this.differing.rows.map(([i, x]) => [
-        el("button", {class: "plain", on: {click: () => this.app.lock(i, null)}}, tokenName(source.tokens, i)),
-        x.toFixed(3)])));
+      reason ? el("p", {class: "hint"}, reason) : table("Rows that differ most", [["query", ""], ["difference", "number"]],
+        this.differing.rows.map(([i, x]) => [el("button", {class: "plain", on: {click: () => this.app.lock(i, null)}},
+          tokenName(source.tokens, i)), x.toFixed(3)])));
   }
+}
+
+/** What cannot be seen weighs nothing; of what was not kept there is no difference. */
+function differenceOf(...pair) {
+  const [a, b] = pair.map((x) => (x === kHidden ? 0 : x));
+  return typeof a === "number" && typeof b === "number" ? signed(a - b) : "";
 }
 
 const signed = (x) => (x < -0.0005 ? "−" : x > 0.0005 ? "+" : "") + Math.abs(x).toFixed(3);

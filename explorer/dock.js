@@ -37,6 +37,7 @@ class Dock {
 
   paint(l, h, bins, colours, scales) {
     const {source} = this, window = {q0: 0, k0: 0, qn: source.nq, kn: source.nk};
+    this.map.element.style.visibility = source.isKnown(l, h) ? "" : "hidden";
     this.map.draw({binned: bins, colours, layer: l, window, title: `Map of head ${l}.${h}`}, scales, 232);
     this.map.element.removeAttribute("aria-label");
   }
@@ -63,6 +64,6 @@ class Dock {
     tokenName(source.tokens, query), " → ", tokenName(source.keyTokens, key))));
     return [el("h2", {}, "Strongest links ", el("span", {class: "hint"}, "first token aside")),
       items.length ? el("ol", {}, items) : el("p", {class: "hint"}, source.hasRows(l, h)
-        ? "none of .005 or more" : "rows of this head were left out of this file")];
+        ? "none of .005 or more" : source.absence(l, h))];
   }
 }

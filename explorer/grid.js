@@ -98,7 +98,7 @@ class HeadGrid {
       const dim = show.role !== null && source.meta.roles[head] !== show.role;
       const window = source.meta.windows[l];
       if (!seen.has(window)) seen.set(window, seenBins(source, l, {q0: 0, k0: 0, qn: source.nq, kn: source.nk}, bq, bk));
-      if (show.cells === "maps") {
+      if (show.cells === "maps" && source.isKnown(l, h)) {
         const image = mapImage(bq, bk, size, seen.get(window), scales.unseen, show.coloursOf(l, h));
         context.putImageData(image, Math.round(x * ratio), Math.round(y * ratio));
       }
@@ -193,7 +193,7 @@ class HeadGrid {
   }
 
   button(measures, show, head, {l, h}) {
-    const role = measures.role(head), value = measures.text(show.measure, measures.value(show.measure, head));
+    const role = measures.role(head), value = measures.text(show.measure, head);
     const name = `${l}.${h}`;
     const dim = show.role !== null && role[0] !== show.role;
     const marks = `${name === show.a ? " is-a" : ""}${name === show.b ? " is-b" : ""}${dim ? " dim" : ""}`;

@@ -93,16 +93,19 @@ class HeadView {
 
   drawMap(state) {
     const {app, source, l, h} = this, window = windowOf(state, source);
+    this.map.element.hidden = this.axes.hidden = !source.isKnown(l, h);
+    this.rowsTable.hidden = !source.hasRows(l, h);
+    if (!source.hasRows(l, h)) {
+      replace(this.message, el("p", {class: "trouble"}, source.absence(l, h), source.isKnown(l, h)
+        ? " Its map shows the largest weight of each block, as it is." : null));
+    }
+    if (!source.isKnown(l, h)) return;
     const room = this.mapPlace.clientWidth || app.width;
     const bins = binned(this.rows, l, h, window, Math.round(room * Math.min(devicePixelRatio, 3)));
     this.map.draw({layer: l, window, binned: bins, title: `Map of head ${state.a}: queries down, keys across`,
       colours: (values) => weightColours(values, app.scales.weights, state.s === "linear")}, app.scales,
     Math.min(room, 760));
     this.step.textContent = this.map.step > 1 ? `(1 label in ${this.map.step})` : "";
-    if (!source.hasRows(l, h)) {
-      replace(this.message, el("p", {class: "trouble"}, "Rows of this head were left out of this file; its map shows "
-        + "the largest weight of each block."));
-    }
   }
 
   drawLock(state) {
@@ -142,9 +145,9 @@ class HeadView {
   }
 
   pointToken(i, query, key) {
-    const {q, k, d} = this.app.state.current;
+    const {q, k, d} = this.app.state.current, [from, to] = this.source.range(this.l, q ?? 0);
     if (i === null) this.preview(q, k);
-    else if (d === "out" && q !== null && query !== null && !this.source.cross && i <= q + this.source.offset) {
+    else if (d === "out" && q !== null && query !== null && !this.source.cross && i >= from && i < to) {
       this.preview(q, i);  // with a locked query, other tokens are its keys
     } else this.preview(query, key);
     this.prose.mark("pointed", query === null && this.source.cross ? null : i);
@@ -178,7 +181,7 @@ class HeadView {
     this.map.point(query, key);
     const out = query !== null && (d === "out" || key === null);
     const text = source.cross && !out ? this.prose : this.keyProse ?? this.prose;
-    if (!source.hasRows(this.l, this.h)) return this.showNothing();
+    if (!source.hasRows(this.l, this.h)) return this.showNothing("Without rows there is nothing to show of a token.");
     if (query === null && key === null) return this.showNothing();
     const row = out ? this.rows.row(this.l, this.h, query) : {weights: column(this.rows, this.l, this.h, key), rest: 0};
     const listed = largest(row.weights, 200);
@@ -188,11 +191,11 @@ class HeadView {
     this.prose.fade(fadeFrom);
     this.prose.mark("asks", query);
     (this.keyProse ?? this.prose).mark("given", key);
-    this.showPair(query, key, row, out);
+    this.showPair(query, key);
     this.listKeys(query, key, row, listed, out);
   }
 
-  showNothing() {
+  showNothing(why = null) {
     const {app} = this;
     for (const text of [this.prose, this.keyProse]) {
       text?.shade([], app.scales.weights, false);
@@ -200,18 +203,15 @@ class HeadView {
       text?.mark("given", null);
     }
     this.prose.fade(null);
-    replace(this.line, el("span", {class: "hint"}, "Point at the map or the text; click to lock."));
-    replace(this.keys, el("p", {class: "hint"}, "No token is chosen."));
+    replace(this.line, why ? "" : el("span", {class: "hint"}, "Point at the map or the text; click to lock."));
+    replace(this.keys, el("p", {class: "hint"}, why ?? "No token is chosen."));
   }
 
-  showPair(query, key, row, out) {
-    const {source} = this;
-    const weight = query === null || key === null ? null
-      : out ? row.weights[key] : row.weights[query];
-    const known = weight !== null && (weight > 0 || row.rest === 0);
+  showPair(query, key) {
+    const {source} = this, pair = query !== null && key !== null;
     replace(this.line, query === null ? "any" : tokenName(source.tokens, query), " → ",
-      key === null ? "…" : tokenName(source.keyTokens, key), weight === null ? "" : [": ", el("b", {}, known
-        ? weight.toFixed(3) : "among the others")]);
+      key === null ? "…" : tokenName(source.keyTokens, key),
+      pair ? [": ", el("b", {}, told(this.rows.weight(this.l, this.h, query, key)))] : "");
   }
 
   listKeys(query, key, row, listed, out) {
@@ -222,15 +222,17 @@ class HeadView {
     for (const w of row.weights) others += w;
     for (const [, w] of shown) others -= w;
     const count = Math.max(0, (out ? to - from : this.seers(key)) - shown.length);
+    const sparse = source.form(this.l, this.h) === "s", sum = Math.max(0, others).toFixed(3);
+    const rest = row.little ? kTooLittle : out ? sum : `Σ ${sparse ? "≥ " : ""}${sum}`;
     const pick = (i) => el("button", {class: "plain", on: {click: () => this.lock(out ? query : i, out ? i : key)}},
       tokenName(tokens, i));
     const name = tokenName(out ? source.tokens : source.keyTokens, at);
     replace(this.keys, el("h2", {}, out ? "query " : "key ", name),
       table(out ? "keys by weight" : "queries by weight", [[out ? "key" : "query", ""], ["weight", "number"]],
         [...shown.map(([i, w]) => [pick(i), w.toFixed(3)]),
-          [`the other ${count}`, out ? Math.max(0, others).toFixed(3) : `Σ ${Math.max(0, others).toFixed(3)}`]]),
+          [`the other ${count}`, rest]]),
       out ? null : el("p", {class: "hint"}, "Weights of different queries need not sum to 1."
-        + (source.form(this.l, this.h) === "s" ? ` Links under ${source.meta.tau} may be missing.` : "")));
+        + (sparse ? ` Links under ${source.meta.tau} may be missing.` : "")));
   }
 
   /** How many queries may see a key. */
@@ -247,12 +249,13 @@ class HeadView {
     if (!this.rowsTable.open) return;
     const {source} = this, {q} = this.app.state.current, query = q ?? source.nq - 1;
     orTrouble(this.message, () => {
-      const {weights, rest} = this.rows.row(this.l, this.h, query), [from, to] = source.range(this.l, query);
-      const rows = [];
+      const row = this.rows.row(this.l, this.h, query), [from, to] = source.range(this.l, query), rows = [];
       for (let j = from; j < to && rows.length < 1000; j++) {
-        if (weights[j] > 0 || rest === 0) rows.push([tokenName(source.keyTokens, j), weights[j].toFixed(4)]);
+        const weight = this.rows.at(this.l, query, j, row);
+        if (typeof weight === "number") rows.push([tokenName(source.keyTokens, j), weight.toFixed(4)]);
       }
-      if (rest > 0) rows.push(["keys not kept", rest.toFixed(4)]);
+      if (row.rest > 0) rows.push(["keys not kept", row.rest.toFixed(4)]);
+      if (row.little) rows.push(["keys but the first", kTooLittle]);
       replace(this.rowsTable, this.rowsTable.firstChild, el("div", {class: "tall-table", tabindex: "0", role: "region",
         "aria-label": "The row"}, table(`Weights of query ${source.tokens.named(query)}`, [["key", ""],
         ["weight", "number"]], rows, {visibleCaption: true})));

@@ -84,7 +84,8 @@ class HeadsView {
     if (state.w !== "raw") this.makeThumbnails(state.w);
   }
 
-  /** Thumbnails come with the file for weights as they are; for other modes they are made, a layer at a time. */
+  /** Thumbnails come with the file for weights as they are; for other modes they are made, a layer at a time. Heads
+      without rows keep the file's. */
   colours(state) {
     const {app, source} = this, scale = app.scales.weights;
     if (state.w === "raw") return (l, h) => rootColours(source.thumbnail(l, h), scale);
@@ -97,6 +98,7 @@ class HeadsView {
     this.making = mode;
     const failed = !orTrouble(this.progress, () => {
       for (let h = 0; layer < source.layers && h < source.heads; h++) {
+        if (!source.hasRows(layer, h)) continue;
         const {values} = binned(app.rows(mode), layer, h, {q0: 0, k0: 0, qn: source.nq, kn: source.nk}, most);
         this.made.set(`${mode} ${layer}.${h}`, Uint8Array.from(values, (w) => scaleIndex(w, false)));
       }
@@ -140,7 +142,7 @@ class HeadsView {
     if (!this.table.open) return;
     const {measures} = this.app, ids = kMeasures.filter(([id]) => id !== "link");
     const rows = this.source.meta.roles.map((_, head) => [this.name(head), measures.role(head)[2],
-      ...ids.map(([id]) => measures.text(id, measures.value(id, head)))]);
+      ...ids.map(([id]) => measures.text(id, head))]);
     replace(this.table, this.table.firstChild, el("div", {class: "wide-table", tabindex: "0", role: "region",
       "aria-label": "All heads"}, table("All heads", [["head", ""], ["role", ""],
       ...ids.map(([, title]) => [title, "number"])], rows)));

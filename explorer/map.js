@@ -111,6 +111,7 @@ class HeadMap {
 
   /** Outlines row and column; null hides one. */
   point(query, key) {
+    if (!this.picture) return;
     const {left, top, cell, width, height} = this, {q0, k0, qn, kn} = this.picture.window;
     Object.assign(this, {query, keyAt: key});
     const place = (node, label, at, first, count, tokens, across) => {

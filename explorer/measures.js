@@ -25,7 +25,8 @@ const kRoles = [
   ["mixed", "", "Mixed", "none of these"],
 ];
 
-const roleOf = (name) => kRoles.find((role) => role[0] === name) ?? [name, "", "Not looked at", ""];
+const kNotAsked = "not asked for";
+const roleOf = (name) => kRoles.find((role) => role[0] === name) ?? [name, "", "Not asked for", "this head was left out"];
 
 class Measures {
   constructor(source) {
@@ -40,23 +41,24 @@ class Measures {
     return (this.source.meta.measures[field] ?? []).map((x) => (x === null ? null : x * scale));
   }
 
-  keep(id, values) {
-    const known = values.filter((x) => x !== null).sort((a, b) => b - a);
-    this.values.set(id, {values, known, most: known.length ? known[0] : 0,
-      median: known.length ? known[known.length >> 1] : null});
+  /** `why`: words for heads that have no value; `smaller`: how many of those are known to be below the others. */
+  keep(id, values, why = [], smaller = 0) {
+    const known = values.filter((x) => x !== null).sort((a, b) => b - a), count = known.length + smaller;
+    this.values.set(id, {values, known, why, count, most: known[0] ?? 0, median: known[count >> 1] ?? null});
   }
 
-  /** Measures the link query → key in every head. Heads without rows have none. */
+  /** Measures the link query → key in every head. */
   setLink(rows, query, key) {
     const name = `${rows.mode} ${query} ${key}`;
     if (this.link === name) return;
-    const values = [];
-    for (let l = 0; l < this.source.layers; l++) {
-      for (let h = 0; h < this.source.heads; h++) {
-        values.push(this.source.hasRows(l, h) ? rows.weight(l, h, query, key) : null);
+    const {source} = this, found = [];
+    for (let l = 0; l < source.layers; l++) {
+      for (let h = 0; h < source.heads; h++) {
+        found.push(source.hasRows(l, h) ? rows.weight(l, h, query, key) : source.isKnown(l, h) ? "no rows" : kNotAsked);
       }
     }
-    this.keep("link", values);
+    this.keep("link", found.map((x) => (typeof x === "number" ? x : null)), found,
+      found.filter((x) => String(x).startsWith("not kept (<")).length);
     this.link = name;
   }
 
@@ -69,11 +71,11 @@ class Measures {
     return this.values.get(id)?.values[head] ?? null;
   }
 
-  /** 1 is the largest; null where all heads have the same. */
+  /** "3 of 270", 1 being the largest; nothing where all heads have the same. */
   rank(id, head) {
-    const {known} = this.values.get(id), value = this.value(id, head);
-    const alike = known.length > 1 && known[0] === known.at(-1);
-    return value === null || alike ? null : known.indexOf(value) + 1;
+    const {known, count} = this.values.get(id), value = this.value(id, head);
+    const alike = count > 1 && known.length === count && known[0] === known.at(-1);
+    return value === null || alike ? "" : `${known.indexOf(value) + 1} of ${count}`;
   }
 
   /** Length of a bar, 0-1: shares of mass as they are, others by the largest head. */
@@ -98,8 +100,11 @@ class Measures {
       .sort((a, b) => (values[b] ?? -1) - (values[a] ?? -1) || a - b);
   }
 
-  text(id, value) {
-    return value === null ? "not measurable" : id === "dist" ? value.toFixed(1) : value.toFixed(2);
+  text(id, head) {
+    const value = this.value(id, head);
+    if (value !== null) return value.toFixed(id === "dist" ? 1 : 2);
+    const known = this.source.isKnown(Math.floor(head / this.source.heads), head % this.source.heads);
+    return this.values.get(id)?.why[head] ?? (known ? "not measurable" : kNotAsked);
   }
 }
 

@@ -55,12 +55,12 @@ class MeasureTable {
     this.link = measures.values.get("link");
     this.caption.textContent = caption;
     for (const {id, rule, name, value, fill, bar, rank} of this.lines) {
-      const x = measures.value(id, head), chance = measures.chance(id, head), place = measures.rank(id, head);
+      const x = measures.value(id, head), chance = measures.chance(id, head);
       name.title = rule + (chance === null ? "" : `; by chance ${chance.toFixed(2)}`);
-      value.textContent = measures.text(id, x);
+      value.textContent = measures.text(id, head);
       bar.hidden = x === null;
       fill.style.width = `${100 * measures.bar(id, x)}%`;
-      rank.textContent = place === null ? "" : `${place} of ${measures.heads}`;
+      rank.textContent = measures.rank(id, head);
     }
   }
 }

@@ -16,7 +16,7 @@ class QueryView {
     this.element = el("div", {}, el("div", {class: "controls"}, this.head.element, this.query.element, this.back,
       this.next), this.lesson, this.message, el("div", {class: "query-body"}, this.table, this.vectors),
     el("p", {class: "caveat"}, "Queries, keys and values are kept as 16-bit numbers, after rotation; weights made from "
-      + "them agree with the model's within .002."));
+      + "them agree with the model's within .003."));
   }
 
   update(state) {
@@ -40,11 +40,14 @@ class QueryView {
     this.next.disabled = this.step === kSteps.length;
     replace(this.lesson, this.step === 0 ? "Back and Next walk through the steps of this row."
       : [el("b", {}, `${this.step} of ${kSteps.length}: ${kSteps[this.step - 1][1]}. `), kSteps[this.step - 1][2]]);
+    if (!weights) {
+      replace(this.vectors);
+      return replace(this.table, trouble(new DataError(source.absence(l, h))));
+    }
     if (!steps) {
       replace(this.message, el("p", {class: "hint"}, "This file keeps no q, k and v of this head: what can be shown "
         + "are its weights and the sizes of its values."));
     }
-    if (!weights) return replace(this.table, trouble(new DataError("Rows of this head were left out of this file.")));
     const shown = largest(weights, 10, 0).map(([j]) => j).filter((j) => weights[j] > 0);
     replace(this.table, this.stepTable(l, h, query, steps, kept, weights, shown));
     const key = state.k !== null && weights[state.k] > 0 ? state.k : shown[0];
@@ -70,7 +73,9 @@ class QueryView {
     const title = (id) => kSteps.find((s) => s[0] === id)[1];
     const current = this.step ? kSteps[this.step - 1][0] : null;
     const line = (name, values) => [name, ...ids.map((id) => values[id] ?? "")];
-    const fixed = (x) => ({weight: x.weight.toFixed(4), mixed: x.mixed.toFixed(4), exp: steps ? x.exp.toFixed(4) : ""});
+    // The others are known by their sum alone: each of them has a value of its own size.
+    const mixed = (x) => (!steps && kept.rest > 0 ? "not kept" : x.mixed.toFixed(4));
+    const fixed = (x) => ({weight: x.weight.toFixed(4), mixed: mixed(x), exp: steps ? x.exp.toFixed(4) : ""});
     const pick = (j) => el("button", {class: "plain", on: {click: () => this.app.lock(query, j)}},
       tokenName(source.keyTokens, j));
     const rows = shown.map((j) => line(pick(j), Object.fromEntries(ids.map((id) => [id, cell[id](j)]))));

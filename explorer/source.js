@@ -61,7 +61,18 @@ class Source {
   }
 
   hasRows(layer, head) {
-    return this.form(layer, head) !== "m";
+    return "fs".includes(this.form(layer, head));
+  }
+
+  /** Whether the file has anything of a head. */
+  isKnown(layer, head) {
+    return this.form(layer, head) !== "n";
+  }
+
+  /** Why a head has no rows. */
+  absence(layer, head) {
+    return this.isKnown(layer, head) ? `Rows of head ${layer}.${head} were left out to keep the file small.`
+      : `Head ${layer}.${head} was not asked for: the file has nothing of it.`;
   }
 
   /** Keys [from, to) that a query may see. */
@@ -69,6 +80,12 @@ class Source {
     const at = query + this.offset, window = this.meta.windows[layer];
     const to = this.causal ? clamp(at + 1, 0, this.nk) : window ? Math.min(this.nk, at + window) : this.nk;
     return [window ? Math.max(0, at - window + 1) : 0, to];
+  }
+
+  /** Of two layers the one whose queries see more: a window's keys are among those of a wider one. */
+  wider(a, b) {
+    const {windows} = this.meta;
+    return !windows[a] || (windows[b] && windows[a] >= windows[b]) ? a : b;
   }
 
   thumbnails() {

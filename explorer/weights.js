@@ -2,8 +2,12 @@
 
 const kModes = [["raw", "as they are"], ["nofirst", "without the first key"], ["value", "times value size"]];
 const kListed = 0.005;  // weights below are summed up as "the others"
+// Of a row outside its first key. Of less, 8 bits a weight leave mostly rounding: rescaled it would be invented.
+const kLeastLeft = 0.01;
+const kHidden = "cannot be seen", kTooLittle = "too little left";
 
-/** Rows in one mode: `row(layer, head, query)` gives {weights, rest}; the array is reused by the next call. */
+/** Rows in one mode: `row(layer, head, query)` gives {weights, rest}, and `little` where too little is left to be
+    rescaled; the array is reused by the next call. */
 class Rows {
   constructor(source, mode) {
     Object.assign(this, {source, mode, buffer: new Float32Array(source.nk)});
@@ -16,17 +20,30 @@ class Rows {
     return row;
   }
 
-  /** One weight; `rest` keys that were not kept count as 0. */
+  /** The weight of a key in a row, or, in words, why there is none. */
+  at(layer, query, key, {weights, rest, little = false}) {
+    const {source, mode} = this, [from, to] = source.range(layer, query);
+    if (key < from || key >= to) return kHidden;
+    if (mode === "nofirst" && key === 0) return "left out";
+    if (little) return kTooLittle;
+    if (weights[key] > 0 || rest === 0) return weights[key];
+    return mode === "raw" ? `not kept (< ${source.meta.tau})` : "not kept";
+  }
+
+  /** The same for a head that has rows. */
   weight(layer, head, query, key) {
-    return this.row(layer, head, query).weights[key];
+    return this.at(layer, query, key, this.row(layer, head, query));
   }
 }
+
+/** A weight as a text: its digits, or the words for why there is none. */
+const told = (weight, digits = 3) => (typeof weight === "number" ? weight.toFixed(digits) : weight);
 
 function withoutFirst({weights, rest}) {
   weights[0] = 0;
   let sum = rest;
   for (const w of weights) sum += w;
-  if (!(sum > 1e-6)) return {weights: weights.fill(0), rest: 0};
+  if (!(sum >= kLeastLeft)) return {weights: weights.fill(0), rest: 0, little: true};
   for (let j = 0; j < weights.length; j++) weights[j] /= sum;
   return {weights, rest: rest / sum};
 }

@@ -89,6 +89,14 @@ class LookPageTest(unittest.TestCase):
         self.assertEqual(page.meta["mask"], "none")
         self.check(page, printed, (0, 2))
 
+    def test_heads_that_were_not_asked_for_have_a_form_of_their_own(self):
+        model = page_file.ROOT / "tests/data/gguf_models/bert.gguf"
+        meta = self.look(model, "--text", "a b c d", "--rows", "2", "--heads", "0.1")[0].meta
+        known = [n == 1 for n in range(meta["layers"] * meta["heads"])]
+        self.assertEqual(meta["forms"], "".join("f" if x else "n" for x in known))
+        self.assertEqual([r != "unknown" for r in meta["roles"]], known)
+        self.assertEqual([s > 0 for layer in meta["sizes"] for s in layer], known)
+
     @unittest.skipUnless(SMOLLM2.exists(), "needs scripts/get-model smollm2")
     def test_a_decoder_whole_and_sparse(self):
         text = str(page_file.ROOT / "docs" / "heads.md")

@@ -180,7 +180,7 @@ def token_json(piece):
         return {"bytes": piece.hex().upper()}
 
 
-def page(run, ids=None, delimiters=None, form=None, tau=.01, least=4, steps=True, map_only=(), title=None):
+def page(run, ids=None, delimiters=None, form=None, tau=.01, least=4, steps=True, map_only=(), not_asked=(), title=None):
     """The HTML text of a page."""
     ids = ids if ids is not None else [hash(str(t)) & 0x7fffffff for t in (run.key_tokens or run.tokens)]
     delimiters = delimiters if delimiters is not None else [0] * run.nk
@@ -195,8 +195,11 @@ def page(run, ids=None, delimiters=None, form=None, tau=.01, least=4, steps=True
         blobs = []
         for h in range(run.heads):
             w = np.asarray(run.weights[l][h], np.float32)
-            thumbs.append(bytes_of_root(pool(w, bins_q, bins_k)).tobytes())
-            if (l, h) in map_only:
+            thumbs.append(bytes_of_root(pool(w, bins_q, bins_k) * ((l, h) not in not_asked)).tobytes())
+            if (l, h) in not_asked:
+                forms.append("n")
+                blobs.append(b"")
+            elif (l, h) in map_only:
                 forms.append("m")
                 blobs.append(row_bytes(w, seen) + map_blob(w, causal))
             elif form == "full":
@@ -211,13 +214,16 @@ def page(run, ids=None, delimiters=None, form=None, tau=.01, least=4, steps=True
         norms = np.linalg.norm(run.v[l], axis=-1).astype("<f2").tobytes()
         sizes.append([len(b) for b in blobs])
         layers.append(norms + b"".join(blobs))
-        if steps and run.q is not None:
+        if steps and run.q is not None and not not_asked:
             step_heads.append(list(range(run.heads)))
             step_blocks.append(b"".join(np.asarray(x[l]).astype("<f2").tobytes() for x in (run.q, run.k, run.v)))
         else:
             step_heads.append([])
             step_blocks.append(b"")
-    column = lambda name: [number(m[name]) for m in all_measures]
+    asked = [(l, h) not in not_asked for l in range(run.layers) for h in range(run.heads)]
+    numbers = lambda values: [number(x) if known else None for x, known in zip(values, asked)]
+    column = lambda name: numbers(m[name] for m in all_measures)
+    targets = lambda figure: {t: numbers(m[t][figure] for m in all_measures) for t in TARGETS}
     meta = {
         "version": 1, "file": "f" + str(abs(hash(run.model)) % 10**8), "model": run.model, "precision": run.precision,
         "program": "a test", "mask": run.mask, "windows": run.windows, "nq": run.nq, "nk": run.nk,
@@ -225,12 +231,11 @@ def page(run, ids=None, delimiters=None, form=None, tau=.01, least=4, steps=True
         "scale": [run.scale] * run.layers,
         "tokens": [token_json(t) for t in run.tokens],
         "key_tokens": None if run.key_tokens is None else [token_json(t) for t in run.key_tokens],
-        "roles": [m["role"] for m in all_measures],
+        "roles": [m["role"] if known else "unknown" for m, known in zip(all_measures, asked)],
         "measures": {"entropy": column("entropy"), "first": column("first"), "spread": column("spread"),
                      "distance": column("distance"), "largest": column("largest"),
-                     **{t: [number(m[t]["mean"]) for m in all_measures] for t in TARGETS}},
-        "chance": {t: [number(m[t]["chance"]) for m in all_measures] for t in TARGETS},
-        "share": {t: [number(m[t]["share"]) for m in all_measures] for t in TARGETS},
+                     **targets("mean")},
+        "chance": targets("chance"), "share": targets("share"),
         "thumbs": [bins_q, bins_k], "map": [min(128, run.nq), min(128, run.nk)],
         "forms": "".join(forms), "sizes": sizes, "steps": step_heads,
         "tau": tau if form == "sparse" else None, "least": least if form == "sparse" else None,

@@ -196,6 +196,14 @@ TEST(Page, IsOneFileWhoseTextCannotLeaveItsPlace) {
             "ADwAQABCAEQBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQ==");
 }
 
+TEST(Page, GivesHeadsThatWereNotAskedForAFormOfTheirOwn) {
+  PageData page = small_page();
+  page.layers[0].heads[0] = PageHead{};
+  const auto meta = nlohmann::json::parse(between(page_text(page), "id=\"meta\">", "</script>"));
+  EXPECT_EQ(meta["forms"], "n");
+  EXPECT_EQ(meta["roles"], nlohmann::json::parse("[\"unknown\"]"));
+}
+
 TEST(Page, IsNamedByItsContent) {
   PageData page = small_page();
   const auto name = [](const PageData& data) {

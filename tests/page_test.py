@@ -407,6 +407,49 @@ class PageTest(unittest.TestCase):
         self.show(path, meta, v="head", a="0.1")
         self.assertIn("left out", self.browser.js("$('.trouble').innerText"))
 
+    def test_heads_without_rows_keep_their_thumbnail_and_have_no_difference(self):
+        path, _, meta = self.page("maps among rows", layers=2, heads=4, kv=2, nq=150, seed=3,
+                                  page={"form": "sparse", "map_only": {(1, 0), (1, 1)}})
+        pixels = "(() => {const cell = $('[data-head=\"4\"]'), context = $('.grid-room canvas').getContext('2d');" \
+                 "return [...context.getImageData(cell.offsetLeft + 2, cell.offsetTop + 2, 30, 30).data].join()})()"
+        self.show(path, meta, v="heads", w="raw")
+        expected = self.browser.js(pixels)
+        for mode in ("nofirst", "value"):
+            self.show(path, meta, v="heads", w=mode)
+            self.browser.wait("$('.controls [role=status]').textContent === ''")
+            self.assertEqual(self.browser.js(pixels), expected, mode)
+        for a, b in (("1.0", "0.2"), ("0.2", "1.0"), ("1.0", "1.1")):
+            self.show(path, meta, v="compare", a=a, b=b, q=20, k=3)
+            self.assertIn("left out", self.browser.js("$('figure[data-side=d] .hint').innerText"))
+            self.assertEqual(self.browser.js("$$('figure .map').map(shown)"), [True, True, False])
+        self.go(v="compare", a="0.1", b="0.2", q=20)
+        self.assertEqual(self.browser.js("$$('figure .map').map(shown)"), [True, True, True])
+        self.assertEqual(self.browser.js("$('figure[data-side=d] .hint').innerText"), "")
+
+    def test_heads_not_asked_for(self):
+        path, _, meta = self.page("part", layers=2, heads=2, kv=2, nq=20,
+                                  page={"not_asked": {(0, 0), (0, 1), (1, 1)}})
+        self.show(path, meta, v="about")
+        about = self.browser.js("$('.about').innerText")
+        self.assertIn("3 heads were not asked for", about)
+        self.assertNotIn("left out to keep the file small", about)
+        self.show(path, meta, v="head", a="1.0")
+        ranks = [r[3] for r in self.browser.js("cells($('.measure-table'))")[1:] if r[3]]
+        self.assertEqual(set(ranks), {"1 of 1"})
+        self.go(v="head", a="0.1", q=5, k=2)
+        self.assertIn("not asked for", self.browser.js("$('.trouble').innerText"))
+        self.assertIn("Not asked for", self.browser.js("$('.role').innerText"))
+        self.assertFalse(self.browser.js("shown($('.map'))"))
+        self.go(v="compare", a="1.0", b="0.1", q=5, k=2)
+        self.assertEqual(self.browser.js("$$('figure .map').map(shown)"), [True, False, False])
+        for side in "bd":
+            self.assertIn("not asked for", self.browser.js(f"$('figure[data-side={side}] .hint').innerText"))
+        self.go(v="query", a="0.1", q=5)
+        self.assertIn("not asked for", self.browser.js("$('main').innerText"))
+        self.go(v="heads", m="link", q=5, k=2, r="ranked", a="0.1")
+        self.assertEqual([x.split(" ", 1)[1] for x in self.browser.js("$$('.under').map(n => n.textContent)")][1:],
+                         ["not asked for"] * 3)
+
     def test_a_link_is_drawn_before_the_layers_are_read(self):
         path, _, meta = self.small()
         for state in ({"w": "nofirst"}, {"w": "value"}, {"w": "nofirst", "r": "ranked"}, {"m": "link", "q": 9, "k": 3}):
@@ -431,6 +474,108 @@ class PageTest(unittest.TestCase):
         self.show(path, meta, v="head")
         rows = {r[0]: r for r in self.browser.js("cells($('.measure-table'))")[1:]}
         self.assertEqual(rows["Spread (bits)"][1::2], ["0.00", ""])
+
+    def sliding(self):
+        """Layer 0 with a window of 6 tokens, layer 1 without."""
+        def run():
+            narrow, wide = (page_file.random_run(1, 2, 2, 40, window=w, seed=4) for w in (6, 0))
+            return page_file.Run(*(getattr(narrow, x) + getattr(wide, x) for x in ("weights", "v", "q", "k")),
+                                 windows=[6, 0])
+        return self.page("sliding", run)
+
+    def test_compare_where_a_has_a_window(self):
+        path, run, meta = self.sliding()
+        drawn = {}
+        for a, b in (("0.0", "1.1"), ("1.1", "0.0")):
+            self.show(path, meta, v="compare", a=a, b=b, q=30, k=2)
+            drawn[a] = self.browser.js(
+                "(() => {const {width, height} = $('figure[data-side=d] canvas');"
+                "const {data} = $('figure[data-side=d] canvas').getContext('2d').getImageData(0, 0, width, height);"
+                "return [[30, 2], [2, 30]].map(([q, k]) => 4 * (Math.floor((q + .5) * height / 40) * width"
+                " + Math.floor((k + .5) * width / 40))).map((at) => data.slice(at, at + 3).join())})()")
+            sides = dict(zip((a, b), self.browser.js("$$('.pair b').map(n => n.innerText)")))
+            self.assertEqual(sides["0.0"], "cannot be seen")
+            self.assertAlmostEqual(float(sides["1.1"]), run.weights[1][1, 30, 2], delta=0.005)
+            rows = self.browser.js("cells($('.keys table'))")[1:]
+            self.assertEqual(rows[-1][0], f"the other {31 - (len(rows) - 1)}")
+        for a, (seen, future) in drawn.items():
+            self.assertNotEqual(seen, future, f"A = {a}")
+
+    def test_weights_that_are_not_there_say_why(self):
+        path, run, meta = self.page("sparse", layers=1, heads=2, kv=2, nq=200, sharp=1.5, page={"form": "sparse"})
+        row = run.weights[0][0, 199]
+        key = int(np.argmin(row))
+        words = "not kept (< 0.01)"
+        for direction in ("out", "in"):
+            self.show(path, meta, v="head", a="0.0", q=199, k=key, d=direction)
+            self.assertIn(f": {words}", self.browser.js("$('.pair').innerText"))
+        self.go(v="head", a="0.0", q=20, k=30)
+        self.assertIn(": cannot be seen", self.browser.js("$('.pair').innerText"))
+        self.go(v="compare", a="0.0", b="0.1", q=199, k=key)
+        self.assertIn(f"A {words}", self.browser.js("$('.pair').innerText"))
+        self.go(v="compare", a="0.0", b="0.1", q=199)
+        for cells in self.browser.js("cells($('.keys table'))")[1:-1]:
+            j = int(cells[0].split(" ")[0])
+            for side, x in enumerate(cells[1:3]):
+                w = run.weights[0][side, 199, j]
+                self.assertTrue(x == words and w < 0.01 or abs(float(x) - w) < 6e-4, cells)
+            self.assertEqual(cells[3] == "", words in cells[1:3])
+        self.go(v="heads", m="link", r="ranked", q=199, k=key)
+        self.assertIn(f"0.0 {words}", self.browser.js("$$('.under').map(n => n.textContent)"))
+        self.go(v="heads", m="link", r="ranked", q=20, k=30)
+        self.assertIn("0.0 cannot be seen", self.browser.js("$$('.under').map(n => n.textContent)"))
+
+    def test_the_size_of_values_that_were_not_kept_is_not_summed(self):
+        path, _, meta = self.page("sparse without steps", layers=1, heads=2, kv=2, nq=200, sharp=1.5,
+                                  page={"form": "sparse", "steps": False})
+        self.show(path, meta, v="query", a="0.0", q=199)
+        rows = self.browser.js("cells($('.steps table'))")
+        mixed = rows[0].index("w·|v|")
+        self.assertRegex(rows[1][mixed], r"^0\.\d{4}$")
+        others = next(r for r in rows if "other key" in r[0])
+        self.assertEqual((others[mixed], rows[-1][mixed]), ("not kept", "not kept"))
+        self.assertAlmostEqual(float(rows[-1][rows[0].index("weight")]), 1, delta=1e-3)
+
+    def test_too_little_left_without_the_first_key(self):
+        def run():
+            made = page_file.random_run(1, 2, 2, 60, seed=5)
+            rest = made.weights[0].copy()
+            rest[:, :, 0] = 0
+            left = np.where(np.arange(60) % 2, 0.005, 0.02)[None, :, None]
+            total = rest.sum(-1, keepdims=True)
+            made.weights[0] = rest * left / np.where(total > 0, total, 1)
+            made.weights[0][:, :, 0] = 1 - made.weights[0].sum(-1)
+            return made
+        path, made, meta = self.page("resting", run)
+        self.show(path, meta, v="head", a="0.0", q=51, k=7, w="nofirst")
+        self.assertIn(": too little left", self.browser.js("$('.pair').innerText"))
+        self.assertEqual(self.browser.js("cells($('.keys table'))")[-1][1], "too little left")
+        self.browser.js("$('.map-place .as-table').open = true")
+        self.browser.settle()
+        self.assertEqual(self.browser.js("cells($('.map-place .as-table table'))")[1:],
+                         [["keys but the first", "too little left"]])
+        self.go(v="compare", a="0.0", b="0.1", q=51, k=7, w="nofirst")
+        self.assertIn("A too little left, B too little left", self.browser.js("$('.pair').innerText"))
+        self.go(v="head", a="0.0", q=50, w="nofirst")
+        table, _ = self.row_table()
+        row = made.weights[0][0, 50, 1:51]
+        self.assertEqual(sorted(table), list(range(1, 51)))
+        shown = np.array([table[j] for j in range(1, 51)])
+        self.assertLess(abs(shown - row / row.sum()).max(), 0.05)
+        self.go(v="about")
+        self.assertIn("too little left", self.browser.js("$('.about').innerText"))
+
+    def test_pointing_at_later_tokens_where_they_can_be_seen(self):
+        path, _, meta = self.page("bidirectional", layers=1, heads=4, kv=2, nq=12, mask="none")
+        self.show(path, meta, v="head", a="0.0", q=3)
+        self.browser.mouse(*self.browser.js("middle($$('.prose .token')[9])"))
+        self.assertRegex(self.browser.js("$('.pair').innerText"), r"^3 .*→ 9 .*: 0\.\d{3}$")
+        path, _, meta = self.sliding()
+        self.show(path, meta, v="head", a="0.0", q=30)
+        self.browser.mouse(*self.browser.js("middle($$('.prose .token')[28])"))
+        self.assertRegex(self.browser.js("$('.pair').innerText"), r"^30 .*→ 28 ")
+        self.browser.mouse(*self.browser.js("middle($$('.prose .token')[9])"))
+        self.assertRegex(self.browser.js("$('.pair').innerText"), r"^9 .*→ …$")
 
     def test_bytes_turn_no_text(self):
         pieces = ["שלום".encode(), b" a", b"\xe2", b"\x80", b"\xae", b"b", b"\xef\xbb", b"\xbf",
