@@ -223,8 +223,9 @@ TEST(TokenizerFromJson, RefusesWhatItDoesNotKnow) {
        "none of the known"},
       {"bert", "bert", [](json& j) { j["normalizer"]["clean_text"] = false; }, "none of the known"},
       {"model", "gpt2", [](json& j) { j["model"]["type"] = "Unigram"; }, "Unigram"},
-      {"no model", "gpt2", [](json& j) { j.erase("model"); }, "vocabulary is not a table"},
-      {"list", "gpt2", [](json& j) { j = json::array({j}); }, "vocabulary is not a table"},
+      {"no model", "gpt2", [](json& j) { j.erase("model"); }, "model.type is 'null'"},
+      {"list", "gpt2", [](json& j) { j = json::array({j}); }, "model.type is 'null'"},
+      {"vocabulary", "gpt2", [](json& j) { j["model"]["vocab"] = 5; }, "vocabulary is not a table"},
       {"dropout", "gpt2", [](json& j) { j["model"]["dropout"] = 0.1; }, "dropout"},
       {"suffix", "gpt2", [](json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }, "suffix"},
       {"merges", "gpt2", [](json& j) { j["model"]["merges"] = "a b"; }, "not a list"},
@@ -249,9 +250,7 @@ TEST(TokenizerFromJson, RefusesWhatItDoesNotKnow) {
       {"processor", "llama2", [](json& j) { j["post_processor"]["type"] = "RobertaProcessing"; },
        "is not known"},
       {"word", "bert", [](json& j) { j["model"]["max_input_chars_per_word"] = 1 << 30; },
-       "longest word"},
-      {"fuse", "llama2",
-       [](json& j) { j["model"]["byte_fallback"] = j["model"]["fuse_unk"] = false; }, "fuse_unk"}};
+       "longest word"}};
   for (const Change& change : changes) {
     json file = json::parse(tokenizer_json(change.base));
     change.make(file);

@@ -92,13 +92,18 @@ TokenizerSpec made_of(Bytes bytes) {
       spec.scores.push_back(-static_cast<float>(bytes.next()));
   }
   spec.unknown = static_cast<std::int32_t>(bytes.next()) - 1;
+  spec.unknowns = static_cast<models::Unknowns>(bytes.next() % 3);
+  for (std::size_t i = 0; i < spec.pieces.size(); ++i)
+    spec.normalised.push_back(bytes.next() % 4 == 1);
   return spec;
 }
 
 /// Whether every byte has a token, none of which is left out in decoding.
 bool gives_back(const models::Tokenizer& tokenizer) {
   const TokenizerSpec& spec = tokenizer.spec();
-  if (spec.kind == TokenizerKind::word_piece || spec.compose ||
+  const bool named_bytes =  // "<0x41>" as a whole is the byte
+      spec.kind == TokenizerKind::sentence_piece && spec.whole_words;
+  if (spec.kind == TokenizerKind::word_piece || spec.compose || named_bytes ||
       spec.space_prefix != models::SpacePrefix::none)
     return false;
   for (const TokenKind kind : spec.kinds) {

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Small vocabularies of every kind, and what Hugging Face's tokenizers makes of many strings with them:
-tests/data/tokenizers/NAME.json (a tokenizer.json each) and cases.json.
+tests/data/tokenizers/NAME.json (a tokenizer.json each), cases.json and settings.json.
 
   pip install tokenizers==0.23.3 && python3 tests/make/small_tokenizers.py
 
 cases.json: {"texts": [text], "NAME": [[ids], ...]} with special tokens added and parsed; "NAME decoded" likewise, without
 special tokens.
+settings.json: [{"name", "tokenizer": a tokenizer.json, "cases": [[text, [ids]], ...]}], settings that change ids.
 """
 import json
 import pathlib
@@ -137,6 +138,98 @@ def sentence_piece_template():
          "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}]})
 
 
+def added(first, *tokens):
+    """Entries of "added_tokens" from id `first`: "text", or ("text", {flags})."""
+    entries = []
+    for i, token in enumerate(tokens):
+        text, flags = (token, {}) if isinstance(token, str) else token
+        entries.append({"id": first + i, "content": text, "single_word": False, "lstrip": False, "rstrip": False,
+                        "normalized": True, "special": False} | flags)
+    return entries
+
+
+def with_model(model, tokens=(), **parts):
+    return {"version": "1.0", "added_tokens": added(len(model["vocab"]), *tokens), "normalizer": None,
+            "pre_tokenizer": None, "post_processor": None, "decoder": None, "model": model} | parts
+
+
+def ids_of(pieces):
+    return {piece: i for i, piece in enumerate(pieces)}
+
+
+def merging(pieces, merges, **settings):
+    return {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+            "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+            "vocab": ids_of(pieces), "merges": merges} | settings
+
+
+def words(tokens, **normalizer):
+    pieces = ["[UNK]", "new", "##token", "##s", "x", "##x", "foo", "bar", "e", "数"]
+    model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+             "max_input_chars_per_word": 100, "vocab": ids_of(pieces)}
+    steps = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None,
+             "lowercase": True} | normalizer
+    return with_model(model, tokens, normalizer=steps, pre_tokenizer={"type": "BertPreTokenizer"})
+
+
+def spelled_spaces(tokens=(), form="replace", **settings):
+    """SentencePiece's BPE: the letters a, b and c, "ab" and "▁a"."""
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": form, "split": False}
+    parts = {"replace": {"normalizer": replace},
+             "prepend": {"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replace]}}}
+    model = merging(["<unk>", "▁", "a", "b", "c", "ab", "▁a", "▁ab", "abc"], ["a b", "▁ a", "▁a b"],
+                    **{"unk_token": "<unk>", "fuse_unk": True} | settings)
+    return with_model(model, tokens, **parts.get(form, {"pre_tokenizer": metaspace}))
+
+
+def bytes_spelled(tokens=(), normalizer=None, **settings):
+    pieces = ["<unk>", "a", "b", "e", "x", "<", ">", "Ġ", "Ã", "©", "ab", "xa"]
+    return with_model(merging(pieces, ["a b", "x a"], **settings), tokens, normalizer=normalizer,
+                      pre_tokenizer=json.loads(byte_level_step()))
+
+
+def byte_level_step():
+    return json.dumps({"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True})
+
+
+def settings():
+    """(name, tokenizer.json, texts)"""
+    raw, special = {"normalized": False}, {"special": True}
+    some = ["NewToken", "Foo Bar", ("<X>", raw), ("[Ctl]", special), "É", "数x"]
+    word_texts = ["newtoken", "xNEWTOKENs", "foo bar FOO  BAR Foo\tBar", "<x><X>x", "[CTL] [Ctl]x", "e É é e\u0301",
+                  "数x 数 x", "x\x01foo\u00a0bar"]
+    spaced = ["foo", "a b", (" c", raw), ("<s>", special)]
+    space_texts = ["foo", " foo", "a foo", "foofoo b", "a b", "ba b", "a▁b", "▁foo▁a b", "b c c", "<s>", "a<s>", "a <s>b",
+                   "<s>foo", " c<s>foo", "foo foo  foo", "b"]
+    unknown_texts = ["a?b", "??a??", "?", "a<unk>?", "é?a é", "a b ?? ab"]
+    return ([("words, lower case", words(some), word_texts),
+             ("words, case and accents", words(some, lowercase=False), word_texts),
+             ("words, lower case with accents", words(some, strip_accents=False), word_texts)]
+            + [(f"spaces, {form}", spelled_spaces(spaced, form), space_texts)
+               for form in ("replace", "prepend", "first", "never")]
+            + [("composed", bytes_spelled(["é", "<b>", ("<e>", raw)], {"type": "NFC"}),
+                ["é", "e\u0301x", "<b>a", "<b>\u0338a", "<e>", "<e>\u0338", "xa<b>b"]),
+               ("in turn", bytes_spelled([("a b", raw), ("<b>", special), "b><", ("xa", {"id": 11})]),
+                ["xa", "xa b", "a xa b", "xxa a b", "<b>", "<b><b>", "a b><b>"])]
+            + [(f"unknown bytes, {name}", bytes_spelled(**chosen), unknown_texts)
+               for name, chosen in (("dropped", {}), ("each", {"unk_token": "<unk>"}),
+                                    ("fused", {"unk_token": "<unk>", "fuse_unk": True}))]
+            + [(f"unknown characters, {name}", spelled_spaces([("<unk>", special | raw | {"id": 0})], **chosen), unknown_texts)
+               for name, chosen in (("each", {"fuse_unk": False}), ("fused", {}), ("dropped", {"unk_token": None}),
+                                    ("no bytes", {"byte_fallback": True, "fuse_unk": False}))]
+            + [(f"whole runs, {form}", spelled_spaces([("<s>", special | raw)], form, ignore_merges=True),
+                ["abc", " ab", "abc ", "abca", "ab<s>abc<s>c", "<unk>"]) for form in ("replace", "prepend", "never")])
+
+
+def settings_json():
+    made = []
+    for name, tokenizer, texts in settings():
+        known = Tokenizer.from_str(json.dumps(tokenizer))
+        made.append({"name": name, "tokenizer": tokenizer, "cases": [[text, known.encode(text).ids] for text in texts]})
+    return made
+
+
 def write(path, value):
     path.write_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
@@ -151,6 +244,7 @@ def main():
         cases[name] = [tokenizer.encode(text).ids for text in texts]
         cases[name + " decoded"] = [tokenizer.decode(ids, skip_special_tokens=True) for ids in cases[name]]
     write(FOLDER / "cases.json", cases)
+    write(FOLDER / "settings.json", settings_json())
 
 
 if __name__ == "__main__":

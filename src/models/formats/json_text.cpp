@@ -43,4 +43,8 @@ json read_json(const std::string& path, std::size_t max_bytes, int max_depth) {
   return parse_json(path, "the file", text, max_depth);
 }
 
+json member(const json& object, const char* name) {
+  return object.is_object() ? object.value(name, json()) : json();
+}
+
 }  // namespace polyhead::inline v0::formats

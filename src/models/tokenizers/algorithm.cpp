@@ -38,18 +38,34 @@ int hex_digit(char c) {
 }  // namespace
 
 MergeTable resolve_merges(const TokenizerSpec& spec, const PieceTable& pieces) {
+  const std::string& source = spec.merges_source.empty() ? spec.source : spec.merges_source;
   MergeTable table(spec.merges.size());
   for (std::size_t i = 0; i < spec.merges.size(); ++i) {
     std::optional<MergeRule> rule = resolve(spec.merges[i], pieces);
     if (!rule) {
-      throw FileError(spec.source, "tokenizer: merge " + std::to_string(i) + ", " +
-                                       formats::quote(spec.merges[i]) +
-                                       ", is not two pieces whose joining is a piece");
+      throw FileError(source, "tokenizer: merge " + std::to_string(i) + ", " +
+                                  formats::quote(spec.merges[i]) +
+                                  ", is not two pieces whose joining is a piece");
     }
     rule->rank = static_cast<std::int32_t>(i);
     table.insert(*rule);
   }
   return table;
+}
+
+std::int32_t unknown_token(const TokenizerSpec& spec, bool again) {
+  const bool fused = again && spec.unknowns == Unknowns::fused;
+  return fused || spec.unknowns == Unknowns::dropped ? -1 : spec.unknown;
+}
+
+std::string byte_piece(int byte) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  return {'<',
+          '0',
+          'x',
+          kDigits[static_cast<std::size_t>(byte / 16)],
+          kDigits[static_cast<std::size_t>(byte % 16)],
+          '>'};
 }
 
 int byte_of_piece(std::string_view piece) {

@@ -12,12 +12,15 @@
 
 namespace polyhead::inline v0::models {
 
-/// Cuts runs of text that hold no special token. Immutable.
+/// Normalises runs of text and cuts what holds no special token. Immutable.
 class Algorithm {
  public:
   virtual ~Algorithm() = default;
 
-  /// Appends the ids of `text`. `first`: the run begins the whole text.
+  /// What becomes of a run of text before `normalised` tokens are looked for in it.
+  virtual std::string normalise(std::string_view text) const = 0;
+
+  /// Appends the ids of `text`, which is normalised. `first`: it begins the whole text.
   virtual void encode(std::string_view text, bool first, std::vector<std::int32_t>& ids) const = 0;
 
   /// What a normal piece stands for in running text.
@@ -32,6 +35,15 @@ std::unique_ptr<Algorithm> make_word_piece(const TokenizerSpec& spec, const Piec
 
 /// The spec's merges by their pieces' ids; the rank is the place in the list.
 MergeTable resolve_merges(const TokenizerSpec& spec, const PieceTable& pieces);
+
+/// The token for a byte or character without a piece, or -1. `again`: so was the one before.
+std::int32_t unknown_token(const TokenizerSpec& spec, bool again);
+
+/// The spelling of a byte as a piece of byte-level BPE.
+std::string spelled_byte(int byte);
+
+/// The piece of a byte in SentencePiece: "<0x0A>".
+std::string byte_piece(int byte);
 
 /// The byte that a piece such as "<0x0A>" stands for, or -1.
 int byte_of_piece(std::string_view piece);

@@ -53,18 +53,16 @@ class ByteBpe : public Algorithm {
     }
     split_ = *split;
     for (int byte = 0; byte < 256; ++byte) {
-      const char c = static_cast<char>(byte);
-      id_of_byte_[static_cast<std::size_t>(byte)] = pieces.find(spell({&c, 1}));
+      id_of_byte_[static_cast<std::size_t>(byte)] = pieces.find(spelled_byte(byte));
     }
+  }
+
+  std::string normalise(std::string_view text) const override {
+    return spec_.compose ? compose(text) : std::string(text);
   }
 
   void encode(std::string_view text, bool /*first*/,
               std::vector<std::int32_t>& ids) const override {
-    std::string composed;
-    if (spec_.compose) {
-      composed = compose(text);
-      text = composed;
-    }
     Merging merging;
     for (const std::string_view word : split_words(split_, text)) encode_word(word, merging, ids);
   }
@@ -95,9 +93,12 @@ class ByteBpe : public Algorithm {
       }
     }
     merging.clear();
+    bool unknown = false;
     for (const char c : word) {
-      const std::int32_t id = id_of_byte_[static_cast<unsigned char>(c)];
-      if (id >= 0) merging.add(0, 1, id);  // a byte that has no piece is left out
+      const std::int32_t known = id_of_byte_[static_cast<unsigned char>(c)];
+      const std::int32_t id = known >= 0 ? known : unknown_token(spec_, unknown);
+      if (id >= 0) merging.add(0, 1, id);
+      unknown = known < 0;
     }
     merging.run([&](const Symbol& left, const Symbol& right) -> std::optional<Joined> {
       const MergeRule* rule = merges_.find(left.id, right.id);
@@ -117,6 +118,11 @@ class ByteBpe : public Algorithm {
 };
 
 }  // namespace
+
+std::string spelled_byte(int byte) {
+  const char c = static_cast<char>(byte);
+  return spell({&c, 1});
+}
 
 std::unique_ptr<Algorithm> make_byte_bpe(const TokenizerSpec& spec, const PieceTable& pieces) {
   return std::make_unique<ByteBpe>(spec, pieces);

@@ -19,6 +19,7 @@ namespace polyhead::inline v0::models {
 namespace {
 
 using formats::FileError;
+using formats::member;
 using nlohmann::json;
 
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // Gemma's tokenizer.json has 33 MB
@@ -45,11 +46,6 @@ std::vector<std::string> lines_of(const std::string& path) {
     begin = end + 1;
   }
   return lines;
-}
-
-/// The object's member, or null.
-json member(const json& object, const char* name) {
-  return object.is_object() ? object.value(name, json()) : json();
 }
 
 /// A token's spelling: "x" or {"content": "x"}.
@@ -114,22 +110,63 @@ void expect_absent(const TokenizerSpec& spec, const json& model, const char* nam
                      ", which is not supported");
 }
 
-void read_bpe(TokenizerSpec& spec, const json& file, const json& model) {
+/// Which bytes have pieces: the first that has none (256: they all have), and how many have.
+struct BytePieces {
+  int missing = 256, found = 0;
+};
+
+BytePieces byte_pieces(const json& vocabulary, std::string (*spelling)(int)) {
+  BytePieces pieces;
+  for (int byte = 255; byte >= 0; --byte) {
+    if (vocabulary.contains(spelling(byte))) {
+      ++pieces.found;
+    } else {
+      pieces.missing = byte;
+    }
+  }
+  return pieces;
+}
+
+/// Whether SentencePiece's bytes all have pieces. With some of them, Hugging Face's tokenizers puts
+/// an unknown token behind the bytes that follow it.
+bool read_byte_fallback(TokenizerSpec& spec, const json& model, const json& vocabulary) {
+  if (member(model, "byte_fallback") != true) return false;
+  const BytePieces bytes = byte_pieces(vocabulary, byte_piece);
+  if (bytes.found > 0 && bytes.found < 256) {
+    refuse(spec, "model.byte_fallback is true, but there is no piece " +
+                     formats::quote(byte_piece(bytes.missing)) +
+                     " (expected all of them, or none)");
+  }
+  for (std::size_t i = 0; bytes.found > 0 && i < spec.pieces.size(); ++i) {
+    if (byte_of_piece(spec.pieces[i]) >= 0) spec.kinds[i] = TokenKind::byte;
+  }
+  return bytes.found > 0;
+}
+
+/// What comes of bytes and characters without a piece. `none`: there are none.
+void read_unknowns(TokenizerSpec& spec, const json& model, const json& vocabulary, bool none) {
+  const std::string unknown = token_text(member(model, "unk_token"));
+  spec.unknowns = member(model, "fuse_unk") == true ? Unknowns::fused : Unknowns::each;
+  if (none || unknown.empty()) {
+    spec.unknowns = Unknowns::dropped;
+  } else if (!vocabulary.contains(unknown)) {
+    refuse(spec, "model.unk_token is " + formats::quote(unknown) + " (expected a piece)");
+  }
+}
+
+void read_bpe(TokenizerSpec& spec, const json& file, const json& model, const json& vocabulary) {
   recognise_bpe(spec, member(file, "normalizer"), member(file, "pre_tokenizer"));
   for (const char* name : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
     expect_absent(spec, model, name);
   read_merges(spec, member(model, "merges"));
-  const bool fallback = member(model, "byte_fallback") == true;
-  if (spec.kind == TokenizerKind::byte_bpe) {
-    if (fallback) refuse(spec, "model.byte_fallback does not go with a byte-level pre_tokenizer");
-    spec.whole_words = member(model, "ignore_merges") == true;
+  spec.whole_words = member(model, "ignore_merges") == true;
+  if (spec.kind == TokenizerKind::sentence_piece) {
+    read_unknowns(spec, model, vocabulary, read_byte_fallback(spec, model, vocabulary));
     return;
   }
-  if (!fallback && member(model, "fuse_unk") != true)
-    refuse(spec, "model.fuse_unk is false, which is not supported without byte_fallback");
-  for (std::size_t i = 0; fallback && i < spec.pieces.size(); ++i) {
-    if (byte_of_piece(spec.pieces[i]) >= 0) spec.kinds[i] = TokenKind::byte;
-  }
+  if (member(model, "byte_fallback") == true)
+    refuse(spec, "model.byte_fallback does not go with a byte-level pre_tokenizer");
+  read_unknowns(spec, model, vocabulary, byte_pieces(vocabulary, spelled_byte).found == 256);
 }
 
 void read_word_piece(TokenizerSpec& spec, const json& file, const json& model) {
@@ -140,20 +177,36 @@ void read_word_piece(TokenizerSpec& spec, const json& file, const json& model) {
 }
 
 void read_tokenizer_json(TokenizerSpec& spec, const json& file) {
-  const json model = member(file, "model");
+  const json model = member(file, "model"), vocabulary = member(model, "vocab");
   const json added = member(file, "added_tokens");
-  fill_pieces(spec, member(model, "vocab"), added.is_array() ? added : json::array());
   const json type = member(model, "type");
-  if (type == "WordPiece") {
+  const bool words = type == "WordPiece";
+  const bool merged = type == "BPE" || (type.is_null() && model.contains("merges"));
+  if (!words && !merged) {
+    const std::string found = type.is_string() ? type.get<std::string>() : type.dump();
+    refuse(spec, "model.type is " + formats::quote(found) + " (expected BPE or WordPiece)");
+  }
+  fill_pieces(spec, vocabulary, added.is_array() ? added : json::array());
+  if (words) {
     read_word_piece(spec, file, model);
-  } else if (type == "BPE" || (type.is_null() && model.contains("merges"))) {
-    read_bpe(spec, file, model);
   } else {
-    refuse(spec, "model.type is " + formats::quote(type.dump()) + " (expected BPE or WordPiece)");
+    read_bpe(spec, file, model, vocabulary);
   }
   const std::string unknown = token_text(member(model, "unk_token"));
   if (!unknown.empty()) spec.unknown = find_piece(spec, unknown);
   recognise_template(spec, member(file, "post_processor"));
+}
+
+/// What GPT2Tokenizer puts before a text; Qwen2Tokenizer puts nothing.
+void read_what_is_added(TokenizerSpec& spec, const json& config, bool qwen) {
+  for (const char* name : {"add_prefix_space", "add_bos_token", "add_eos_token"}) {
+    const bool known = name == std::string_view("add_bos_token") && !qwen;
+    if (!known && member(config, name) == true) {
+      refuse(spec, std::string(name) +
+                       " is true, which is not supported where there is no tokenizer.json");
+    }
+  }
+  spec.add_bos = member(config, "add_bos_token") == true;
 }
 
 /// Qwen2's or gpt2's vocab.json and merges.txt.
@@ -179,13 +232,29 @@ void read_vocab_and_merges(TokenizerSpec& spec, const std::string& merges, const
   spec.kind = TokenizerKind::byte_bpe;
   spec.split = qwen ? "qwen2" : "gpt2";
   spec.compose = qwen;
+  spec.unknowns = Unknowns::dropped;
+  spec.merges_source = merges;
   for (std::string& line : lines_of(merges)) {
     if (!line.empty() && line.compare(0, 8, "#version") != 0)
       spec.merges.push_back(std::move(line));
   }
   const std::int32_t end = find_piece(spec, "<|endoftext|>");
   if (end >= 0) spec.kinds[static_cast<std::size_t>(end)] = TokenKind::control;
-  if (!qwen) spec.bos = spec.eos = end;
+  read_what_is_added(spec, config, qwen);
+  name_special(spec, config);
+  if (!qwen && spec.bos < 0) spec.bos = end;
+  if (!qwen && spec.eos < 0) spec.eos = end;
+}
+
+/// The token that the configuration names `name`; where it names none, `usual` if that is a piece.
+std::int32_t word_piece_token(TokenizerSpec& spec, const json& config, const char* name,
+                              const char* usual) {
+  const std::string named = token_text(member(config, name));
+  const std::int32_t id = find_piece(spec, named.empty() ? usual : named);
+  if (id < 0 && !named.empty())
+    refuse(spec, std::string(name) + " is " + formats::quote(named) + " (expected a piece)");
+  if (id >= 0) spec.kinds[static_cast<std::size_t>(id)] = TokenKind::control;
+  return id;
 }
 
 void read_vocab_txt(TokenizerSpec& spec, const json& config) {
@@ -197,28 +266,29 @@ void read_vocab_txt(TokenizerSpec& spec, const json& config) {
     refuse(spec, "tokenize_chinese_chars is false, which is not supported");
   spec.lowercase = lower != false;
   spec.strip_accents = strip.is_boolean() ? strip.get<bool>() : spec.lowercase;
-  for (const char* name : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) {
-    const std::int32_t id = find_piece(spec, name);
-    if (id >= 0) spec.kinds[static_cast<std::size_t>(id)] = TokenKind::control;
-  }
-  spec.unknown = find_piece(spec, "[UNK]");
-  spec.first = find_piece(spec, "[CLS]");
-  spec.separator = find_piece(spec, "[SEP]");
+  spec.unknown = word_piece_token(spec, config, "unk_token", "[UNK]");
+  spec.first = word_piece_token(spec, config, "cls_token", "[CLS]");
+  spec.separator = word_piece_token(spec, config, "sep_token", "[SEP]");
+  spec.pad = word_piece_token(spec, config, "pad_token", "[PAD]");
+  word_piece_token(spec, config, "mask_token", "[MASK]");
   spec.add_bos = spec.first >= 0;
   spec.add_eos = spec.separator >= 0;
 }
 
-}  // namespace
-
-TokenizerSpec tokenizer_from_json(const std::string& path, std::string_view text) {
+/// Fills a spec; what the JSON library says of a form that was not looked for names the file.
+template <class Fill>
+TokenizerSpec filled(const std::string& path, const Fill& fill) {
   TokenizerSpec spec;
   spec.source = path;
-  read_tokenizer_json(spec, formats::parse_json(path, "tokenizer", text, kMaxDepth));
-  add_known_ends(spec);
+  try {
+    fill(spec);
+  } catch (const json::exception& error) {
+    refuse(spec, std::string("not the expected JSON: ") + error.what());
+  }
   return spec;
 }
 
-TokenizerSpec tokenizer_from_folder(const std::string& folder) {
+void fill_from_folder(TokenizerSpec& spec, const std::string& folder) {
   const std::filesystem::path path(folder);
   const auto file = [&](const char* name) { return (path / name).string(); };
   const auto there = [&](const char* name) {
@@ -228,7 +298,6 @@ TokenizerSpec tokenizer_from_folder(const std::string& folder) {
     return there(name) ? read_json(file(name)) : json();
   };
   const json config = json_or_null("tokenizer_config.json");
-  TokenizerSpec spec;
   if (there("tokenizer.json")) {
     spec.source = file("tokenizer.json");
     read_tokenizer_json(spec, read_json(spec.source));
@@ -247,7 +316,19 @@ TokenizerSpec tokenizer_from_folder(const std::string& folder) {
   add_known_ends(spec);
   spec.chat_template = there("chat_template.jinja") ? whole_text(file("chat_template.jinja"))
                                                     : chat_template_of(config);
-  return spec;
+}
+
+}  // namespace
+
+TokenizerSpec tokenizer_from_json(const std::string& path, std::string_view text) {
+  return filled(path, [&](TokenizerSpec& spec) {
+    read_tokenizer_json(spec, formats::parse_json(path, "tokenizer", text, kMaxDepth));
+    add_known_ends(spec);
+  });
+}
+
+TokenizerSpec tokenizer_from_folder(const std::string& folder) {
+  return filled(folder, [&](TokenizerSpec& spec) { fill_from_folder(spec, folder); });
 }
 
 TokenizerSpec read_tokenizer(const std::string& path) {

@@ -99,6 +99,7 @@ void fill_byte_bpe(const Gguf& file, TokenizerSpec& spec) {
   spec.merges = strings_at(file, "tokenizer.ggml.merges");
   spec.compose = spec.split == "qwen2";
   spec.whole_words = spec.split == "llama-bpe";
+  spec.unknowns = Unknowns::dropped;
   spec.add_bos = file.boolean("tokenizer.ggml.add_bos_token")
                      .value_or(spec.split == "llama-bpe" && spec.bos >= 0);
   spec.add_eos = file.boolean("tokenizer.ggml.add_eos_token").value_or(false);

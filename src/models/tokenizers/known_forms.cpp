@@ -5,11 +5,13 @@
 #include <string>
 
 #include "models/formats/file_error.hpp"
+#include "models/formats/json_text.hpp"
 #include "models/tokenizers/vocabulary.hpp"
 
 namespace polyhead::inline v0::models {
 namespace {
 
+using formats::member;
 using nlohmann::json;
 
 // Steps as tokenizer.json spells them.
@@ -47,15 +49,16 @@ json metaspace(const char* prepend) {
 json steps_of(const json& part, const char* list) {
   if (part.is_null()) return json::array();
   json steps = json::array();
-  if (part.is_object() && part.value("type", json()) == "Sequence" && part.contains(list)) {
-    steps = part[list];
+  const json inside = member(part, "type") == "Sequence" ? member(part, list) : json();
+  if (inside.is_array()) {
+    steps = inside;
   } else {
     steps.push_back(part);
   }
   for (json& one : steps) {
     if (!one.is_object()) continue;
     one.erase("trim_offsets");
-    const json type = one.value("type", json());
+    const json type = member(one, "type");
     if (type == "ByteLevel" && !one.contains("use_regex")) one["use_regex"] = true;
     if (type == "Metaspace" && one.contains("prepend_scheme")) {
       one.erase("add_prefix_space");
@@ -86,36 +89,48 @@ std::string byte_level_split(const json& cut) {
   return cut == json::array({split_by(kQwenPattern), step(kBytesAlone)}) ? "qwen2" : "";
 }
 
+[[noreturn]] void refuse_template(const TokenizerSpec& spec, const std::string& what) {
+  throw formats::FileError(spec.source, "tokenizer: post_processor " + what);
+}
+
 /// One special token of a template on one side of the text.
-std::int32_t template_token(const TokenizerSpec& spec, const json& side) {
-  if (side.empty()) return -1;
-  const json token = side.size() == 1 ? side[0].value("SpecialToken", json()) : json();
-  const json name = token.is_object() ? token.value("id", json()) : json();
+std::int32_t template_token(const TokenizerSpec& spec, const json& side, const json& table) {
+  const json token = side.size() == 1 ? member(side[0], "SpecialToken") : json();
+  const json name = member(token, "id");
   const std::int32_t id = name.is_string() ? find_piece(spec, name.get<std::string>()) : -1;
-  if (id < 0) {
-    throw formats::FileError(spec.source, "tokenizer: post_processor puts " + shortened(side) +
-                                              " beside a text (expected one token or none)");
+  if (id < 0)
+    refuse_template(spec,
+                    "puts " + shortened(side) + " beside a text (expected one token or none)");
+  const auto text = name.get<std::string>();
+  const json ids = member(member(table, text.c_str()), "ids");
+  if (ids != json::array({id})) {
+    refuse_template(spec, "gives " + formats::quote(text) + " the ids " + shortened(ids) +
+                              " (expected [" + std::to_string(id) + "], as in the vocabulary)");
   }
   return id;
 }
 
-void set_template(TokenizerSpec& spec, const json& single) {
+void set_template(TokenizerSpec& spec, const json& single, const json& table) {
   json before = json::array(), after = json::array();
-  bool past = false;
+  int texts = 0;
   for (const json& item : single) {
     if (item.is_object() && item.contains("Sequence")) {
-      past = true;
+      ++texts;
     } else {
-      (past ? after : before).push_back(item);
+      (texts > 0 ? after : before).push_back(item);
     }
+  }
+  if (texts != 1) {
+    refuse_template(spec, "has the text " + std::to_string(texts) + " times in " +
+                              shortened(single) + " (expected once)");
   }
   const bool words = spec.kind == TokenizerKind::word_piece;
   std::int32_t& front = words ? spec.first : spec.bos;
   std::int32_t& back = words ? spec.separator : spec.eos;
   spec.add_bos = !before.empty();
   spec.add_eos = !after.empty();
-  if (spec.add_bos) front = template_token(spec, before);
-  if (spec.add_eos) back = template_token(spec, after);
+  if (spec.add_bos) front = template_token(spec, before, table);
+  if (spec.add_eos) back = template_token(spec, after, table);
 }
 
 }  // namespace
@@ -133,6 +148,7 @@ void recognise_bpe(TokenizerSpec& spec, const json& normalizer, const json& pre_
     return;
   }
   spec.kind = TokenizerKind::sentence_piece;
+  spec.metaspace = prepared == none;
   const bool replaced = prepared == json::array({step(kReplaceSpaces)});
   if (prepared == json::array({step(kPrependSpace), step(kReplaceSpaces)}) && cut == none) {
     spec.space_prefix = SpacePrefix::every;
@@ -150,23 +166,23 @@ void recognise_word_piece(TokenizerSpec& spec, const json& normalizer, const jso
   const json cut = steps_of(pre_tokenizer, "pretokenizers");
   const json prepared = steps_of(normalizer, "normalizers");
   const bool bert = cut == json::array({{{"type", "BertPreTokenizer"}}}) && prepared.size() == 1 &&
-                    prepared[0].value("type", json()) == "BertNormalizer" &&
-                    prepared[0].value("clean_text", json()) == true &&
-                    prepared[0].value("handle_chinese_chars", json()) == true &&
-                    prepared[0].value("lowercase", json()).is_boolean();
+                    member(prepared[0], "type") == "BertNormalizer" &&
+                    member(prepared[0], "clean_text") == true &&
+                    member(prepared[0], "handle_chinese_chars") == true &&
+                    member(prepared[0], "lowercase").is_boolean();
   if (!bert) refuse(spec, normalizer, pre_tokenizer);
   spec.kind = TokenizerKind::word_piece;
   spec.lowercase = prepared[0]["lowercase"].get<bool>();
-  const json strip = prepared[0].value("strip_accents", json());
+  const json strip = member(prepared[0], "strip_accents");
   spec.strip_accents = strip.is_boolean() ? strip.get<bool>() : spec.lowercase;
 }
 
 void recognise_template(TokenizerSpec& spec, const json& post_processor) {
   for (const json& one : steps_of(post_processor, "processors")) {
-    const json type = one.is_object() ? one.value("type", json()) : json();
+    const json type = member(one, "type"), single = member(one, "single");
     if (type == "ByteLevel") continue;
-    if (type == "TemplateProcessing" && one.contains("single") && one["single"].is_array()) {
-      set_template(spec, one["single"]);
+    if (type == "TemplateProcessing" && single.is_array()) {
+      set_template(spec, single, member(one, "special_tokens"));
       continue;
     }
     throw formats::FileError(spec.source, "tokenizer: the post_processor " + shortened(one) +

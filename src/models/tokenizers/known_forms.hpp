@@ -17,7 +17,8 @@ void recognise_word_piece(TokenizerSpec& spec, const nlohmann::json& normalizer,
                           const nlohmann::json& pre_tokenizer);
 
 /// The tokens that "post_processor" puts before and after one text: bos and eos (first and
-/// separator).
+/// separator). Throws FileError unless the text stands there once, with one token or none on each
+/// side, whose id is the vocabulary's.
 void recognise_template(TokenizerSpec& spec, const nlohmann::json& post_processor);
 
 }  // namespace polyhead::inline v0::models

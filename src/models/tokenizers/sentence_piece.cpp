@@ -51,20 +51,34 @@ class SentencePiece : public Algorithm {
     }
   }
 
+  std::string normalise(std::string_view text) const override {
+    if (spec_.metaspace) return std::string(text);
+    return escape_spaces(text, spec_.space_prefix == SpacePrefix::every);
+  }
+
   void encode(std::string_view text, bool first, std::vector<std::int32_t>& ids) const override {
     if (text.empty()) return;
     const bool begun = text.front() == ' ' || text.substr(0, kSpace.size()) == kSpace;
-    const bool prefix = spec_.space_prefix == SpacePrefix::every ||
-                        (spec_.space_prefix == SpacePrefix::first && first && !begun);
-    const std::string escaped = escape_spaces(text, prefix);
+    const std::string escaped =
+        escape_spaces(text, spec_.space_prefix == SpacePrefix::first && first && !begun);
+    if (const std::int32_t whole = whole_run(escaped); whole >= 0) {
+      ids.push_back(whole);
+      return;
+    }
     Merging merging;
     if (spec_.scores.empty()) {
       merge_by_rules(escaped, merging);
     } else {
       merge_by_scores(escaped, merging);
     }
-    for (std::int32_t i = 0; i >= 0; i = merging.symbols[static_cast<std::size_t>(i)].next)
-      emit(escaped, merging.symbols[static_cast<std::size_t>(i)], ids);
+    bool unknown = false;
+    for (std::int32_t i = merging.symbols.empty() ? -1 : 0; i >= 0;
+         i = merging.symbols[static_cast<std::size_t>(i)].next) {
+      const bool spelled = emit(escaped, merging.symbols[static_cast<std::size_t>(i)], ids);
+      if (const std::int32_t id = unknown_token(spec_, unknown); !spelled && id >= 0)
+        ids.push_back(id);
+      unknown = !spelled;
+    }
   }
 
   std::string bytes_of(const std::string& piece) const override {
@@ -101,16 +115,28 @@ class SentencePiece : public Algorithm {
     return kind == TokenKind::normal || kind == TokenKind::user_defined;
   }
 
+  /// The piece that a run is as a whole, where the file wants that, or -1. A byte's name is one
+  /// too.
+  std::int32_t whole_run(std::string_view text) const {
+    const std::int32_t id = spec_.whole_words ? pieces_.find(text) : -1;
+    return id >= 0 && (joins(id) || kind_of(spec_, id) == TokenKind::byte) ? id : -1;
+  }
+
   std::int32_t find(std::string_view text) const {
     if (text.size() > longest_) return -1;
     const std::int32_t id = pieces_.find(text);
     return id >= 0 && joins(id) ? id : -1;
   }
 
+  /// What is dropped is not there to merging: the characters beside it are neighbours.
   void add_characters(std::string_view text, Merging& merging) const {
+    const bool dropping = spec_.unknowns == Unknowns::dropped;
     for (std::size_t at = 0; at < text.size();) {
       const std::uint32_t length = first_character(text.substr(at)).length;
-      merging.add(static_cast<std::uint32_t>(at), length, find(text.substr(at, length)));
+      const std::string_view character = text.substr(at, length);
+      const std::int32_t id = find(character);
+      if (id >= 0 || !dropping || has_bytes(character))
+        merging.add(static_cast<std::uint32_t>(at), length, id);
       at += length;
     }
   }
@@ -118,6 +144,7 @@ class SentencePiece : public Algorithm {
   void merge_by_scores(std::string_view text, Merging& merging) const {
     add_characters(text, merging);
     merging.run([&](const Symbol& left, const Symbol& right) -> std::optional<Joined> {
+      if (left.begin + left.size != right.begin) return std::nullopt;  // something was dropped
       const std::int32_t id = find(text.substr(left.begin, left.size + right.size));
       if (id < 0) return std::nullopt;
       return Joined{-static_cast<double>(spec_.scores[static_cast<std::size_t>(id)]), id};
@@ -134,20 +161,21 @@ class SentencePiece : public Algorithm {
     });
   }
 
-  void emit(std::string_view text, const Symbol& symbol, std::vector<std::int32_t>& ids) const {
+  bool has_bytes(std::string_view text) const {
+    return std::all_of(text.begin(), text.end(),
+                       [&](char c) { return id_of_byte_[static_cast<unsigned char>(c)] >= 0; });
+  }
+
+  /// Appends the symbol's piece, or those of its bytes; false where it has neither.
+  bool emit(std::string_view text, const Symbol& symbol, std::vector<std::int32_t>& ids) const {
     if (symbol.id >= 0) {
       ids.push_back(symbol.id);
-      return;
+      return true;
     }
     const std::string_view unmatched = text.substr(symbol.begin, symbol.size);
-    const bool spelled = std::all_of(unmatched.begin(), unmatched.end(), [&](char c) {
-      return id_of_byte_[static_cast<unsigned char>(c)] >= 0;
-    });
-    if (spelled) {
-      for (const char c : unmatched) ids.push_back(id_of_byte_[static_cast<unsigned char>(c)]);
-    } else if (spec_.unknown >= 0 && (ids.empty() || ids.back() != spec_.unknown)) {
-      ids.push_back(spec_.unknown);  // one for a run of unknown characters
-    }
+    if (!has_bytes(unmatched)) return false;
+    for (const char c : unmatched) ids.push_back(id_of_byte_[static_cast<unsigned char>(c)]);
+    return true;
   }
 
   const TokenizerSpec& spec_;

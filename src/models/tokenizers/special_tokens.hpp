@@ -1,4 +1,4 @@
-// Tokens that are found in a text as they stand, before any algorithm sees it.
+// Tokens that are found in a text as they stand, before any algorithm cuts it.
 #pragma once
 
 #include <array>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "models/formats/file_error.hpp"
@@ -35,6 +36,10 @@ void check(const TokenizerSpec& spec) {
     refuse(spec, std::to_string(spec.pieces.size()) + " pieces are too many");
   if (!spec.kinds.empty() && spec.kinds.size() != spec.pieces.size()) {
     refuse(spec, std::to_string(spec.kinds.size()) + " kinds for " +
+                     std::to_string(spec.pieces.size()) + " pieces");
+  }
+  if (!spec.normalised.empty() && spec.normalised.size() != spec.pieces.size()) {
+    refuse(spec, std::to_string(spec.normalised.size()) + " marks of normalised tokens for " +
                      std::to_string(spec.pieces.size()) + " pieces");
   }
   check_id(spec, "bos", spec.bos);
@@ -76,6 +81,35 @@ std::unique_ptr<Algorithm> algorithm_of(const TokenizerSpec& spec, const PieceTa
   return make_word_piece(spec, pieces);
 }
 
+/// Tokens to look for in a text, and in what normalising makes of the rest.
+struct Sought {
+  SpecialTokens raw, normalised;
+
+  void sort() {
+    raw.sort();
+    normalised.sort();
+  }
+};
+
+/// Appends the ids of `tokens` in `text`; `rest(run, first)` appends those of what is between them,
+/// `first` where the run begins the text.
+template <class Rest>
+void cut_at(const SpecialTokens& tokens, std::string_view text, std::vector<std::int32_t>& ids,
+            const Rest& rest) {
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const SpecialTokens::Found found = tokens.longest_at(text.substr(at));
+    if (found.id < 0) {
+      ++at;
+      continue;
+    }
+    if (at > begin) rest(text.substr(begin, at - begin), begin == 0);
+    ids.push_back(found.id);
+    begin = at += found.size;
+  }
+  if (begin < text.size()) rest(text.substr(begin), begin == 0);
+}
+
 }  // namespace
 
 struct Tokenizer::State {
@@ -96,13 +130,35 @@ struct Tokenizer::State {
       const auto id = static_cast<std::int32_t>(i);
       const TokenKind kind = kind_of(spec, id);
       if (spec.pieces[i].empty()) continue;
-      if (kind == TokenKind::user_defined) always.add(spec.pieces[i], id);
+      if (kind == TokenKind::user_defined) add_special(always, id);
       if (kind == TokenKind::user_defined || kind == TokenKind::control ||
           kind == TokenKind::unknown)
-        on_request.add(spec.pieces[i], id);
+        add_special(on_request, id);
     }
     always.sort();
     on_request.sort();
+  }
+
+  void add_special(Sought& sought, std::int32_t id) {
+    const auto i = static_cast<std::size_t>(id);
+    if (spec.normalised.empty() || !spec.normalised[i]) {
+      sought.raw.add(spec.pieces[i], id);
+    } else {
+      sought.normalised.add(normalised_spelling(id), id);
+    }
+  }
+
+  /// Of a token that is looked for in normalised text.
+  std::string_view normalised_spelling(std::int32_t id) {
+    const std::string& piece = spec.pieces[static_cast<std::size_t>(id)];
+    const auto [at, fresh] = spellings.emplace(algorithm->normalise(piece), id);
+    if (at->first.empty()) refuse(spec, formats::quote(piece) + " is normalised to nothing");
+    if (!fresh && at->second != id) {
+      refuse(spec, formats::quote(piece) + " and " +
+                       formats::quote(spec.pieces[static_cast<std::size_t>(at->second)]) +
+                       " are normalised to the same");
+    }
+    return at->first;
   }
 
   std::string bytes_of(std::int32_t id) const {
@@ -134,7 +190,8 @@ struct Tokenizer::State {
   TokenizerSpec spec;
   PieceTable table;
   std::unique_ptr<Algorithm> algorithm;
-  SpecialTokens always, on_request;
+  Sought always, on_request;
+  std::map<std::string, std::int32_t> spellings;  ///< ids of `normalised` tokens
   std::vector<std::string> bytes;
   std::int32_t before = -1, after = -1;
 };
@@ -152,21 +209,15 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text,
                           " bytes, which is not below " + std::to_string(kMaxText));
   }
   const State& state = *state_;
-  const SpecialTokens& special = options.parse_special ? state.on_request : state.always;
+  const Sought& sought = options.parse_special ? state.on_request : state.always;
   std::vector<std::int32_t> ids;
   if (options.add_special && state.spec.add_bos) ids.push_back(state.before);
-  std::size_t begin = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const SpecialTokens::Found found = special.longest_at(text.substr(at));
-    if (found.id < 0) {
-      ++at;
-      continue;
-    }
-    if (at > begin) state.algorithm->encode(text.substr(begin, at - begin), begin == 0, ids);
-    ids.push_back(found.id);
-    begin = at += found.size;
-  }
-  if (begin < text.size()) state.algorithm->encode(text.substr(begin), begin == 0, ids);
+  cut_at(sought.raw, text, ids, [&](std::string_view run, bool begins) {
+    const std::string normal = state.algorithm->normalise(run);
+    cut_at(sought.normalised, normal, ids, [&](std::string_view rest, bool first) {
+      state.algorithm->encode(rest, begins && first, ids);
+    });
+  });
   if (options.add_special && state.spec.add_eos) ids.push_back(state.after);
   return ids;
 }

@@ -22,9 +22,9 @@ struct EncodeOptions {
 /// threads.
 ///
 /// Any bytes may be encoded. What has no piece becomes byte tokens (sentence_piece), is left out
-/// (byte_bpe, where the vocabulary lacks the byte), or becomes the unknown token; word_piece drops
-/// what is not UTF-8, as it drops control characters. Time O(n log n) in the text, also for one
-/// without spaces.
+/// (byte_bpe, where the vocabulary lacks the byte and the file names no token for it), or becomes
+/// the unknown token; word_piece drops what is not UTF-8, as it drops control characters. Takes
+/// O(n log n) time in the text, also for one without spaces.
 class Tokenizer {
  public:
   /// Throws FileError, naming spec.source, where the specification contradicts itself.

@@ -33,6 +33,12 @@ void place(TokenizerSpec& spec, std::vector<bool>& taken, const std::string& pie
   spec.pieces[at] = piece;
 }
 
+/// Python's default: only what is not special stands in for running text.
+bool is_normalised(const json& token) {
+  const bool special = token.value("special", json(false)) == json(true);
+  return token.value("normalized", json(!special)) == json(true);
+}
+
 /// Added tokens that the vocabulary does not hold itself; checks the form of all.
 std::vector<const json*> further(const TokenizerSpec& spec, const json& vocabulary,
                                  const json& added) {
@@ -65,14 +71,16 @@ void fill_pieces(TokenizerSpec& spec, const json& vocabulary, const json& added)
   const std::size_t count = vocabulary.size() + more.size();
   spec.pieces.assign(count, {});
   spec.kinds.assign(count, TokenKind::normal);
+  spec.normalised.assign(count, false);
   std::vector<bool> taken(count);
   for (const auto& [piece, id] : vocabulary.items()) place(spec, taken, piece, id);
   for (const json* token : more)
     place(spec, taken, (*token)["content"].get<std::string>(), (*token)["id"]);
   for (const json& token : added) {
     const bool special = token.value("special", json(false)) == json(true);
-    spec.kinds[token["id"].get<std::size_t>()] =
-        special ? TokenKind::control : TokenKind::user_defined;
+    const auto id = token["id"].get<std::size_t>();
+    spec.kinds[id] = special ? TokenKind::control : TokenKind::user_defined;
+    spec.normalised[id] = is_normalised(token);
   }
 }
 

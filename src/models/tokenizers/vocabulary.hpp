@@ -10,8 +10,8 @@
 namespace polyhead::inline v0::models {
 
 /// Sets spec's pieces and kinds from `vocabulary` ({piece: id}) and `added` (a list of {id,
-/// content, special}), which may repeat pieces of the vocabulary. Throws FileError unless the ids
-/// are 0 to their number - 1, each once.
+/// content, special, normalized}), which may repeat pieces of the vocabulary. Throws FileError
+/// unless the ids are 0 to their number - 1, each once.
 void fill_pieces(TokenizerSpec& spec, const nlohmann::json& vocabulary,
                  const nlohmann::json& added);
 

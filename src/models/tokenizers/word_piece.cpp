@@ -59,10 +59,19 @@ class WordPiece : public Algorithm {
     for (const std::string& piece : spec.pieces) longest_ = std::max(longest_, piece.size());
   }
 
+  std::string normalise(std::string_view text) const override {
+    std::string normal;
+    normal.reserve(text.size());
+    for (const std::int32_t code : normal_codes(text)) append_utf8(normal, code);
+    return normal;
+  }
+
   void encode(std::string_view text, bool /*first*/,
               std::vector<std::int32_t>& ids) const override {
     std::vector<std::int32_t> word;
-    for (const std::int32_t code : normalise(text)) {
+    for (std::size_t at = 0; at < text.size();) {
+      const auto [code, length] = first_character(text.substr(at));
+      at += length;
       const bool alone = stands_alone(code);
       if (alone || is_space(code)) {
         encode_word(word, ids);
@@ -83,7 +92,7 @@ class WordPiece : public Algorithm {
   }
 
  private:
-  std::vector<std::int32_t> normalise(std::string_view text) const {
+  std::vector<std::int32_t> normal_codes(std::string_view text) const {
     std::vector<std::int32_t> codes = clean(text);
     if (spec_.strip_accents) {
       codes = decompose(codes);
