@@ -60,7 +60,7 @@ struct Keys {
 std::string quantised_by(const Keys& keys) {
   const json* quantised = keys.find("quantization_config");
   if (quantised == nullptr || !quantised->is_object()) return "";
-  const std::string method = Keys{keys.path, *quantised}.text("quant_method");
+  std::string method = Keys{keys.path, *quantised}.text("quant_method");
   if (method != "fp8" && method != "mxfp4") {
     keys.refuse("'quantization_config' is of quant_method " + formats::quote(method) +
                 "; expected fp8 or mxfp4: what others store is not in this file (plan the model "
