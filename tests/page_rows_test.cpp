@@ -1,5 +1,7 @@
 // The encodings of the head page, decoded by docs/page.md and held against the rows they were made
 // of.
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <map>
