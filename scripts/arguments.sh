@@ -1,7 +1,10 @@
 # What the scripts say about their arguments; sourced by them.
 
+# Found while the folder is the one that the script was called from.
+script=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/$(basename "$0")
+
 # The comment at the script's head, which says how to call it.
-usage() { sed -n '2,${/^#/!q;s/^# \{0,1\}//p}' "$0"; }
+usage() { sed -n '2,${/^#/!q;s/^# \{0,1\}//p}' "$script"; }
 
 # refuse FOUND EXPECTED
 refuse() {
