@@ -28,15 +28,10 @@ class Dice {
   std::uint64_t state_;
 };
 
-/// Tokens that texts are made of: no control tokens, and none that the model has no row for.
-std::vector<std::int32_t> ordinary_tokens(const models::ModelConfig& model,
-                                          const models::Tokenizer& tokenizer) {
-  std::vector<std::int32_t> ids;
-  const std::int64_t count = std::min<std::int64_t>(tokenizer.size(), model.vocab_size);
-  for (std::int32_t id = 0; id < count; ++id) {
-    if (!tokenizer.is_control(id)) ids.push_back(id);
-  }
-  return ids;
+/// Whether texts are made of a token: no control token, and one that the model has a row for.
+bool is_ordinary(const models::ModelConfig& model, const models::Tokenizer& tokenizer,
+                 std::int32_t id) {
+  return id < model.vocab_size && !tokenizer.is_control(id);
 }
 
 /// Different ordinary tokens, twice.
@@ -54,8 +49,7 @@ std::vector<std::int32_t> repeated_tokens(const models::ModelConfig& model,
   while (ids.size() < begin + static_cast<std::size_t>(length)) {
     const auto id =
         static_cast<std::int32_t>(dice.next() % static_cast<std::uint64_t>(tokenizer.size()));
-    if (id < model.vocab_size && !tokenizer.is_control(id) && used.insert(id).second)
-      ids.push_back(id);
+    if (is_ordinary(model, tokenizer, id) && used.insert(id).second) ids.push_back(id);
   }
   const std::vector<std::int32_t> once(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end());
   ids.insert(ids.end(), once.begin(), once.end());
@@ -83,7 +77,9 @@ void check_probe(const models::ModelConfig& model, const models::Tokenizer& toke
                           " random tokens, twice)");
   };
   const std::int64_t context = model.context_length;
-  const auto words = static_cast<std::int64_t>(ordinary_tokens(model, tokenizer).size());
+  std::int64_t words = 0;
+  for (std::int32_t id = 0; id < tokenizer.size(); ++id)
+    words += is_ordinary(model, tokenizer, id) ? 1 : 0;
   if (context < 2 * options.length + 1) {
     refuse("context is " + std::to_string(context) + (context == 1 ? " token" : " tokens"),
            2 * options.length + 1);
