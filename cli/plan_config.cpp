@@ -138,12 +138,22 @@ std::vector<Layer> windowed(const Keys& keys, const Layer& layer, std::int64_t w
   return layers;
 }
 
+/// Of layers that have one. Absent it is what Transformers takes then, null is none.
+std::int64_t window_of(const Keys& keys, const std::string& type) {
+  const bool none = type == "mixtral" || keys.object.contains("sliding_window");
+  return keys.number("sliding_window", none ? 0 : type == "gpt_oss" ? 128 : 4096);
+}
+
+/// Whether a model of this type has windows at all.
+bool has_windows(const Keys& keys, const std::string& type) {
+  if (type == "llama") return false;
+  return !type.starts_with("qwen") || keys.flag("use_sliding_window", false);
+}
+
 /// Where the file has no layer_types and there is a window.
 std::int64_t local_layers(const Keys& keys, const std::string& type, const Layer& layer) {
-  if (type.starts_with("qwen")) {  // the later ones
-    if (!keys.flag("use_sliding_window", false)) return 0;
+  if (type.starts_with("qwen"))  // the later ones
     return layer.count - std::min(layer.count, keys.number("max_window_layers", 28));
-  }
   if (type != "gemma3_text" && type != "gpt_oss") return layer.count;
   const std::int64_t pattern =  // every such layer is global
       type == "gpt_oss"
@@ -182,9 +192,9 @@ ModelDescription llama_like(const Keys& keys, const std::string& type) {
     layer.ffn.ffn_dim = keys.number("moe_intermediate_size", layer.ffn.ffn_dim);
   }
   ModelDescription model = common_model(keys, type == "gemma3_text");
-  const std::int64_t window = keys.number("sliding_window", type == "gemma3_text" ? 4096 : 0);
-  model.layers =
-      windowed(keys, layer, type == "llama" ? 0 : window, local_layers(keys, type, layer));
+  model.layers = has_windows(keys, type)
+                     ? windowed(keys, layer, window_of(keys, type), local_layers(keys, type, layer))
+                     : std::vector{layer};
   if (quantised_by(keys) == "mxfp4") model.expert_type = "mxfp4";
   return model;
 }

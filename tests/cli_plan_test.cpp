@@ -341,12 +341,32 @@ TEST(PlanConfig, WindowsAsTheFilesSay) {
     return layers;
   };
   EXPECT_EQ(local("mistral", ""), 12);
+  EXPECT_EQ(local("qwen2", R"(, "layer_types": ["sliding_attention"])"), 0);
   EXPECT_EQ(local("llama", ""), 0);
   EXPECT_EQ(local("gemma3_text", ""), 10);
   EXPECT_EQ(local("gemma3_text", R"(, "_sliding_window_pattern": 3)"), 8);
   EXPECT_EQ(local("qwen2", ""), 0);
   EXPECT_EQ(local("qwen2", R"(, "use_sliding_window": true, "max_window_layers": 12)"), 0);
   EXPECT_EQ(local("qwen2", R"(, "use_sliding_window": true, "max_window_layers": 5)"), 7);
+}
+
+TEST(PlanConfig, WindowsThatFilesLeaveOutAreThoseOfTransformers) {
+  const auto window = [](const std::string& type, const std::string& more) {
+    return cli::model_of_config("config.json",
+                                R"({"hidden_size": 64, "num_hidden_layers": 12,
+        "num_attention_heads": 4, "model_type": ")" +
+                                    type + "\"" + more + "}")
+        .layers[0]
+        .window;
+  };
+  const std::string null = R"(, "sliding_window": null)";
+  EXPECT_EQ(window("mistral", ""), 4096);
+  EXPECT_EQ(window("mistral", null), 0);
+  EXPECT_EQ(window("gemma3_text", ""), 4096);
+  EXPECT_EQ(window("gemma3_text", null), 0);
+  EXPECT_EQ(window("qwen3", ""), 0);
+  EXPECT_EQ(window("qwen3", R"(, "use_sliding_window": true, "max_window_layers": 0)"), 4096);
+  EXPECT_EQ(window("llama", ""), 0);
 }
 
 TEST(PlanConfig, FilesAndTheirRefusals) {
