@@ -156,14 +156,14 @@ void PlanCommand::choose_models(PlanRequest& request) const {
   }
 }
 
-constexpr std::int64_t kMostOfARow = 32;  // elements of a block that caches have
+constexpr std::int64_t kLargestBlock = 32;  // elements of one, in types that caches have
 
 cost::StorageType type_of_cache(const std::string& name) {
   const cost::StorageType& type = cost::storage_type(name);
-  if (type.block_elements > kMostOfARow) {
+  if (type.block_elements > kLargestBlock) {
     throw UsageError("--kv-type: '" + name + "' has blocks of " +
-                     std::to_string(type.block_elements) +
-                     ", for weights; a row of keys has blocks of at most 32");
+                     std::to_string(type.block_elements) + ", for weights (expected at most " +
+                     std::to_string(kLargestBlock) + ")");
   }
   return type;
 }

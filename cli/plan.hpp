@@ -86,6 +86,10 @@ std::string seconds_text(double seconds);
 std::string parameters_text(const cost::Count& count);
 std::string tokens_text(std::int64_t tokens);  ///< "no limit" for kUnlimited
 
+/// Sets what keys and values are kept as. Scales by channel are of keys; the values beside them
+/// have scales by token.
+void keep_as(cost::Workload& work, const cost::StorageType& type);
+
 /// Whether a model has tokens after its first ones: an encoder has not.
 bool decodes(const cost::ModelDescription& model);
 

@@ -94,9 +94,16 @@ const Cost = (() => {
 
   const rowBytes = (elements, type) => up(elements, big(type.block_elements)) * big(type.block_bytes);
 
+  // Keys may be kept as another type than values.
+  const keysOf = (type) => type.keys || type;
+
   const tokenBytes = (l, type) => l.attends === "all" ? 0n
-    : l.kv_rank > 0n ? rowBytes(l.kv_rank + l.rope_dim, type)
-    : l.kv_heads * (rowBytes(l.head_dim, type) + rowBytes(l.value_dim, type));
+    : l.kv_rank > 0n ? rowBytes(l.kv_rank + l.rope_dim, keysOf(type))
+    : l.kv_heads * (rowBytes(l.head_dim, keysOf(type)) + rowBytes(l.value_dim, type));
+
+  // Scales of keys by channel, of all sequences together.
+  const channelBytes = (l, type) => big(keysOf(type).channel_bytes) *
+    (l.kv_rank > 0n ? l.kv_rank + l.rope_dim : l.kv_heads * l.head_dim);
 
   const kvCache = (model, work) => total(model.layers.map((layer) => {
     const l = sizes(layer);
@@ -105,7 +112,7 @@ const Cost = (() => {
     if (l.window > 0n && work.boundedWindows) tokens = least(tokens, l.window);
     if (work.ring > 1n) tokens = up(tokens, work.ring);
     if (work.page > 0n) tokens = up(tokens, work.page) * work.page;
-    return l.count * work.batch * tokens * tokenBytes(l, work.kvType);
+    return l.count * (work.batch * tokens * tokenBytes(l, work.kvType) + channelBytes(l, work.kvType));
   }));
 
   // Parameters of one layer: attention, experts, the rest of the feed-forward.

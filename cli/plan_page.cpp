@@ -15,7 +15,17 @@ using nlohmann::ordered_json;
 ordered_json type_json(const cost::StorageType& type) {
   return {{"name", type.name},
           {"block_elements", type.block_elements},
-          {"block_bytes", type.block_bytes}};
+          {"block_bytes", type.block_bytes},
+          {"channel_bytes", type.channel_bytes}};
+}
+
+/// Of a cache: the values' type, and the keys' where that is another one.
+ordered_json kept_json(const cost::StorageType& type) {
+  cost::Workload work;
+  keep_as(work, type);
+  ordered_json made = type_json(work.kv_type);
+  if (work.key_type) made["keys"] = type_json(*work.key_type);
+  return made;
 }
 
 ordered_json layer_json(const cost::Layer& l) {
@@ -209,7 +219,7 @@ ordered_json checks_json(const PlanResult& plan, const Shown& shown,
         work.generated = std::min(work.generated, context - 1);
         work.prompt = context - work.generated;
         work.batch = 3;
-        work.kv_type = type;
+        keep_as(work, type);
         add(model, work);
       }
     }
@@ -233,7 +243,7 @@ ordered_json page_json(const PlanResult& plan) {
   made["machines"] = machines_json(r, machine);
   made["machine"] = machine;
   made["types"] = ordered_json::array();
-  for (const cost::StorageType& type : types) made["types"].push_back(type_json(type));
+  for (const cost::StorageType& type : types) made["types"].push_back(kept_json(type));
   made["heads_asked"] = ordered_json::array();
   for (const cost::ModelDescription& model : r.models)
     made["heads_asked"].push_back(model.layers[0].kv_heads);

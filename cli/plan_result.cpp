@@ -95,17 +95,6 @@ PlanCase make_case(const PlanRequest& r, const cost::ModelDescription& model,
   return c;
 }
 
-/// Scales by channel are of keys; the values beside them have scales by token.
-void keep_as(cost::Workload& work, const cost::StorageType& type) {
-  constexpr std::string_view kByChannel = "-by-channel";
-  work.kv_type = type;
-  if (!type.name.ends_with(kByChannel)) return;
-  work.key_type = type;
-  const std::string code = type.name.substr(0, type.name.size() - kByChannel.size());
-  work.kv_type = cost::storage_type("cache-" + code);
-  work.kv_type.name = type.name;
-}
-
 }  // namespace
 
 PlanResult work_out(PlanRequest request) {
@@ -126,6 +115,16 @@ PlanResult work_out(PlanRequest request) {
     }
   }
   return plan;
+}
+
+void keep_as(cost::Workload& work, const cost::StorageType& type) {
+  constexpr std::string_view kByChannel = "-by-channel";
+  work.kv_type = type;
+  if (!type.name.ends_with(kByChannel)) return;
+  work.key_type = type;
+  const std::string code = type.name.substr(0, type.name.size() - kByChannel.size());
+  work.kv_type = cost::storage_type("cache-" + code);
+  work.kv_type.name = type.name;
 }
 
 bool decodes(const cost::ModelDescription& model) {

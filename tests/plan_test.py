@@ -13,9 +13,11 @@ from browser import CHROMIUM, Browser, axe_source
 PROGRAM = os.environ.get("POLYHEAD_PROGRAM", "build/polyhead")
 
 # Each reaches other branches: GQA variants, windows, latent attention with experts and pages, an encoder, an
-# encoder-decoder, a split over devices, numbers beyond 2^53, scratch as the library keeps it.
+# encoder-decoder, a split over devices, numbers beyond 2^53, keys of another type than values, scratch as the library
+# keeps it.
 PLANS = [
     ["llama-3-70b", "--context", "4096,100k", "--kv-heads", "64,8,1", "--kv-type", "f16,int4", "--machine", "b200"],
+    ["llama-3-8b", "--compare", "deepseek-v3", "--kv-type", "int8-by-channel,int4-by-channel,cache-int8", "--devices", "4"],
     ["gemma-3-27b", "--compare", "mistral-7b,gpt-oss-20b", "--context", "70k", "--chunk", "300"],
     ["deepseek-v3", "--context", "5000", "--generate", "7", "--page", "64", "--chunk", "1000"],
     ["deepseek-v3", "--context", "5000", "--latent-form", "absorbed", "--devices", "8"],
