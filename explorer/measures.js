@@ -58,7 +58,7 @@ class Measures {
       }
     }
     this.keep("link", found.map((x) => (typeof x === "number" ? x : null)), found,
-      found.filter((x) => String(x).startsWith("not kept (<")).length);
+      found.filter((x) => x === belowTau(source.meta)).length);
     this.link = name;
   }
 

@@ -27,7 +27,7 @@ class Rows {
     if (mode === "nofirst" && key === 0) return "left out";
     if (little) return kTooLittle;
     if (weights[key] > 0 || rest === 0) return weights[key];
-    return mode === "raw" ? `not kept (< ${source.meta.tau})` : "not kept";
+    return mode === "raw" ? belowTau(source.meta) : "not kept";
   }
 
   /** The same for a head that has rows. */
@@ -35,6 +35,9 @@ class Rows {
     return this.at(layer, query, key, this.row(layer, head, query));
   }
 }
+
+/** Words for a weight that is known to be below the largest one that a sparse row may leave out. */
+const belowTau = (meta) => `not kept (< ${meta.tau})`;
 
 /** A weight as a text: its digits, or the words for why there is none. */
 const told = (weight, digits = 3) => (typeof weight === "number" ? weight.toFixed(digits) : weight);
