@@ -1,0 +1,133 @@
+// One config.json is read twice: by what runs a model and by what plans one. Where the first takes
+// a file, the second says the same of it.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/plan_input.hpp"
+#include "models/read_config.hpp"
+#include "polyhead/cost.h"
+
+namespace polyhead {
+namespace {
+
+using nlohmann::json;
+
+json tiny_config(const std::string& name) {
+  std::ifstream file(std::string(POLYHEAD_TEST_DATA "/tiny/") + name + "/config.json");
+  return json::parse(file);
+}
+
+/// {window: layers}.
+std::map<std::int64_t, std::int64_t> windows_of(const models::ModelConfig& config) {
+  std::map<std::int64_t, std::int64_t> layers;
+  for (const models::LayerGeometry& layer : config.layers) ++layers[layer.window];
+  return layers;
+}
+std::map<std::int64_t, std::int64_t> windows_of(const cost::ModelDescription& model) {
+  std::map<std::int64_t, std::int64_t> layers;
+  for (const cost::Layer& layer : model.layers) layers[layer.window] += layer.count;
+  return layers;
+}
+
+void expect_the_same(const json& file) {
+  SCOPED_TRACE(file.dump());
+  const std::string text = file.dump();
+  const models::ModelConfig run = models::config_from_json("config.json", text);
+  models::check_config("config.json", run);
+  const cost::ModelDescription planned = cli::model_of_config("config.json", text);
+  EXPECT_EQ(windows_of(run), windows_of(planned));
+  EXPECT_EQ(run.vocab_size, planned.vocab_size);
+  if (planned.output_matrix) {
+    EXPECT_EQ(run.tied_output, planned.tied_output);
+  }
+  if (file.dump().find("longrope") == std::string::npos) {
+    EXPECT_EQ(run.context_length, planned.context_length);
+  } else {  // a plan has what the model was made for, a run what its rotations here reach
+    EXPECT_LT(run.context_length, planned.context_length);
+  }
+  for (const cost::Layer& layer : planned.layers) {
+    const models::LayerGeometry& first = run.layers.front();
+    EXPECT_EQ(layer.q_heads, first.q_heads);
+    EXPECT_EQ(layer.kv_heads, first.kv_heads);
+    EXPECT_EQ(layer.head_dim, first.head_dim);
+    EXPECT_EQ(layer.value_dim, first.value_dim);
+    EXPECT_EQ(layer.model_dim, run.model_dim);
+    EXPECT_EQ(layer.ffn.ffn_dim, run.ffn_dim);
+    EXPECT_EQ(layer.ffn.gated, run.gated_ffn);
+    EXPECT_EQ(layer.qk_norm, run.qk_norm);
+    EXPECT_EQ(layer.attends == cost::Attends::causal, run.causal);
+  }
+  cost::Count weights = 0;
+  for (const models::ExpectedTensor& tensor : models::expected_tensors(run)) {
+    cost::Count elements = tensor.required ? 1 : 0;
+    for (const std::int64_t extent : tensor.shape) elements = elements * cost::Count(extent);
+    weights = weights + elements;
+  }
+  if (run.architecture == models::Architecture::bert)  // planned with a pooler, run without
+    weights = weights + cost::Count(run.model_dim * (run.model_dim + 1));
+  EXPECT_EQ(weights.str(), cost::parameters(planned).value.str());
+}
+
+TEST(ConfigReaders, SayTheSameOfEveryArchitecture) {
+  for (const char* name :
+       {"bert", "dynamic", "gemma3", "gpt2", "llama3", "longrope", "mistral", "qwen2", "qwen3"})
+    expect_the_same(tiny_config(name));
+}
+
+struct Change {
+  const char* name;
+  json patch;  // null removes a key
+};
+
+TEST(ConfigReaders, SayTheSameOfWindowsAndOfWhatIsLeftOut) {
+  const json absent;
+  for (const Change& change : std::vector<Change>{
+           {"mistral", {{"sliding_window", absent}}},
+           {"llama3", {{"sliding_window", 5}}},
+           {"llama3",
+            {{"head_dim", absent},
+             {"hidden_size", 16},
+             {"num_attention_heads", 4},
+             {"num_key_value_heads", 2}}},
+           {"llama3", {{"tie_word_embeddings", true}}},
+           {"llama3", {{"tie_word_embeddings", absent}}},
+           {"qwen2",
+            {{"layer_types", absent},
+             {"use_sliding_window", true},
+             {"max_window_layers", 1},
+             {"sliding_window", 4}}},
+           {"qwen2",
+            {{"layer_types", absent},
+             {"use_sliding_window", true},
+             {"max_window_layers", 0},
+             {"sliding_window", absent}}},
+           {"qwen3",
+            {{"layer_types", {"full_attention", "sliding_attention"}},
+             {"use_sliding_window", true},
+             {"sliding_window", 4}}},
+           {"gemma3", {{"layer_types", absent}}},
+           {"gemma3",
+            {{"layer_types", absent}, {"num_hidden_layers", 7}, {"sliding_window_pattern", 3}}},
+           {"gemma3",
+            {{"layer_types", absent}, {"sliding_window", absent}, {"num_hidden_layers", 13}}},
+           {"gemma3",
+            {{"num_attention_heads", absent},
+             {"num_key_value_heads", absent},
+             {"head_dim", absent},
+             {"tie_word_embeddings", absent}}},
+           {"gpt2", {{"n_inner", absent}}},
+           {"bert", {{"type_vocab_size", absent}}},
+       }) {
+    json file = tiny_config(change.name);
+    file.merge_patch(change.patch);
+    expect_the_same(file);
+  }
+}
+
+}  // namespace
+}  // namespace polyhead
