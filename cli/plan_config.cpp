@@ -69,9 +69,9 @@ std::string quantised_by(const Keys& keys) {
   return method;
 }
 
-std::string weight_type(const Keys& keys) {
+/// Of what is not quantised.
+std::string plain_type(const Keys& keys) {
   std::string type = keys.text("dtype").empty() ? keys.text("torch_dtype") : keys.text("dtype");
-  if (quantised_by(keys) == "fp8") return "fp8";
   if (type == "bfloat16") return "bf16";
   return type == "float16" ? "f16" : "f32";
 }
@@ -107,7 +107,7 @@ ModelDescription common_model(const Keys& keys, bool tied) {
   model.context_length = keys.number("max_position_embeddings", 0);
   model.tied_output = keys.flag("tie_word_embeddings", tied);
   model.other_parameters = keys.number("hidden_size", 0);
-  model.weight_type = weight_type(keys);
+  model.weight_type = plain_type(keys);
   return model;
 }
 
@@ -296,6 +296,9 @@ ModelDescription model_of_config(const std::string& path, const std::string& tex
   model.id = model.name = path;
   model.source = "read from " + path;
   cost::check(model);
+  if (quantised_by(keys) != "fp8") return model;
+  model = cost::with_vocabulary_as(std::move(model), std::string(model.weight_type));
+  model.weight_type = "fp8";
   return model;
 }
 

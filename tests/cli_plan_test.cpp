@@ -378,6 +378,15 @@ TEST(PlanConfig, FilesAndTheirRefusals) {
   const json made = run_json({path, "--context", "32k"});
   EXPECT_EQ(made["models"][0]["parameters"], 7241732096);
   EXPECT_EQ(made["cases"][0]["kv_cache_bytes"], 32 * 4096 * 4096) << "the window's tokens only";
+  const std::string small = R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8,
+      "num_attention_heads": 4, "intermediate_size": 16, "vocab_size": 100, "dtype": "bfloat16")";
+  const auto weights = [&](const std::string& more) {
+    const auto model = cli::model_of_config("c.json", small + more + "}");
+    return cost::weight_bytes(model, {}).value;
+  };
+  EXPECT_EQ(weights(R"(, "quantization_config": {"quant_method": "fp8"})") + weights(""),
+            cost::Count(3) * weights("") / 2 + cost::Count(2 * 100 * 8))
+      << "fp8 is half of bfloat16 but for the two matrices of the vocabulary";
   const auto refused = [](const char* text) -> std::string {
     try {
       cli::model_of_config("c.json", text);

@@ -127,6 +127,21 @@ TEST(CostPresets, SumsAreThoseOfTheCheckpoints) {
   EXPECT_NEAR(parameters(model_preset("transformer-big")).value.to_double(), 213e6, 4e6);
 }
 
+TEST(CostPresets, Fp8LeavesTheVocabularyAsItWasTrained) {
+  const ModelDescription& model = model_preset("deepseek-v3");
+  const std::uint64_t vocabulary = 2 * std::uint64_t{129280} * 7168,
+                      all = number(parameters(model).value);
+  EXPECT_EQ(number(weight_bytes(model, prompt_of(1)).value), all + vocabulary);
+  Workload fp8 = prompt_of(1);
+  fp8.weight_type = storage_type("fp8");
+  EXPECT_EQ(number(weight_bytes(model, fp8).value), all)
+      << "a type that is asked for is all weights'";
+  const ModelDescription tied = with_vocabulary_as(model_preset("qwen3-0.6b"), "f32");
+  const Count more = Count(2) * 151936 * 1024;
+  EXPECT_EQ(weight_bytes(tied, prompt_of(1)).value,
+            weight_bytes(model_preset("qwen3-0.6b"), prompt_of(1)).value + more);
+}
+
 TEST(CostPresets, NamesAndNearest) {
   EXPECT_EQ(&model_preset("llama-3.1-70b"), &model_preset("LLAMA-3-70B"));
   for (const ModelDescription& model : model_presets()) {

@@ -178,6 +178,10 @@ const StorageType& storage_type(std::string_view name);
 /// otherwise the same shape. Throws InvalidArgument where it does not divide q_heads.
 ModelDescription with_kv_heads(ModelDescription model, std::int64_t kv_heads);
 
+/// The model with its embedding and output matrix stored as `type`, whatever the layers' weights
+/// are: files in fp8 leave those two as they were trained.
+ModelDescription with_vocabulary_as(ModelDescription model, std::string_view type);
+
 // --- what is asked of it -------------------------------------------------------------------------
 
 enum class LatentForm : std::uint8_t { expanded, absorbed };

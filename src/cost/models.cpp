@@ -143,7 +143,7 @@ ModelDescription deepseek_v3() {
                 {"deepseek-r1", "deepseek-v3-671b"}},
                {dense, experts}, 129280, false, 163840);
   model.weight_type = "fp8";
-  return model;
+  return with_vocabulary_as(std::move(model), "bf16");
 }
 
 ModelDescription gpt_oss(Named named, std::int64_t layers, std::int64_t experts) {

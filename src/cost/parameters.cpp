@@ -151,4 +151,13 @@ ModelDescription with_kv_heads(ModelDescription model, std::int64_t kv_heads) {
   return model;
 }
 
+ModelDescription with_vocabulary_as(ModelDescription model, std::string_view type) {
+  const StorageType& stored = storage_type(type);
+  for (const Term& part : parameters(model).parts) {
+    if (part.id != "embedding" && part.id != "output") continue;
+    model.stored.push_back({part.id, stored, static_cast<std::int64_t>(part.value.wide())});
+  }
+  return model;
+}
+
 }  // namespace polyhead::inline v0::cost
