@@ -95,6 +95,7 @@ Layer common_layer(const Keys& keys) {
   layer.head_dim = keys.number("head_dim", layer.model_dim / layer.q_heads);
   layer.value_dim = layer.head_dim;
   layer.ffn.ffn_dim = keys.number("intermediate_size", 0);
+  layer.ffn.biases = keys.flag("mlp_bias", false);
   layer.norm_parameters = 2 * layer.model_dim;
   const bool bias = keys.flag("attention_bias", false);
   layer.biases = {bias, bias, bias, bias};

@@ -91,6 +91,18 @@ TEST(Checkpoint, MistralHasItsWindow) {
   EXPECT_EQ(ModelFile(llama.path()).config().layers[0].window, 0) << "a Llama has none";
 }
 
+TEST(Checkpoint, BiasesThatTheConfigPromisesMustBeThere) {
+  EXPECT_EQ(Folder(llama_config(), llama_tensors()).refused(), "accepted");
+  EXPECT_NE(Folder(llama_config(",\"attention_bias\":true"), llama_tensors())
+                .refused()
+                .find("blk.0.attn_q.bias"),
+            std::string::npos);
+  EXPECT_NE(Folder(llama_config(",\"mlp_bias\":true"), llama_tensors())
+                .refused()
+                .find("blk.0.ffn_gate.bias"),
+            std::string::npos);
+}
+
 TEST(Checkpoint, ReadsAGpt2Checkpoint) {
   const std::string config =
       R"({"model_type":"gpt2","n_embd":4,"n_layer":1,"n_head":2,"n_positions":8,"vocab_size":3})";

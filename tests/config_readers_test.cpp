@@ -84,7 +84,7 @@ struct Change {
   json patch;  // null removes a key
 };
 
-TEST(ConfigReaders, SayTheSameOfWindowsAndOfWhatIsLeftOut) {
+TEST(ConfigReaders, SayTheSameOfWindowsBiasesAndWhatIsLeftOut) {
   const json absent;
   for (const Change& change : std::vector<Change>{
            {"mistral", {{"sliding_window", absent}}},
@@ -95,6 +95,8 @@ TEST(ConfigReaders, SayTheSameOfWindowsAndOfWhatIsLeftOut) {
              {"num_attention_heads", 4},
              {"num_key_value_heads", 2}}},
            {"llama3", {{"tie_word_embeddings", true}}},
+           {"llama3", {{"attention_bias", true}}},
+           {"llama3", {{"mlp_bias", true}}},
            {"llama3", {{"tie_word_embeddings", absent}}},
            {"qwen2",
             {{"layer_types", absent},

@@ -93,18 +93,19 @@ class Expectation {
     if (config_.norm == Norm::layer) add(name + ".bias", {size});
   }
 
+  /// Of a layer's matrices, where the file may say that it has them.
+  Bias bias(bool said) const {
+    if (said || config_.norm == Norm::layer) return Bias::required;
+    return config_.architecture == Architecture::llama ? Bias::optional : Bias::none;
+  }
+
   void layer(const LayerGeometry& layer) {
     const Architecture a = config_.architecture;
     const std::int64_t model = config_.model_dim;
     const std::int64_t q = layer.q_heads * layer.head_dim, k = layer.kv_heads * layer.head_dim;
     const std::int64_t v = layer.kv_heads * layer.value_dim;
-    const bool biased = config_.norm == Norm::layer;
-    const Bias projections = biased || a == Architecture::qwen2 ? Bias::required
-                             : a == Architecture::llama         ? Bias::optional
-                                                                : Bias::none;
-    const Bias others = biased                     ? Bias::required
-                        : a == Architecture::llama ? Bias::optional
-                                                   : Bias::none;
+    const Bias attention = bias(config_.attention_biases), ffn = bias(config_.ffn_biases);
+    const Bias projections = a == Architecture::qwen2 ? Bias::required : attention;
     if (a != Architecture::bert) norm("attn_norm", model);
     if (a == Architecture::gpt2) {
       matrix("attn_qkv", q + k + v, model, projections);
@@ -117,12 +118,12 @@ class Expectation {
       norm("attn_q_norm", layer.head_dim);
       norm("attn_k_norm", layer.head_dim);
     }
-    matrix("attn_output", model, layer.q_heads * layer.value_dim, others);
+    matrix("attn_output", model, layer.q_heads * layer.value_dim, attention);
     if (a == Architecture::gemma3) norm("post_attention_norm", model);
     norm(a == Architecture::bert ? "attn_output_norm" : "ffn_norm", model);
-    if (config_.gated_ffn) matrix("ffn_gate", config_.ffn_dim, model, others);
-    matrix("ffn_up", config_.ffn_dim, model, others);
-    matrix("ffn_down", model, config_.ffn_dim, others);
+    if (config_.gated_ffn) matrix("ffn_gate", config_.ffn_dim, model, ffn);
+    matrix("ffn_up", config_.ffn_dim, model, ffn);
+    matrix("ffn_down", model, config_.ffn_dim, ffn);
     if (a == Architecture::gemma3) norm("post_ffw_norm", model);
     if (a == Architecture::bert) norm("layer_output_norm", model);
   }

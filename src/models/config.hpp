@@ -38,6 +38,8 @@ struct ModelConfig {
   bool gated_ffn = true;  ///< down(activation(gate(x)) * up(x)), else down(activation(up(x)))
   bool causal = true;
   bool qk_norm = false;
+  /// Of a llama whose file says that it has them; one that does not say so may.
+  bool attention_biases = false, ffn_biases = false;
   float attention_scale = 0.0f;     ///< multiplies q.k
   float attention_soft_cap = 0.0f;  ///< 0: none
   float logit_soft_cap = 0.0f;      ///< 0: none

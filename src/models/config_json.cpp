@@ -146,7 +146,12 @@ class Decoder {
     config.attention_soft_cap = static_cast<float>(fields_.real("attn_logit_softcapping", 0.0));
     config.logit_soft_cap = static_cast<float>(fields_.real("final_logit_softcapping", 0.0));
     if (gemma) config.embedding_scale = std::sqrt(static_cast<float>(config.model_dim));
-    if (architecture_ != Architecture::llama) fields_.never("attention_bias");
+    if (architecture_ == Architecture::llama) {
+      config.attention_biases = fields_.boolean("attention_bias", false);
+      config.ffn_biases = fields_.boolean("mlp_bias", false);
+    } else {
+      fields_.never("attention_bias");
+    }
     fields_.never("use_bidirectional_attention");
     read_layers(config);
     const double scalar = gemma ? fields_.real("query_pre_attn_scalar", 256.0)
