@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -143,7 +144,7 @@ void append_60(SlidingCache& cache, Random& random, ConstView counts = {}) {
 }
 
 /// A sliding cache of two sequences: one of 420 tokens, whose ring has come round and from which
-/// some were taken back, and one of 7.
+/// some were taken back, and one of 7. The empty one that takes a file has other scales by channel.
 SlidingCache sliding(ElementType type, bool by_channel, bool filled, std::int64_t window = 70,
                      bool values_in_keys = false) {
   Random random(9);
@@ -157,7 +158,7 @@ SlidingCache sliding(ElementType type, bool by_channel, bool filled, std::int64_
   c.window = window;
   c.first_tokens = 3;
   c.chunk = 60;
-  const std::vector<float> scales(2 * 40, 0.02f);
+  const std::vector<float> scales(2 * 40, filled ? 0.02f : 0.05f);
   if (by_channel) c.key_scales = ConstView(scales.data(), {2, 40});
   SlidingCache cache(c);
   for (int turn = 0; filled && turn < 7; ++turn) {
@@ -362,6 +363,31 @@ TEST_F(CacheFile, RefusesWhatIsNoFile) {
   EXPECT_EQ(refusal_of([&] { save_caches(none, kPrint, list); }),
             "save_caches: " + none + " cannot be written: No such file or directory");
   EXPECT_EQ(directory_.file_count(), 1u);
+}
+
+// Scales that no cache is made with are no scales of a file's either.
+TEST(KvCacheLoad, RefusesScalesThatAreNone) {
+  std::vector<KvCache> into = caches(ElementType::int8, true, true, 1);
+  SlidingCache ring = sliding(ElementType::int8, true, true);
+  std::vector<std::byte> of_cache, of_ring;
+  into[0].save(of_cache);
+  ring.save(of_ring);
+  constexpr std::size_t kScales = 7 * 8 + 2 * 8, kScalesOfRing = 10 * 8 + 4 * 8;
+  for (const auto& [scale, text] : {std::pair{0.0f, "0"}, {NAN, "nan"}, {-INFINITY, "-inf"}}) {
+    const std::string expected =
+        std::string("its key_scales has ") + text + ", expected finite numbers other than 0";
+    std::memcpy(of_cache.data() + kScales + 4, &scale, 4);
+    std::memcpy(of_ring.data() + kScalesOfRing + 4, &scale, 4);
+    std::span<const std::byte> rest = of_cache, rest_of_ring = of_ring;
+    std::string wrong;
+    EXPECT_FALSE(into[0].load(rest, wrong));
+    EXPECT_EQ(wrong, expected);
+    EXPECT_FALSE(ring.load(rest_of_ring, wrong));
+    EXPECT_EQ(wrong, expected);
+    EXPECT_EQ(rest.size(), of_cache.size());
+    EXPECT_EQ(rest_of_ring.size(), of_ring.size());
+    EXPECT_EQ(ring.length(0), 380);
+  }
 }
 
 // A file whose checksum is right may still lie; what the cache reads is bounds-checked by itself.

@@ -82,9 +82,10 @@ SourceRow source_row(const ConstView& rows, std::int64_t sequence, std::int64_t 
           extents[3] == 1 ? bytes : strides[3] * bytes};
 }
 
+bool is_key_scale(float scale) { return std::isfinite(scale) && scale != 0.0f; }
+
 void check_key_scale(const char* call, float scale) {
-  if (!std::isfinite(scale) || scale == 0.0f)
-    base::refuse(call, "key_scales has ", scale, ", expected finite numbers other than 0");
+  if (!is_key_scale(scale)) base::refuse(call, "key_scales has ", scale, ", expected ", kKeyScales);
 }
 
 std::vector<float> take_key_scales(const char* call, const ConstView& scales, ElementType type,

@@ -39,7 +39,11 @@ std::int64_t count_at(const ConstView& counts, std::int64_t sequence, std::int64
 SourceRow source_row(const ConstView& rows, std::int64_t sequence, std::int64_t token,
                      std::int64_t head);
 
-/// Throws InvalidArgument, beginning with `call`, unless the scale is finite and not 0.
+/// What scales of keys are.
+inline constexpr const char* kKeyScales = "finite numbers other than 0";
+bool is_key_scale(float scale);
+
+/// Throws InvalidArgument, beginning with `call`, unless the scale is one of keys.
 void check_key_scale(const char* call, float scale);
 
 /// Copies scales [kv_heads, head_dim] (checked: float32 of this shape, for int8 and int4 alone,

@@ -254,6 +254,8 @@ bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
   std::vector<float> scales(s.key_scales.size());
   if (!cache::take(rest, lengths.data(), lengths.size() * 8)) return fail(cache::kCutShort);
   if (!cache::take(rest, scales.data(), scales.size() * 4)) return fail(cache::kCutShort);
+  wrong = cache::impossible_scale(scales);
+  if (!wrong.empty()) return false;
   // Before anything is allocated: the rows that the lengths promise are there.
   const std::int64_t row = s.config.kv_heads * (s.keys.row_bytes() + s.values.row_bytes() +
                                                 4 * (s.keys.blocks() + s.values.blocks()));

@@ -2,6 +2,7 @@
 // that is to be filled.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/append.hpp"
 #include "cache/saved_bytes.hpp"
 #include "polyhead/types.h"
 
@@ -61,6 +63,13 @@ std::string take_sizes(std::span<const std::byte>& from, const SizeName (&names)
 inline std::string shown_scale(float scale) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, scale).ptr};
+}
+
+/// What is wrong with keys' scales by channel that no cache is made with; empty: nothing.
+inline std::string impossible_scale(const std::vector<float>& scales) {
+  const auto found = std::ranges::find_if_not(scales, is_key_scale);
+  if (found == scales.end()) return {};
+  return "its key_scales has " + shown_scale(*found) + ", expected " + kKeyScales;
 }
 
 /// The same for keys' scales by channel, [layers][kv_heads][head_dim] of the cache.

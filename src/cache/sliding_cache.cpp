@@ -83,6 +83,12 @@ struct SlidingCache::State {
   /// Whether no token of a sequence that had so many was written over.
   bool all_there(std::int64_t tokens) const { return tokens <= kPage * slots(); }
 
+  /// Whether a sequence that has had `most` tokens may have `now`.
+  bool possible(std::int64_t now, std::int64_t most) const {
+    if (now < 0 || now > most || most > kMostTokens) return false;
+    return all_there(most) || most - now <= config.chunk;
+  }
+
   /// Notes the most tokens that a sequence has had. The ring holds the last pages that were
   /// written, its oldest one's tokens all of them.
   void set_longest(std::size_t b, std::int64_t tokens) {
@@ -340,21 +346,28 @@ bool SlidingCache::load(std::span<const std::byte>& from, std::string& wrong) {
   std::span<const std::byte> rest = from;
   wrong = cache::take_sizes(rest, kSizes, sizes_of(s.config));
   if (!wrong.empty()) return false;
-  SlidingCache loaded(s.config);
-  State& to = *loaded.state_;
-  if (!cache::take(rest, to.lengths.data(), to.lengths.size() * 8) ||
-      !cache::take(rest, to.longest.data(), to.longest.size() * 8) ||
-      !cache::take(rest, to.key_scales.data(), to.key_scales.size() * 4)) {
+  std::vector<std::int64_t> lengths(s.lengths.size()), longest(s.longest.size());
+  std::vector<float> scales(s.key_scales.size());
+  if (!cache::take(rest, lengths.data(), lengths.size() * 8) ||
+      !cache::take(rest, longest.data(), longest.size() * 8) ||
+      !cache::take(rest, scales.data(), scales.size() * 4)) {
     return fail(cache::kCutShort);
   }
+  wrong = cache::impossible_scale(scales);
+  if (!wrong.empty()) return false;
   std::int64_t most = 0;
-  for (std::size_t b = 0; b < to.lengths.size(); ++b) {
-    const std::int64_t length = to.lengths[b], longest = to.longest[b];
-    const bool possible = length >= 0 && length <= longest && longest <= kMostTokens;
-    if (!possible || (!to.all_there(longest) && longest - length > to.config.chunk))
-      return fail("a length is impossible");
-    most = std::max(most, length);
+  for (std::size_t b = 0; b < lengths.size(); ++b) {
+    if (!s.possible(lengths[b], longest[b])) return fail("a length is impossible");
+    most = std::max(most, lengths[b]);
   }
+  // Codes go with the scales that they were made with, so the ring is made with those of the file.
+  SlidingCacheConfig config = s.config;
+  if (!scales.empty())
+    config.key_scales = ConstView(scales.data(), {config.kv_heads, config.head_dim});
+  SlidingCache loaded(config);
+  State& to = *loaded.state_;
+  to.lengths = std::move(lengths);
+  to.longest = std::move(longest);
   bool whole = true;
   to.visit_pieces(to.longest, [&](std::span<std::byte> piece) {
     whole = whole && cache::take(rest, piece.data(), piece.size());
