@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "polyhead/error.h"
 #include "support/effort.h"
@@ -357,6 +358,55 @@ TEST(Batcher, GoesOnAfterACallbackThrew) {
     }
     EXPECT_EQ(batcher.cache().free_pages(), free);
   }
+}
+
+/// The tiny Llama with a NaN in what stands for token 7, so that texts with it give no numbers.
+std::string model_with_a_nan(const test::ScratchDirectory& folder) {
+  const std::string tiny = POLYHEAD_TEST_DATA "/tiny/llama3/";
+  std::string weights = folder.read(tiny + "model.safetensors");
+  std::uint64_t header = 0;
+  std::memcpy(&header, weights.data(), sizeof header);
+  const auto tensors = nlohmann::json::parse(weights.substr(sizeof header, header));
+  const auto& embedding = tensors["model.embed_tokens.weight"];
+  const std::size_t width = embedding["shape"][1], first = embedding["data_offsets"][0];
+  constexpr std::uint16_t kNan = 0x7fc0;  // as bfloat16
+  std::memcpy(weights.data() + sizeof header + header + first + 7 * width * 2, &kNan, 2);
+  folder.write("config.json", folder.read(tiny + "config.json"));
+  return std::filesystem::path(folder.write("model.safetensors", weights)).parent_path().string();
+}
+
+// One request's logits are no numbers: its answer is over, and the others' are what they are alone.
+TEST(Batcher, GoesOnWithoutARequestWhoseLogitsAreNoNumbers) {
+  const test::ScratchDirectory folder;
+  const Model model{ModelFile(model_with_a_nan(folder))};
+  const std::vector<models::Request> requests = {
+      {{1, 2, 3}, 5, {}}, {{4, 7}, 5, {}}, {{5, 6, 8, 9}, 5, {}}, {{9, 1}, 3, {}}};
+  BatcherOptions options;
+  options.pages = 8;
+  options.page_tokens = 8;
+  Batcher batcher(model, options);
+  for (const auto& request : requests) batcher.submit(request);
+  int refused = 0;
+  for (int steps = 0, more = 1; more != 0; ++steps) {
+    ASSERT_LT(steps, 20);
+    try {
+      more = batcher.step();
+    } catch (const InvalidArgument& error) {
+      ++refused;
+      EXPECT_STREQ(error.what(),
+                   "Sampler: logits hold a NaN: the model's weights or its text give no numbers");
+    }
+  }
+  EXPECT_EQ(refused, 1);
+  EXPECT_EQ(batcher.answer(1).stop, models::Stop::failed);
+  EXPECT_TRUE(batcher.answer(1).ids.empty());
+  for (const std::size_t i : {0u, 2u, 3u}) {
+    const models::Answer& answer = batcher.answer(static_cast<std::int64_t>(i));
+    EXPECT_EQ(answer.ids, answer_alone(model, requests[i])) << i;
+    EXPECT_EQ(answer.stop, models::Stop::max_tokens);
+  }
+  EXPECT_EQ(batcher.cache().sequences(), 0);
+  EXPECT_EQ(batcher.cache().free_pages(), 8);
 }
 
 // More requests than a step has tokens for, all past their prompts: none waits for others to end.

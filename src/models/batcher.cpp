@@ -178,7 +178,11 @@ void Batcher::take(Running& running, std::span<const float> logits, std::excepti
     return false;
   };
   Answer& answer = answers_[static_cast<std::size_t>(running.request)];
-  const std::int32_t token = running.sampler.next(logits);
+  std::int32_t token = 0;
+  if (!asked([&] { return token = running.sampler.next(logits), true; })) {
+    answer.stop = Stop::failed;
+    return;
+  }
   if (ends_ && asked([&] { return ends_(token); })) {
     answer.stop = Stop::end;
     return;

@@ -29,7 +29,8 @@ struct Request {
   Sampling sampling{};
 };
 
-enum class Stop : std::uint8_t { running, end, max_tokens, context };
+/// Why an answer is no longer than it is. `failed`: its logits were no numbers; step() said so.
+enum class Stop : std::uint8_t { running, end, max_tokens, context, failed };
 
 struct Answer {
   std::vector<std::int32_t> ids;
@@ -71,7 +72,8 @@ class Batcher {
 
   /// One joint run. False when nothing is left to do. What `ends` or `hear` throws comes out, the
   /// first of it, when the step is done: every request has its token, and steps go on from there.
-  /// A token that `ends` threw at does not end its answer.
+  /// A token that `ends` threw at does not end its answer. InvalidArgument in the same way where
+  /// logits are no numbers: of the request that has them the answer is over, Stop::failed.
   bool step();
 
   /// What there is of an answer; the reference lasts as long as the batcher.
