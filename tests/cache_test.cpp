@@ -95,6 +95,24 @@ TEST(KvCache, HoldsWhatWasAppendedAtEachSequencesLength) {
   }
 }
 
+TEST(KvCache, TakesRowsOfItsOwnWhileItGrows) {
+  KvCacheConfig config;
+  config.head_dim = 1024;  // large enough that memory given back is gone
+  config.capacity = 64;
+  config.growing = true;
+  KvCache cache(config);
+  const auto rows = numbered(64 * 1024, 1.0f);
+  const ConstView all(rows.data(), {1, 64, 1, 1024});
+  cache.append(all, all);
+  cache.append(cache.keys(), cache.values());
+  ASSERT_EQ(cache.length(0), 128);
+  for (const ConstView& held : {cache.keys(), cache.values()}) {
+    for (std::int64_t t = 0; t < 128; ++t)
+      ASSERT_EQ(element<float>(held, 0, t, 0, 7), rows[static_cast<std::size_t>(t % 64 * 1024 + 7)])
+          << t;
+  }
+}
+
 TEST(KvCache, ConvertsToItsType) {
   KvCacheConfig config;
   config.head_dim = 2;

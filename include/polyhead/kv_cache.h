@@ -72,8 +72,9 @@ class KvCache {
   /// Adds k [batch, tokens, kv_heads, head_dim] and v [.., value_dim] at each sequence's end (no v
   /// with values_in_keys);
   /// `counts`, where given (int32/int64 [batch]), says how many of `tokens` each sequence takes.
-  /// Lengths advance once, at the end. Throws InvalidArgument, naming the sequence, where a cache
-  /// of fixed capacity would overflow; nothing is written then.
+  /// Lengths advance once, at the end. k and v may be rows that the cache holds. Throws
+  /// InvalidArgument, naming the sequence, where a cache of fixed capacity would overflow; nothing
+  /// is written then.
   void append(ConstView k, ConstView v, ConstView counts = {});
 
   /// Forgets the tokens of `sequence` from `length` on. Throws InvalidArgument if it holds fewer.

@@ -39,9 +39,9 @@ struct KvCache::State {
         "KvCache", {config.type, config.batch, config.kv_heads, tokens, dim}, std::move(scales)};
   }
 
-  /// Memory of another capacity, with what is held copied into it. Nothing changes if it cannot be
-  /// had.
-  void move_to(std::int64_t new_capacity) {
+  /// Memory of another capacity, with what is held copied into it; gives back what it lay in.
+  /// Nothing changes if it cannot be had.
+  std::pair<cache::Store, cache::Store> move_to(std::int64_t new_capacity) {
     cache::Store new_keys = store(new_capacity, config.head_dim, key_scales);
     cache::Store new_values = store(new_capacity, cache::stored_value_dim(config), {});
     for (std::int64_t b = 0; b < config.batch; ++b) {
@@ -49,9 +49,8 @@ struct KvCache::State {
       new_keys.copy(b, keys, b, held);
       new_values.copy(b, values, b, held);
     }
-    keys = std::move(new_keys);
-    values = std::move(new_values);
     capacity = new_capacity;
+    return {std::exchange(keys, std::move(new_keys)), std::exchange(values, std::move(new_values))};
   }
 
   /// What a cache of the same sizes holds. Lengths and scales are copied to where they lie, since
@@ -166,7 +165,8 @@ void KvCache::append(ConstView k, ConstView v, ConstView counts) {
     }
     needed = std::max(needed, length + count);
   }
-  if (needed > s.capacity) s.move_to(std::max({needed, 2 * s.capacity, kLeastGrowth}));
+  std::pair<cache::Store, cache::Store> outgrown;  // k and v may be rows of it: kept until written
+  if (needed > s.capacity) outgrown = s.move_to(std::max({needed, 2 * s.capacity, kLeastGrowth}));
   const base::FloatEnvironment environment(base::Subnormals::kept);
   for (std::int64_t b = 0; b < s.config.batch; ++b) {
     const std::int64_t count = cache::count_at(counts, b, tokens);
