@@ -465,6 +465,16 @@ TEST(PagedCache, RefusesByName) {
   const std::int64_t ids[] = {a, b};
   EXPECT_EQ(refusal_of([&] { cache.batch(ids, batch); }),
             "PagedCache::batch: sequence 1 was released or never created");
+  cache.batch({ids, 1}, batch);
+  for (const std::int64_t pages : {std::int64_t{3}, std::int64_t{-1}, std::int64_t{1} << 62}) {
+    PagedBatch wrong = batch;
+    wrong.pages_a_sequence = pages;
+    wrong.lengths.resize(4);
+    EXPECT_EQ(refusal_of([&] { (void)cache.view(0, wrong); }),
+              "PagedCache::view: batch.table has 2 entries, expected 4 lengths times "
+              "pages_a_sequence (" +
+                  std::to_string(pages) + ")");
+  }
   PagedCacheConfig bad = one_layer(1);
   bad.page_tokens = 24;
   EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),

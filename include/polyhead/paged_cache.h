@@ -114,7 +114,8 @@ class PagedCache {
   /// The page table and lengths of these sequences; good until one of them is extended, truncated
   /// or released, or a write copies a page of it.
   void batch(std::span<const std::int64_t> sequences, PagedBatch& to) const;
-  /// What attention reads of `batch` in one layer; points into both.
+  /// What attention reads of `batch` in one layer; points into both. Throws InvalidArgument, also
+  /// where the batch's table is not [lengths, pages_a_sequence].
   KvView view(std::int64_t layer, const PagedBatch& batch) const;
 
   /// Appends what `sequence` holds to `to`: sizes, tokens' numbers, scales and rows, of the tokens

@@ -307,9 +307,16 @@ void PagedCache::batch(std::span<const std::int64_t> sequences, PagedBatch& to) 
 }
 
 KvView PagedCache::view(std::int64_t layer, const PagedBatch& batch) const {
-  cache::check_index("PagedCache::view", "layer", layer, state_->config.layers);
+  constexpr const char* kCall = "PagedCache::view";
+  cache::check_index(kCall, "layer", layer, state_->config.layers);
   const auto index = static_cast<std::size_t>(layer);
-  const auto sequences = static_cast<std::int64_t>(batch.lengths.size());
+  const std::int64_t sequences = std::ssize(batch.lengths);
+  std::int64_t entries = 0;
+  if (__builtin_mul_overflow(sequences, batch.pages_a_sequence, &entries) ||
+      entries != std::ssize(batch.table)) {
+    base::refuse(kCall, "batch.table has ", batch.table.size(), " entries, expected ", sequences,
+                 " lengths times pages_a_sequence (", batch.pages_a_sequence, ")");
+  }
   KvView view;
   cache::show_stores(state_->config, state_->keys[index], state_->values[index], view);
   view.page_table = ConstView(batch.table.data(), {sequences, batch.pages_a_sequence});
