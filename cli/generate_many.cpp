@@ -69,6 +69,15 @@ std::string text_of(const models::Tokenizer& tokenizer, const std::vector<std::i
   return stream.text();
 }
 
+/// A prompt of the file as one line of whole characters, whatever its bytes are.
+std::string line_of(const std::string& prompt) {
+  std::ostringstream unseen;
+  TextStream characters(unseen, false);
+  characters.write(prompt);
+  characters.finish();
+  return formats::escape_controls(characters.text());
+}
+
 std::int64_t pages_of(std::int64_t tokens, const ManyOptions& options) {
   return tokens / options.page_tokens + (tokens % options.page_tokens != 0);
 }
@@ -227,8 +236,7 @@ void generate_many(const Console& console, const models::Model& model,
         continue;
       }
       console.out << console.styled(Style::heading, "[" + std::to_string(next + 1) + "] ")
-                  << console.styled(Style::faint, formats::escape_controls(prompts[next].text))
-                  << '\n';
+                  << console.styled(Style::faint, line_of(prompts[next].text)) << '\n';
       text_of(tokenizer, answer.ids, console.out, console.out_terminal);
       console.out << "\n\n" << std::flush;
     }

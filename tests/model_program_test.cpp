@@ -191,6 +191,16 @@ TEST(GenerateMany, PromptsThatBeginAlikeShare) {
   EXPECT_GT(made["answers"][0]["first_token_seconds"], 0.0);
 }
 
+TEST(GenerateMany, PromptsAreRepeatedAsWholeCharacters) {
+  SKIP_WITHOUT("smollm2");
+  const ScratchDirectory directory;
+  const std::string prompts =
+      directory.write("prompts.txt", "caf\xc3\xa9 \x9b\xff \xe2\x82\x1b[1m\n");
+  const Outcome made =
+      run_program({"generate", "smollm2", "--prompts", prompts, "--max-tokens", "0"});
+  EXPECT_EQ(made.out, "[1] caf\u00e9 \ufffd\ufffd \ufffd\\x1b[1m\n\n\n");
+}
+
 TEST(GenerateMany, WhoSaysNothingHasNoFirstToken) {
   SKIP_WITHOUT("smollm2");
   const ScratchDirectory directory;
