@@ -74,6 +74,7 @@ static void test_contiguous(void) {
   polyhead_kv_view view = {.struct_bytes = sizeof view};
   int64_t number = -1;
   CHECK_OK(polyhead_kv_cache_create(&config, &cache));
+  CHECK_REFUSED(polyhead_kv_cache_append(cache, &k_view, NULL, NULL), "v is null");
   CHECK_OK(polyhead_kv_cache_append(cache, &k_view, &v_view, NULL));
   CHECK_OK(polyhead_kv_cache_view(cache, &view));
   CHECK_OK(polyhead_kv_cache_bytes(cache, &number));

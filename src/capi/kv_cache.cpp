@@ -77,6 +77,7 @@ polyhead_status polyhead_kv_cache_append(polyhead_kv_cache* cache, const polyhea
   constexpr const char* kCall = "polyhead_kv_cache_append";
   return guarded(kCall, [&] {
     need(kCall, "cache", cache);
+    need_values(kCall, cache->cache.config(), v);
     cache->cache.append(to_view(kCall, "k", need(kCall, "k", k)), to_view(kCall, "v", v),
                         to_view(kCall, "counts", counts));
   });
