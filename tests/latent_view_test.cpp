@@ -284,6 +284,31 @@ TEST(LatentView, ARingGivesTheBitsOfTheWindowOverEverything) {
   }
 }
 
+// Without its window a query would see other tokens' latents in the places of those that are gone.
+TEST(LatentView, ARingWithoutItsWindowIsRefusedInBothForms) {
+  constexpr std::int64_t kTokens = 200, kWindow = 20;
+  const LatentAttention layer = layer_of(kWays[0]);
+  auto c = sized<SlidingCacheConfig>(layer);
+  c.window = kWindow;
+  c.first_tokens = 5;
+  SlidingCache cache(c);
+  const std::vector<float> x = random_floats(kTokens * kModel, 55);
+  std::vector<float> row(static_cast<std::size_t>(c.head_dim)), y(kModel, NAN);
+  for (std::int64_t t = 0; t < kTokens; ++t) {
+    layer.latents({x.data() + t * kModel, {kOne, kModel}}, {row.data(), {kOne, c.head_dim}},
+                  {&t, {1}});
+    cache.append({row.data(), {kOne, kOne, kOne, c.head_dim}}, {});
+  }
+  const ConstView last(x.data() + (kTokens - 1) * kModel, {kOne, kModel});
+  const View output(y.data(), {kOne, kModel});
+  for (const LatentForm form : kForms) {
+    expect_refusal([&] { layer.forward(last, cache.view(), output, form); },
+                   "LatentAttention::forward: query 0 of sequence 0 sees key 5, but kv holds its "
+                   "keys from");
+    EXPECT_TRUE(std::isnan(y[0]));
+  }
+}
+
 // Padded batches over a view without pages, and one without lengths.
 TEST(LatentView, APaddedBatchOverAContiguousViewGivesTheBitsOfTheCache) {
   constexpr std::int64_t kTokens = 9;

@@ -290,6 +290,8 @@ Held held_in(const Step& step, const KvView& kv, const kernels::AttendCall& reso
   KvView view;
   view.page_table = pages.page_table;
   view.lengths = kv.lengths;
+  view.oldest = kv.oldest;
+  view.first_tokens = kv.first_tokens;
   return {pages.rows, false, view};
 }
 
