@@ -407,6 +407,22 @@ TEST(LatentAttention, RefusesWhatDoesNotFit) {
       },
       "bias");
   EXPECT_EQ(cache.length(0), 0) << "what was appended is taken back";
+
+  const std::int32_t lengths[] = {1};
+  const polyhead::LayerCall of_context{.context_lengths = {lengths, {1}}};
+  const std::string message =
+      "LatentAttention::forward: context_lengths are given without a context";
+  polyhead::test::expect_refusal(
+      [&] {
+        layer.forward({x.data(), {2, 40}}, {y.data(), {2, 40}}, of_context);
+      },
+      message);
+  polyhead::test::expect_refusal(
+      [&] {
+        layer.forward({x.data(), {2, 40}}, cache, {y.data(), {2, 40}}, of_context);
+      },
+      message);
+  EXPECT_EQ(cache.length(0), 0);
 }
 
 }  // namespace

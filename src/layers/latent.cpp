@@ -329,6 +329,7 @@ void LatentAttention::forward(ConstView x, View y, const LayerCall& call) const 
 void LatentAttention::forward(ConstView x, View y, LatentForm form, const LayerCall& call) const {
   const State& layer = *state_;
   layers::check_form(form);
+  layers::require_self(layer.core, kCall, call);
   const Input input = layers::input_of(layer.core, kCall, x, call);
   layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer.core, input, y, call);
@@ -354,6 +355,7 @@ void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm fo
                               const LayerCall& call) const {
   const State& layer = *state_;
   layers::check_form(form);
+  layers::require_self(layer.core, kCall, call);
   const Input input = layers::input_of(layer.core, kCall, x, call);
   layers::check_cache(layer, input, cache, form);
   layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
