@@ -108,5 +108,33 @@ TEST(Layer, RefusesCallsThatDoNotFit) {
                       [&] { layer.forward(x_view, wrong, y_view); });
 }
 
+// Lengths of the queries are not those of keys from elsewhere, of which some would be hidden.
+TEST(Layer, TheStepOfAttentionAsksWhoseLengthsTheyAre) {
+  const Model model(decoder(ElementType::float32));
+  const MultiHeadAttention layer = model.layer(Isa::automatic);
+  const LayerConfig& c = layer.config();
+  constexpr std::int64_t kOne = 1, kQueries = 2, kKeys = 5;
+  const auto q = random_floats(static_cast<std::size_t>(kQueries * c.q_heads * c.head_dim), 55);
+  const auto k = random_floats(static_cast<std::size_t>(kKeys * c.kv_heads * c.head_dim), 56);
+  const auto v = random_floats(static_cast<std::size_t>(kKeys * c.kv_heads * c.value_dim), 57);
+  std::vector<float> heads(static_cast<std::size_t>(kQueries * c.q_heads * c.value_dim), 7.0f);
+  const std::int32_t x_lengths[] = {1}, context_lengths[] = {4};
+  const auto attend = [&](LayerCall call) {
+    call.mask.align = polyhead::Align::end;
+    layer.attend(ConstView(q.data(), {kOne, kQueries, c.q_heads, c.head_dim}),
+                 ConstView(k.data(), {kOne, kKeys, c.kv_heads, c.head_dim}),
+                 ConstView(v.data(), {kOne, kKeys, c.kv_heads, c.value_dim}),
+                 View(heads.data(), {kOne, kQueries, c.q_heads, c.value_dim}), call);
+  };
+  expect_call_refused(
+      "MultiHeadAttention::attend: lengths are given without context_lengths, but q_len is 2 and "
+      "kv_len 5; expected both or neither",
+      [&] { attend({.lengths = ConstView(x_lengths, {1})}); });
+  EXPECT_EQ(heads[0], 7.0f);
+  attend(
+      {.lengths = ConstView(x_lengths, {1}), .context_lengths = ConstView(context_lengths, {1})});
+  EXPECT_NE(heads[0], 7.0f);
+}
+
 }  // namespace
 }  // namespace polyhead_test

@@ -167,7 +167,8 @@ class MultiHeadAttention {
   LayerHeads split(View packed) const;
 
   /// Step 3: attention under the layer's mask and modifiers. `heads` [batch, q_len, q_heads,
-  /// value_dim].
+  /// value_dim]. `lengths` of the call are those of q, and of k and v too unless `context_lengths`
+  /// are given, which those of another number of tokens need.
   void attend(ConstView q, ConstView k, ConstView v, View heads, const LayerCall& call = {}) const;
 
   /// Step 4: heads side by side, [batch, tokens, q_heads * value_dim]: a change of view, so they

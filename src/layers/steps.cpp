@@ -38,12 +38,27 @@ void MultiHeadAttention::project(ConstView x, View packed, ConstView positions) 
   }
 }
 
+namespace {
+
+/// Lengths of x hold for keys that come from it, which keys of another number do not.
+void check_whose_lengths(const char* name, const ConstView& q, const ConstView& k,
+                         const LayerCall& call) {
+  if (!call.lengths.given() || call.context_lengths.given() || call.offsets.given()) return;
+  const std::int64_t q_len = q.layout.extents[1], kv_len = k.layout.extents[1];
+  if (q_len == kv_len) return;
+  base::refuse(name, "lengths are given without context_lengths, but q_len is ", q_len,
+               " and kv_len ", kv_len, "; expected both or neither");
+}
+
+}  // namespace
+
 void MultiHeadAttention::attend(ConstView q, ConstView k, ConstView v, View heads,
                                 const LayerCall& call) const {
   constexpr const char* kName = "MultiHeadAttention::attend";
   if (call.positions.given()) {
     base::refuse(kName, "positions are given, but RoPE belongs to project");
   }
+  check_whose_lengths(kName, q, k, call);
   AttentionArguments arguments = layers::arguments_of(*state_, kName, call);
   arguments.mask =
       arguments.mask &
