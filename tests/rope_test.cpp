@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numbers>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "support/refusal.h"
@@ -324,6 +325,10 @@ TEST(Rope, RefusesImpossibleConfigurations) {
   expect_refused(
       "rope_frequencies: rope.rotary_dims (3) is not an even number from 0 to head_dim (64)",
       [](RopeConfig& c) { c.rotary_dims = 3; });
+  EXPECT_EQ(
+      polyhead::test::refusal_of(
+          [] { polyhead::rope_frequencies(config_of(RopePairing::half_split), -4); }),
+      "rope_frequencies: rope.rotary_dims (-4) is not an even number from 0 to head_dim (-4)");
   expect_refused("rope_frequencies: rope.factor (8) is given without a rope.scaling",
                  [](RopeConfig& c) { c.factor = 8; });
   expect_refused("rope_frequencies: rope.factor (0.5) is not finite and at least 1",
@@ -335,6 +340,34 @@ TEST(Rope, RefusesImpossibleConfigurations) {
       [](RopeConfig& c) {
         c.scaling = RopeScaling::llama3, c.original_length = 8192, c.high_freq_factor = 1;
       });
+}
+
+// The factor alone is asked for without the frequencies, which have been refused then.
+TEST(Rope, TheAttentionFactorRefusesWhatFrequenciesDo) {
+  RopeConfig yarn = config_of(RopePairing::half_split);
+  yarn.scaling = RopeScaling::yarn;
+  yarn.factor = 4;
+  yarn.original_length = 4096;
+  const auto message = [&](auto change) {
+    RopeConfig config = yarn;
+    change(config);
+    return polyhead::test::refusal_of([&] { polyhead::rope_attention_factor(config); });
+  };
+  const std::string kCall = "rope_attention_factor: rope.";
+  EXPECT_EQ(message([](RopeConfig&) {}), "accepted");
+  EXPECT_EQ(message([](RopeConfig& c) { c.factor = NAN; }),
+            kCall + "factor (nan) is not finite and at least 1");
+  EXPECT_EQ(message([](RopeConfig& c) { c.original_length = 0; }),
+            kCall + "original_length (0) is not positive");
+  EXPECT_EQ(message([](RopeConfig& c) { c.base = NAN; }),
+            kCall + "base (nan) is not positive and finite");
+  EXPECT_EQ(message([](RopeConfig& c) { c.scaling = RopeScaling::linear, c.factor = -1; }),
+            kCall + "factor (-1) is not finite and at least 1");
+  EXPECT_EQ(message([](RopeConfig& c) {
+              c = config_of(RopePairing::half_split);
+              c.scaling = static_cast<RopeScaling>(9);
+            }),
+            kCall + "scaling is not one of the known ones");
 }
 
 TEST(Rope, RefusesFieldsOfAnotherScaling) {
@@ -383,6 +416,10 @@ TEST(Rope, RefusesMismatchedPositions) {
         [&] { polyhead::apply_rope(rotated, at, config_of(RopePairing::half_split)); });
   };
   const View rows(x.data(), {3, 2, 4});
+  EXPECT_EQ(refusal(rows, {}), "apply_rope: positions are not given; expected int32 or int64");
+  EXPECT_EQ(refusal(rows, ConstView(positions.data(), {3}, {1, 1})),
+            "apply_rope: positions have more extents or strides than axes or too many: 1 axes; "
+            "expected those of x's tokens, 1");
   View far = rows;
   far.layout.strides[0] = std::int64_t{1} << 62;
   EXPECT_EQ(refusal(far, ConstView(positions.data(), {3})),

@@ -126,29 +126,12 @@ double yarn_mscale(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-}  // namespace
-
-void check_rope(const char* call, const RopeConfig& config, std::int64_t head_dim) {
-  if (config.pairing != RopePairing::half_split && config.pairing != RopePairing::interleaved) {
-    refuse(call, "rope.pairing is not stated; expected half_split or interleaved");
-  }
+/// All of a configuration that does not depend on the heads it is for.
+void check_scaling(const char* call, const RopeConfig& config) {
   check_positive(call, "base", config.base);
-  const std::int64_t dims = rotary_dims(config, head_dim);
-  if (config.rotary_dims < 0 || dims > head_dim || dims % 2 != 0) {
-    refuse(call, "rope.rotary_dims (" + std::to_string(dims) +
-                     ") is not an even number from 0 to head_dim (" + std::to_string(head_dim) +
-                     ")");
-  }
   if (!std::isfinite(config.factor) || config.factor < 1) {
     refuse(call, "rope.factor (" + number(config.factor) + ") is not finite and at least 1");
   }
-  const std::vector<float>& divisors = config.frequency_divisors;
-  if (!divisors.empty() && static_cast<std::int64_t>(divisors.size()) != dims / 2) {
-    refuse(call, "rope.frequency_divisors has " + std::to_string(divisors.size()) +
-                     " elements (expected " + std::to_string(dims / 2) + ", one a pair)");
-  }
-  for (const float divisor : divisors)
-    check_positive(call, "frequency_divisors", static_cast<double>(divisor));
   check_unread(call, config);
   switch (config.scaling) {
     case RopeScaling::none:
@@ -173,6 +156,28 @@ void check_rope(const char* call, const RopeConfig& config, std::int64_t head_di
                      ") is not above rope.low_freq_factor (" + number(config.low_freq_factor) +
                      ")");
   }
+}
+
+}  // namespace
+
+void check_rope(const char* call, const RopeConfig& config, std::int64_t head_dim) {
+  if (config.pairing != RopePairing::half_split && config.pairing != RopePairing::interleaved) {
+    refuse(call, "rope.pairing is not stated; expected half_split or interleaved");
+  }
+  const std::int64_t dims = rotary_dims(config, head_dim);
+  if (dims < 0 || dims > head_dim || dims % 2 != 0) {
+    refuse(call, "rope.rotary_dims (" + std::to_string(dims) +
+                     ") is not an even number from 0 to head_dim (" + std::to_string(head_dim) +
+                     ")");
+  }
+  const std::vector<float>& divisors = config.frequency_divisors;
+  if (!divisors.empty() && static_cast<std::int64_t>(divisors.size()) != dims / 2) {
+    refuse(call, "rope.frequency_divisors has " + std::to_string(divisors.size()) +
+                     " elements (expected " + std::to_string(dims / 2) + ", one a pair)");
+  }
+  for (const float divisor : divisors)
+    check_positive(call, "frequency_divisors", static_cast<double>(divisor));
+  check_scaling(call, config);
 }
 
 }  // namespace position
@@ -216,11 +221,8 @@ std::vector<double> rope_frequencies(const RopeConfig& config, std::int64_t head
 }
 
 double rope_attention_factor(const RopeConfig& config) {
-  if (config.scaling != RopeScaling::yarn) {
-    position::check_unread("rope_attention_factor", config);
-    return 1.0;
-  }
-  position::check_yarn("rope_attention_factor", config);
+  position::check_scaling("rope_attention_factor", config);
+  if (config.scaling != RopeScaling::yarn) return 1.0;
   const base::FloatEnvironment environment(base::Subnormals::kept);
   if (config.attention_factor) return *config.attention_factor;
   if (config.mscale != 0 && config.mscale_all_dim != 0) {

@@ -99,13 +99,16 @@ void check(const View& x, const ConstView& positions, const RopeConfig& config) 
   if (!base::is_floating(x.type)) {
     base::refuse(kCall, "x is ", element_name(x.type), "; expected float32, float16 or bfloat16");
   }
+  if (!positions.given()) base::refuse(kCall, "positions are not given; expected int32 or int64");
   if (!base::is_integer(positions.type)) {
     base::refuse(kCall, "positions are ", element_name(positions.type),
                  "; expected int32 or int64");
   }
-  if (positions.layout.axes != axes - 2) {
-    base::refuse(kCall, "positions have ", positions.layout.axes,
-                 " axes; expected those of x's tokens, ", axes - 2);
+  if (positions.layout.too_many_axes || positions.layout.axes != axes - 2) {
+    base::refuse(
+        kCall, "positions have ",
+        positions.layout.too_many_axes ? "more extents or strides than axes or too many: " : "",
+        positions.layout.axes, " axes; expected those of x's tokens, ", axes - 2);
   }
   for (int axis = 0; axis < axes - 2; ++axis) {
     if (positions.layout.extents[axis] != x.layout.extents[axis]) {
