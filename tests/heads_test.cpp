@@ -376,6 +376,15 @@ TEST(Heads, RefusesWhatContradictsItself) {
       "HeadStatistics: tokens (9) are not kv_len (8)");
   EXPECT_EQ(refusal_of([&] { HeadStatistics(with([&](HeadStudy& s) { s.maps[0].q_bins = 0; })); }),
             "HeadStatistics: maps: bins (0, 5) are not positive");
+  constexpr std::int64_t kMany = 1 << 24;  // whose square times 2^16 is 2^64
+  HeadStudy huge;
+  huge.q_heads = 1 << 16;
+  huge.q_len = huge.kv_len = kMany;
+  huge.rows = huge.received = false;
+  huge.maps = {{kMany, kMany}};
+  EXPECT_EQ(refusal_of([&] { const HeadStatistics none(huge); }),
+            "HeadStatistics: maps: q_heads (65536) times bins (16777216, 16777216) is more than "
+            "2^48, which no memory holds");
   HeadStatistics heads(study_of(c, text));
   AttentionArguments call = p.arguments();
   call.lse = {};

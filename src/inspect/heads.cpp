@@ -25,10 +25,26 @@ using kernels::TileSums;
 using kernels::cpu::HeadKernel;
 
 constexpr const char* kCall = "HeadStatistics";
-constexpr std::int64_t kMostTokens = std::int64_t{1}
-                                     << 24;  // positions and classes are exact floats
-constexpr float kLeastThreshold = 1e-4f;     // bounds the entries of a row: its weights sum to 1
+constexpr std::int64_t kMostTokens = 1 << 24;              // positions and classes are exact floats
+constexpr std::int64_t kMostBins = std::int64_t{1} << 48;  // of one map, all heads together
+constexpr float kLeastThreshold = 1e-4f;  // bounds the entries of a row: its weights sum to 1
 constexpr int kMostLeast = 64;
+
+/// Bins of a map as they are kept: no more than tokens.
+std::int64_t bins_kept(std::int64_t bins, std::int64_t tokens) {
+  return std::min(bins, std::max<std::int64_t>(tokens, 1));
+}
+
+void check_map(const HeadStudy& study, const HeadMapSpec& map) {
+  if (map.q_bins < 1 || map.kv_bins < 1)
+    base::refuse(kCall, "maps: bins (", map.q_bins, ", ", map.kv_bins, ") are not positive");
+  const std::int64_t q_bins = bins_kept(map.q_bins, study.q_len);
+  const std::int64_t kv_bins = bins_kept(map.kv_bins, study.kv_len);
+  if (study.q_heads * q_bins > kMostBins / kv_bins) {
+    base::refuse(kCall, "maps: q_heads (", study.q_heads, ") times bins (", q_bins, ", ", kv_bins,
+                 ") is more than 2^48, which no memory holds");
+  }
+}
 
 void check_study(const HeadStudy& study) {
   const auto sized = [](const char* name, std::int64_t size) {
@@ -45,10 +61,7 @@ void check_study(const HeadStudy& study) {
     base::refuse(kCall, "delimiters (", study.delimiters.size(), ") are not kv_len (", keys, ")");
   if (study.maps.size() > kMaxHeadMaps)
     base::refuse(kCall, "maps (", study.maps.size(), ") are more than ", kMaxHeadMaps);
-  for (const HeadMapSpec& map : study.maps) {
-    if (map.q_bins < 1 || map.kv_bins < 1)
-      base::refuse(kCall, "maps: bins (", map.q_bins, ", ", map.kv_bins, ") are not positive");
-  }
+  for (const HeadMapSpec& map : study.maps) check_map(study, map);
 }
 
 /// [kv_len + 1]: -2, then for each key the number of its token in order of first appearance.
@@ -131,8 +144,8 @@ HeadStatistics::State::State(const HeadStudy& wanted)
   if (study.received) received.resize(heads * static_cast<std::size_t>(study.kv_len));
   for (std::size_t m = 0; m < study.maps.size(); ++m) {
     HeadMapSpec& map = study.maps[m];
-    map.q_bins = std::min(map.q_bins, std::max<std::int64_t>(study.q_len, 1));
-    map.kv_bins = std::min(map.kv_bins, std::max<std::int64_t>(study.kv_len, 1));
+    map.q_bins = bins_kept(map.q_bins, study.q_len);
+    map.kv_bins = bins_kept(map.kv_bins, study.kv_len);
     maps[m].resize(heads * map_size(m));
   }
 }
