@@ -154,6 +154,25 @@ TEST(Explain, ReadsWhatACacheHolds) {
   EXPECT_THROW(polyhead::explain(cached), polyhead::InvalidArgument);
 }
 
+TEST(Explain, HiddenKeysHaveNoWeightBesideANan) {
+  std::vector<float> k(kK, kK + 20);
+  k[4] = NAN;  // key 1
+  AttentionArguments call;
+  call.q = {kQ, {1, 5, 1, 4}};
+  call.k = {k.data(), {1, 5, 1, 4}};
+  call.v = {kV, {1, 5, 1, 4}};
+  call.mask = polyhead::causal();
+  const RowTrace trace = polyhead::explain(call, {.query = 2});
+  const auto& head = trace.heads[0];
+  EXPECT_TRUE(std::isnan(head.lse));
+  for (std::size_t key = 0; key < 5; ++key) {
+    EXPECT_EQ(std::isnan(head.weights[key]), key <= 2) << key;
+    if (key <= 2) continue;
+    EXPECT_EQ(head.weights[key], 0.0) << key;
+    EXPECT_EQ(head.dropped[key], 0.0) << key;
+  }
+}
+
 TEST(Explain, RefusesRowsThatAreNotThere) {
   AttentionArguments call;
   call.q = {kQ, {1, 5, 1, 4}};

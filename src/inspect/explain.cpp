@@ -102,7 +102,7 @@ void softmax(const ScoreSpec& spec, HeadTrace& trace) {
   double total = trace.has_sink ? std::exp(trace.sink - largest) : 0.0;
   for (const double score : trace.masked) total += std::exp(score - largest);
   for (std::size_t key = 0; key < trace.masked.size(); ++key) {
-    trace.weights[key] = std::exp(trace.masked[key] - largest) / total;
+    if (trace.visible[key]) trace.weights[key] = std::exp(trace.masked[key] - largest) / total;
   }
   trace.lse = largest + std::log(total);
 }
