@@ -155,6 +155,34 @@ TEST(Mask, SidesWithoutAWindowComeThroughAJoin) {
   }
 }
 
+// The farthest a window and a position can be given: sums of the two stay in 64 bits (which the
+// undefined-behaviour sanitizer sees) and hide nothing.
+TEST(Mask, TheWidestWindowsHideNothing) {
+  constexpr std::int64_t kWidest = std::numeric_limits<std::int64_t>::max();
+  const float ones[] = {1, 1, 1, 1};
+  for (const std::int64_t start : {-(std::int64_t{1} << 48), std::int64_t{1} << 48}) {
+    float out = 0;
+    AttentionArguments call;
+    call.q = {ones, {1, 1, 1, 1}};
+    call.k = call.v = {ones, {1, 4, 1, 1}};
+    call.out = {&out, {1, 1, 1, 1}};
+    call.mask = window(kWidest, kWidest);
+    call.q_start = {&start, {1}};
+    attention(call);
+    EXPECT_EQ(out, 1.0f) << start;
+  }
+}
+
+TEST(Mask, ImpossibleSidesComeThroughAJoin) {
+  Mask impossible;
+  impossible.windowed = true;
+  impossible.left = impossible.right = -7;
+  for (const Mask& joined : {impossible & window(3, 0), window(3, 0) & impossible}) {
+    EXPECT_EQ(joined.left, -7);
+    EXPECT_EQ(joined.right, -7);
+  }
+}
+
 TEST(Mask, WindowRefusesLessThanMinusOne) {
   EXPECT_THROW(window(-2, 0), InvalidArgument);
   EXPECT_THROW(window(0, -2), InvalidArgument);

@@ -23,10 +23,11 @@ bool has_stray_window(const Mask& mask) {
   return !mask.windowed && (mask.left != -1 || mask.right != -1 || mask.first_tokens != 0);
 }
 
-// The narrower of two window sides, -1 being unbounded.
+// The narrower of two window sides, -1 being unbounded. Less is refused at the door: it must come
+// through.
 std::int64_t narrower(std::int64_t a, std::int64_t b) {
-  if (a < 0) return b;
-  if (b < 0) return a;
+  if (a == -1) return b;
+  if (b == -1) return a;
   return a < b ? a : b;
 }
 

@@ -126,6 +126,10 @@ void ScoreDoor::refuse_stray_window() const {
   }
 }
 
+// A right side beyond any distance between positions, which are within 2^49: as good as unbounded,
+// and sums with positions stay in 64 bits.
+constexpr std::int64_t kFarthest = 4 * kMaxExtent;
+
 void ScoreDoor::take_mask() {
   const Mask& mask = from_.mask;
   kernels::MaskSpec& spec = call_.mask;
@@ -137,7 +141,7 @@ void ScoreDoor::take_mask() {
     if (mask.left < -1) refuse("mask.left (", mask.left, ") is less than -1 (unbounded)");
     if (mask.right < -1) refuse("mask.right (", mask.right, ") is less than -1 (unbounded)");
     spec.left = mask.left;
-    spec.right = mask.right;
+    spec.right = std::min(mask.right, kFarthest);
     spec.kept = mask.left >= 0 ? mask.first_tokens : 0;
   }
   if (!mask.windowed) refuse_stray_window();
