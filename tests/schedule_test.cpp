@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -156,6 +157,21 @@ TEST(Schedule, SameBitsWhereSplitsAreHidden) {
         }
       }
     }
+  }
+}
+
+// Time does not go by their number: each of these would take hours.
+TEST(Schedule, SequencesWithoutRowsOrHeadsTakeNoTime) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 40, kDim = 8;
+  ThreadPool pool(2);
+  for (const auto& [q_len, heads] : {std::pair{0, 2}, {3, 0}}) {
+    float untouched = 7.0f;
+    const std::initializer_list<std::int64_t> extents{kMany, q_len, heads, kDim};
+    AttentionArguments call;
+    call.q = call.k = call.v = ConstView(&untouched, extents);
+    call.out = View(&untouched, extents);
+    attention(call, {.executor = &pool});
+    EXPECT_EQ(untouched, 7.0f);
   }
 }
 

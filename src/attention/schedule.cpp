@@ -124,6 +124,8 @@ Schedule make_schedule(const AttendCall& call, const Backend& backend, int worke
   Schedule schedule;
   choose_kernels(schedule, call, backend);
   const std::int64_t rows = call.q_len * call.group();
+  // Nothing to cut, of however many sequences.
+  if (call.batch == 0 || call.kv_heads == 0 || rows == 0) return schedule;
   const std::int64_t most = schedule.kernel->rows(call), least = schedule.kernel->least_rows;
   // Full items share packed keys; smaller ones keep all workers busy.
   const std::int64_t wanted = workers > 1 ? kItemsPerWorker * workers : 1;
