@@ -22,6 +22,7 @@
 #include "polyhead/executor.h"
 #include "polyhead/isa.h"
 #include "polyhead/types.h"
+#include "support/failing_allocation.h"
 
 namespace polyhead::test {
 namespace {
@@ -258,6 +259,17 @@ TEST(Threads, WakesAfterASleep) {
     std::this_thread::sleep_for(
         std::chrono::milliseconds(5));  // far beyond the time workers stay awake
   }
+}
+
+// A pool may be for more threads than there is memory for.
+TEST(Threads, APoolTakesMemoryForThoseItStarts) {
+  ThreadPool pool(std::numeric_limits<int>::max());
+  std::atomic<int> total{0};
+  auto add = [&](int) { ++total; };
+  largest_allocation = std::size_t{1} << 20;
+  EXPECT_NO_THROW(run(pool, 2, add));
+  largest_allocation = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(total, 2);
 }
 
 TEST(Threads, SerialAndRefusal) {

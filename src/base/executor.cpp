@@ -157,7 +157,7 @@ struct ThreadPool::State {
     const auto wanted = static_cast<std::size_t>(std::min(tasks, threads) - 1);
     if (workers.size() >= wanted) return;
     try {
-      workers.reserve(static_cast<std::size_t>(threads - 1));
+      workers.reserve(wanted);
       while (workers.size() < wanted) workers.emplace_back([this] { work(); });
     } catch (const std::system_error&) {
     }
