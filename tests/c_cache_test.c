@@ -358,6 +358,7 @@ static void check_ragged(const polyhead_paged_cache* cache, const int64_t* seque
   polyhead_attention_arguments ragged = {.struct_bytes = sizeof ragged};
   polyhead_kv_view view = {.struct_bytes = sizeof view};
   polyhead_paged_batch* batch = NULL;
+  CHECK_REFUSED(polyhead_paged_batch_create(NULL), "batch is null");
   CHECK_OK(polyhead_paged_batch_create(&batch));
   CHECK_OK(polyhead_paged_batch_set(batch, cache, sequences, kBatch));
   CHECK_OK(polyhead_paged_cache_view(cache, 0, batch, &view));

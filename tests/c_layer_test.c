@@ -323,6 +323,8 @@ static void test_refusals(void) {
   CHECK_REFUSED(polyhead_layer_create(&config, &weights, NULL, &made), "config.struct_bytes (1)");
   CHECK(made == NULL);
   CHECK_REFUSED(polyhead_layer_forward(NULL, &x_view, &y_view, NULL), "layer is null");
+  /* Nothing is made that nobody could destroy, which the address sanitizer would see. */
+  CHECK_REFUSED(polyhead_layer_workspace_create(NULL), "workspace is null");
   CHECK_REFUSED(polyhead_layer_forward(layer, NULL, &y_view, NULL), "x");
   CHECK_REFUSED(polyhead_layer_forward(layer, &x_view, NULL, NULL), "y");
   CHECK_REFUSED(polyhead_layer_forward(layer, &narrow, &y_view, NULL), "x");

@@ -58,8 +58,10 @@ void polyhead_layer_destroy(polyhead_layer* layer) { delete layer; }
 
 polyhead_status polyhead_layer_workspace_create(polyhead_layer_workspace** workspace) {
   constexpr const char* kCall = "polyhead_layer_workspace_create";
-  return guarded(kCall,
-                 [&] { *need(kCall, "workspace", workspace) = new polyhead_layer_workspace{}; });
+  return guarded(kCall, [&] {
+    need(kCall, "workspace", workspace);  // first: an assignment makes what it assigns before
+    *workspace = new polyhead_layer_workspace{};
+  });
 }
 
 void polyhead_layer_workspace_destroy(polyhead_layer_workspace* workspace) { delete workspace; }

@@ -138,7 +138,10 @@ polyhead_status polyhead_paged_sequence_append(polyhead_paged_cache* cache, int6
 
 polyhead_status polyhead_paged_batch_create(polyhead_paged_batch** batch) {
   constexpr const char* kCall = "polyhead_paged_batch_create";
-  return guarded(kCall, [&] { *need(kCall, "batch", batch) = new polyhead_paged_batch{}; });
+  return guarded(kCall, [&] {
+    need(kCall, "batch", batch);  // first: an assignment makes what it assigns before
+    *batch = new polyhead_paged_batch{};
+  });
 }
 
 void polyhead_paged_batch_destroy(polyhead_paged_batch* batch) { delete batch; }
