@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -409,6 +410,15 @@ TEST(CostLimits, RefusedByName) {
   Machine machine = machine_preset("b200");
   machine.memory_bandwidth = 0;
   test::expect_refusal([&] { check(machine); }, "memory_bandwidth (0)");
+  const ModelDescription model = only(mha(1024, 8));
+  test::expect_refusal([&] { of_one_device(model, {0, Split::tensor}); }, "devices (0)");
+  test::expect_refusal([&] { of_one_device(model, {3, Split::tensor}); }, "q_heads (8)");
+  const auto at = [&](const Utilisation& shares) {
+    phase_time(model, prompt_of(8), Phase::prefill, machine_preset("b200"), Compute::f16, shares);
+  };
+  test::expect_refusal([&] { at({.gemm = 0}); }, "cost: utilisation.gemm (0) is not a positive");
+  test::expect_refusal([&] { at({.attention = std::nan("")}); }, "utilisation.attention (nan)");
+  test::expect_refusal([&] { at({.row_wise = -1}); }, "utilisation.row_wise (-1)");
 }
 
 }  // namespace

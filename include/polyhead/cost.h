@@ -230,7 +230,8 @@ struct Devices {
 };
 
 /// What one device of a tensor split has: its heads, its columns, its rows of the vocabulary; KV
-/// heads are replicated where there are fewer than devices. Otherwise the model itself.
+/// heads are replicated where there are fewer than devices. Otherwise the model itself. Throws
+/// InvalidArgument for devices that it cannot be split over.
 ModelDescription of_one_device(const ModelDescription& model, const Devices& devices);
 
 // --- what it costs -------------------------------------------------------------------------------
@@ -373,10 +374,11 @@ std::int64_t largest_batch(const ModelDescription& model, Workload workload,
 
 /// Throws InvalidArgument with what was found and what was expected: sizes negative or beyond 10^9
 /// (heads, dims) and 2^40 (tokens), kv_heads that do not divide q_heads, windows of encoders,
-/// experts_used beyond experts.
+/// experts_used beyond experts, rates and shares of them that are not positive numbers.
 void check(const ModelDescription& model);
 void check(const Workload& workload);
 void check(const Machine& machine);
+void check(const Utilisation& utilisation);
 void check(const Devices& devices, const ModelDescription& model);
 
 }  // namespace polyhead::inline v0::cost

@@ -120,6 +120,14 @@ void check(const Machine& machine) {
     base::refuse("cost", "memory_bytes (", machine.memory_bytes, ") is not at least 1");
 }
 
+void check(const Utilisation& shares) {
+  check_rate("utilisation.gemm", shares.gemm, true);
+  check_rate("utilisation.attention", shares.attention, true);
+  check_rate("utilisation.bandwidth", shares.bandwidth, true);
+  check_rate("utilisation.cache_bandwidth", shares.cache_bandwidth, false);
+  check_rate("utilisation.row_wise", shares.row_wise, false);
+}
+
 void check(const Devices& devices, const ModelDescription& model) {
   check_size("devices", devices.count, 1, kLargestSize);
   if (devices.split == Split::none && devices.count > 1)

@@ -71,6 +71,7 @@ Term round_the_ring(const ModelDescription& model, const Workload& workload, Pha
 }  // namespace
 
 ModelDescription of_one_device(const ModelDescription& model, const Devices& devices) {
+  check(devices, model);
   if (devices.split != Split::tensor) return model;
   ModelDescription part = model;
   part.vocab_size = share(model.vocab_size, devices.count);

@@ -190,6 +190,7 @@ PhaseTime phase_time(const ModelDescription& model, const Workload& workload, Ph
                      const Machine& machine, Compute compute, const Utilisation& utilisation,
                      const Devices& devices) {
   check(machine);
+  check(utilisation);
   check(devices, model);
   const double peak = peak_flops(machine, compute);
   PhaseTime time;
