@@ -47,6 +47,15 @@ Array numbers_written_out(const std::string& text, const std::string& what, Pars
   return {view, std::move(values)};
 }
 
+void check_axes(const Array& list, const std::string& place, const std::string& what,
+                int most_axes) {
+  const detail::Layout& layout = list.view.layout;
+  if (layout.axes >= 1 && layout.axes <= most_axes) return;
+  throw formats::FileError(place,
+                           "has shape " + formats::shape_text(layout) + " (" + what +
+                               (most_axes == 1 ? " takes one axis)" : " takes one axis or two)"));
+}
+
 bool is_floating(ElementType type) {
   return type == ElementType::float32 || type == ElementType::float16 ||
          type == ElementType::bfloat16;
@@ -109,7 +118,7 @@ Array load_float_array(const std::string& place, const std::string& what) {
   return array;
 }
 
-Array load_integers(const std::string& text, const std::string& what) {
+Array load_integers(const std::string& text, const std::string& what, int most_axes) {
   if (is_written_out(text)) {
     return numbers_written_out<std::int64_t>(
         text, what, [](const std::string& s, std::size_t* n) { return std::stoll(s, n); });
@@ -119,6 +128,7 @@ Array load_integers(const std::string& text, const std::string& what) {
     throw formats::FileError(text, std::string("has type ") + element_name(array.view.type) + " (" +
                                        what + " takes int32 or int64)");
   }
+  check_axes(array, text, what, most_axes);
   return array;
 }
 
@@ -137,6 +147,7 @@ Array load_floats(const std::string& text, const std::string& what) {
     throw formats::FileError(text, std::string("has type ") + element_name(array.view.type) + " (" +
                                        what + " takes float32, float16 or bfloat16)");
   }
+  check_axes(array, text, what, 1);
   return converted(array, ElementType::float32);
 }
 

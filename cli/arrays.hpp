@@ -23,11 +23,11 @@ Array load_array(const std::string& place);
 /// The same of floating-point numbers; `what` names them where the file has others.
 Array load_float_array(const std::string& place, const std::string& what);
 
-/// Numbers written out ("5,7,7") or an integer array in a file; `what` names the option in
-/// messages.
-Array load_integers(const std::string& text, const std::string& what);
+/// Numbers written out ("5,7,7") or an integer array of one to `most_axes` axes in a file; `what`
+/// names the option in messages.
+Array load_integers(const std::string& text, const std::string& what, int most_axes = 1);
 
-/// The same for float32 numbers; 16-bit files are widened.
+/// A list of float32 numbers, likewise; 16-bit files are widened.
 Array load_floats(const std::string& text, const std::string& what);
 
 /// A dense array of its own; its elements are 0.

@@ -206,7 +206,7 @@ Mask CallOptions::mask_of(const AttentionArguments& call) {
   if (!window_.empty()) mask = mask & in_own_words([&] { return window_of(window_, align); });
   if (!prefix_.empty()) {
     const Array lengths = load_integers(prefix_, "--prefix");
-    const bool one = lengths.view.layout.axes == 1 && lengths.view.layout.extents[0] == 1;
+    const bool one = lengths.view.layout.extents[0] == 1;
     const std::int64_t first[] = {0};
     mask = mask & (one ? prefix(static_cast<std::int64_t>(element(lengths.view, first)), align)
                        : prefix(keep(lengths), align));
@@ -225,9 +225,9 @@ Mask CallOptions::mask_of(const AttentionArguments& call) {
       throw UsageError("--documents: q has " + std::to_string(q_tokens) + " tokens and k " +
                        std::to_string(k_tokens) + ", so --q-documents is needed beside it");
     }
-    const ConstView keys = keep(load_integers(documents_, "--documents"));
+    const ConstView keys = keep(load_integers(documents_, "--documents", 2));
     const ConstView queries =
-        q_documents_.empty() ? keys : keep(load_integers(q_documents_, "--q-documents"));
+        q_documents_.empty() ? keys : keep(load_integers(q_documents_, "--q-documents", 2));
     mask = mask & documents(with_leading_axes(queries, 2), with_leading_axes(keys, 2));
   }
   if (!mask_.empty())

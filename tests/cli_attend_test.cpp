@@ -205,6 +205,21 @@ TEST(Attend, RefusesListsThatAreNone) {
   EXPECT_EQ(run_program(arrays.command({"--sink", " 1, 2 ,3,4"})).status, 0);
 }
 
+TEST(Attend, ListsInFilesHaveOneAxis) {
+  const Arrays arrays;
+  const std::int32_t none = 0;
+  const std::string list = arrays.directory.file("list.npy");
+  // More entries than the file has bytes, and not one of them in it.
+  formats::write_npy(list, ConstView(&none, {std::int64_t{5000000000}, std::int64_t{0}}));
+  const std::string shape = list + ": has shape [5000000000, 0] (";
+  expect_refused(arrays.command({"--q-offsets", "0,6", "--kv-offsets", list}), 1,
+                 shape + "--kv-offsets takes one axis)");
+  expect_refused(arrays.command({"--weights", "w.npy", "--weights-heads", list}), 1,
+                 shape + "--weights-heads takes one axis)");
+  formats::write_npy(list, ConstView(arrays.q.data(), {1, 4}));
+  expect_refused(arrays.command({"--sink", list}), 1, "has shape [1, 4] (--sink takes one axis)");
+}
+
 TEST(Attend, RefusesPositionsThatNothingUses) {
   const Arrays arrays;
   const char* const unused = " changes nothing here: no mask and no modifier";
