@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <new>
 
 #include "cli/command.hpp"
 #include "cli/list_text.hpp"
@@ -152,12 +153,20 @@ Array load_floats(const std::string& text, const std::string& what) {
 }
 
 OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents) {
+  const auto refuse = [&](const std::string& why) {
+    throw InvalidArgument(std::string("an array of ") + element_name(type) + " " +
+                          formats::shape_text(extents) + " " + why);
+  };
   const std::int64_t count = formats::element_count(extents);
-  if (count < 0)
-    throw InvalidArgument("a result of shape " + formats::shape_text(extents) +
-                          " cannot be addressed");
-  auto bytes = std::make_shared<std::vector<std::byte>>(
-      static_cast<std::size_t>(count * element_bytes(type)));
+  std::int64_t size = 0;
+  if (count < 0 || __builtin_mul_overflow(count, element_bytes(type), &size))
+    refuse("cannot be addressed");
+  std::shared_ptr<std::vector<std::byte>> bytes;
+  try {
+    bytes = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(size));
+  } catch (const std::bad_alloc&) {
+    refuse("is needed, and there is no memory for its " + std::to_string(size) + " bytes");
+  }
   const View view(bytes->data(), type, formats::dense_layout(extents));
   return {{view, std::move(bytes)}, view};
 }

@@ -30,7 +30,8 @@ Array load_integers(const std::string& text, const std::string& what, int most_a
 /// A list of float32 numbers, likewise; 16-bit files are widened.
 Array load_floats(const std::string& text, const std::string& what);
 
-/// A dense array of its own; its elements are 0.
+/// A dense array of its own; its elements are 0. Throws InvalidArgument with its shape where there
+/// is no memory for it.
 struct OwnedArray {
   Array array;
   View view;

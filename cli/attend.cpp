@@ -162,7 +162,9 @@ void Attend::load(AttentionArguments& call) {
   if (q_offsets_.empty() != kv_offsets_.empty())
     throw UsageError("--q-offsets and --kv-offsets come together");
   if (!q_offsets_.empty()) {
-    if (axes_ != 3 || order == AxisOrder::bhtd) {
+    if (order == AxisOrder::bhtd)
+      throw UsageError("--layout bhtd: a ragged batch is [tokens, heads, dim]");
+    if (axes_ != 3) {
       throw InvalidArgument("attend: a ragged batch has 3 axes [tokens, heads, dim], q has " +
                             formats::shape_text(q.layout));
     }

@@ -204,7 +204,7 @@ std::int64_t whole(const std::string& text, const std::string& what) {
   } catch (const std::logic_error&) {
   }
   if (text.empty() || used != text.size() || value < 0)
-    throw UsageError(what + ": '" + text + "' is not a whole number");
+    throw UsageError(what + ": '" + text + "' is not a whole number from 0 to 2^63 - 1");
   return value;
 }
 
@@ -225,7 +225,9 @@ std::vector<Columns> Explain::chosen_columns() const {
 
 /// Rows of `width` columns cut into so many heads; `name` is what messages call the width.
 std::vector<Columns> equal_columns(std::int64_t width, const char* name, std::int64_t heads) {
-  if (heads < 1 || width % heads != 0 || width == 0) {
+  if (width == 0)
+    throw InvalidArgument(std::string("explain: ") + name + " is 0 (expected at least 1)");
+  if (heads < 1 || width % heads != 0) {
     throw InvalidArgument(std::string("explain: ") + name + " (" + std::to_string(width) +
                           ") is not a multiple of --heads (" + std::to_string(heads) + ")");
   }
@@ -266,15 +268,29 @@ Array Explain::output_projection(std::int64_t in) const {
   Array w_o = w_o_.ends_with(".json") ? matrix_of(parse_json(read_text(w_o_), w_o_), w_o_, "W_O")
                                       : load_array(w_o_);
   detail::Layout& layout = w_o.view.layout;
+  if (layout.axes != 2) {
+    throw InvalidArgument("explain: --wo has shape " + formats::shape_text(layout) +
+                          " (expected two axes, " + w_o_order_ + ")");
+  }
   if (w_o_order_ == "in-out") {
     std::swap(layout.extents[0], layout.extents[1]);
     std::swap(layout.strides[0], layout.strides[1]);
   }
-  if (layout.axes != 2 || layout.extents[1] != in) {
+  if (layout.extents[1] != in) {
     throw InvalidArgument("explain: --wo has shape " + formats::shape_text(layout) +
                           " as [out, in] (expected [out, " + std::to_string(in) + "])");
   }
   return w_o;
+}
+
+/// A file of a few bytes may promise any number of tokens without a number in them.
+void check_tokens_hold_numbers(const Array& array, const char* name) {
+  const detail::Layout& layout = array.view.layout;  // [batch, tokens, heads, dim]
+  if (layout.extents[1] == 0 || layout.extents[0] * layout.extents[2] * layout.extents[3] > 0)
+    return;
+  throw InvalidArgument(std::string("explain: ") + name + " has tokens without numbers: shape " +
+                        formats::shape_text(layout) +
+                        " as [batch, tokens, heads, dim] (expected at least one each)");
 }
 
 /// Heads cut from rows, or, without columns, arrays that have an axis of them.
@@ -290,6 +306,8 @@ ExplainInput Explain::input_of(const std::vector<Columns>& columns,
     input.v = {as_batch_tokens_heads_dim(rows_v_.view, order, "explain: v"), rows_v_.owner};
     input.batch = batch_;
   }
+  check_tokens_hold_numbers(input.q, "q");
+  check_tokens_hold_numbers(input.k, "k");
   const detail::Layout &q = input.q.view.layout, &k = input.k.view.layout;
   input.k_tokens = names_of(tokens_, k.extents[1], "k");
   input.q_tokens = q.extents[1] == k.extents[1] ? input.k_tokens : names_of({}, q.extents[1], "q");
@@ -307,8 +325,9 @@ std::optional<std::int64_t> Explain::chosen_query(const ExplainInput& input) con
   if (query_.find_first_not_of("0123456789") == std::string::npos) {
     const std::int64_t index = whole(query_, "--query");
     if (index < count) return index;
-    throw InvalidArgument("explain: --query " + query_ + " (queries are 0 to " +
-                          std::to_string(count - 1) + ")");
+    throw InvalidArgument("explain: --query " + query_ +
+                          (count == 0 ? " (there are no queries)"
+                                      : " (queries are 0 to " + std::to_string(count - 1) + ")"));
   }
   const auto found = std::find(input.q_tokens.begin(), input.q_tokens.end(), query_);
   if (found == input.q_tokens.end()) throw InvalidArgument("explain: no token is '" + query_ + "'");

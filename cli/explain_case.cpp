@@ -12,17 +12,16 @@ namespace {
 
 Array gather_columns(const Array& rows, const std::vector<Columns>& columns, const char* what) {
   const std::int64_t tokens = rows.view.layout.extents[0], width = rows.view.layout.extents[1];
-  const std::int64_t heads = static_cast<std::int64_t>(columns.size()),
-                     dim = columns.front().count();
+  const Columns& like = columns.front();
   for (const Columns& c : columns) {
-    if (c.first < 0 || c.last >= width || c.count() != dim) {
-      throw InvalidArgument("explain: columns " + std::to_string(c.first) + "-" +
-                            std::to_string(c.last) + " of " + what + ", which has " +
-                            std::to_string(width) + " columns (each head takes " +
-                            std::to_string(dim) + ")");
-    }
+    if (c.first >= 0 && c.last < width && c.last - c.first == like.last - like.first) continue;
+    throw InvalidArgument("explain: columns " + std::to_string(c.first) + "-" +
+                          std::to_string(c.last) + " of " + what + ", which has " +
+                          std::to_string(width) + " columns (each head takes as many as " +
+                          std::to_string(like.first) + "-" + std::to_string(like.last) + ")");
   }
-  const std::int64_t extents[] = {1, tokens, heads, dim};
+  const auto heads = static_cast<std::int64_t>(columns.size());
+  const std::int64_t extents[] = {1, tokens, heads, like.count()};
   const OwnedArray heads_of = allocate(ElementType::float32, extents);
   auto* out = static_cast<float*>(heads_of.view.data);
   for (std::int64_t token = 0; token < tokens; ++token) {

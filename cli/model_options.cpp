@@ -1,6 +1,8 @@
 #include "cli/model_options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -39,10 +41,12 @@ models::Model ModelOptions::load(const models::ModelFile& file) const {
 
 std::string read_text(const std::string& place) {
   if (place == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
-  if (std::filesystem::is_directory(place))
+  std::error_code failed;  // what cannot be looked at is refused when it is opened
+  if (std::filesystem::is_directory(place, failed))
     throw formats::FileError(place, "is a folder, expected a file");
   std::ifstream file(place, std::ios::binary);
-  if (!file.is_open()) throw formats::FileError(place, "cannot be opened");
+  if (!file.is_open())
+    throw formats::FileError(place, std::string("cannot be opened: ") + std::strerror(errno));
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file.good() && !file.eof()) throw formats::FileError(place, "cannot be read");
   return text;

@@ -220,6 +220,18 @@ TEST(Attend, ListsInFilesHaveOneAxis) {
   expect_refused(arrays.command({"--sink", list}), 1, "has shape [1, 4] (--sink takes one axis)");
 }
 
+TEST(Attend, ResultsThatCannotBeAddressedAreRefused) {
+  const Arrays arrays;
+  const auto keys = std::int64_t{1} << 61;  // of no numbers: a file of a few bytes
+  for (const auto& [name, tokens] :
+       {std::pair("q.npy", std::int64_t{1}), std::pair("k.npy", keys), std::pair("v.npy", keys)}) {
+    formats::write_npy(arrays.directory.file(name),
+                       ConstView(arrays.q.data(), {tokens, std::int64_t{1}, std::int64_t{0}}));
+  }
+  expect_refused(arrays.command({"--weights", arrays.directory.file("w.npy")}), 1,
+                 "an array of float32 [1, 1, 1, 2305843009213693952] cannot be addressed");
+}
+
 TEST(Attend, RefusesPositionsThatNothingUses) {
   const Arrays arrays;
   const char* const unused = " changes nothing here: no mask and no modifier";

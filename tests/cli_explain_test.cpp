@@ -271,8 +271,15 @@ TEST(Explain, RefusesWhatItCannotShow) {
   expect_refused({"explain", "--prune", "1"}, 1, "heads are 0 to 0");
   expect_refused({"explain", "--columns", "0-1,3-4"}, 1, "columns 3-4");
   expect_refused({"explain", "--tokens", "a,b"}, 1, "2 tokens are named");
-  expect_refused({"explain", "missing.json"}, 1, "missing.json: cannot be opened");
-  expect_refused({"explain", "--isa", "avx3"}, 1, "avx3");
+  expect_refused({"explain", "missing.json"}, 1,
+                 "missing.json: cannot be opened: No such file or directory");
+  const std::string long_name(300, 'x');
+  expect_refused({"explain", long_name}, 1, long_name + ": cannot be opened: File name too long");
+  expect_refused({"explain", "--columns", "0-9223372036854775807,0"}, 1,
+                 "columns 0-9223372036854775807 of q, which has 4 columns");
+  expect_refused({"explain", "--columns", "0-1,2"}, 1, "(each head takes as many as 0-1)");
+  expect_refused({"explain", "--query", "9223372036854775808"}, 2,
+                 "'9223372036854775808' is not a whole number from 0 to 2^63 - 1");
   const ScratchDirectory directory;
   expect_refused({"explain", directory.write("a.json", "{")}, 1, "is not JSON");
   expect_refused({"explain", directory.write("b.json", "{\"q\":[[1]],\"k\":[[1]]}")}, 1,
@@ -282,6 +289,26 @@ TEST(Explain, RefusesWhatItCannotShow) {
       "rows of different lengths");
   expect_refused({"explain", "--wo", directory.write("w.json", "[[1,2]]")}, 1,
                  "--wo has shape [1, 2]");
+}
+
+TEST(Explain, RefusesArraysWithoutNumbers) {
+  const ScratchDirectory directory;
+  const std::vector<float> values(8, 1.0f);
+  const auto file = [&](const char* name, std::initializer_list<std::int64_t> extents) {
+    formats::write_npy(directory.file(name), ConstView(values.data(), extents));
+    return directory.file(name);
+  };
+  const std::string none = file("none.npy", {3, 1, 0}), some = file("some.npy", {3, 1, 2});
+  const std::string shape = " has tokens without numbers: shape [1, 3, 1, 0] as [batch, tokens,";
+  expect_refused({"explain", "--q", none, "--k", some, "--v", some}, 1, "explain: q" + shape);
+  expect_refused({"explain", "--q", some, "--k", none, "--v", some}, 1, "explain: k" + shape);
+  const std::string rows = file("rows.npy", {0, 4}), keys = file("keys.npy", {2, 4});
+  expect_refused({"explain", "--q", rows, "--k", keys, "--v", keys, "--query", "0"}, 1,
+                 "--query 0 (there are no queries)");
+  expect_refused({"explain", directory.write("a.json", R"({"q": [[]], "k": [[]], "v": [[]]})")}, 1,
+                 "model_dim is 0 (expected at least 1)");
+  expect_refused({"explain", "--wo", file("list.npy", {4}), "--wo-order", "in-out"}, 1,
+                 "--wo has shape [4] (expected two axes, in-out)");
 }
 
 TEST(Explain, RefusesWhatWouldChangeNothing) {
