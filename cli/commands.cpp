@@ -32,6 +32,34 @@ int written(const Console& console) {
                             : fail(console, "standard output could not be written", kFailure);
 }
 
+int bad_usage(const Console& console, const std::string& what, const std::string& help) {
+  return fail(console, what + "\nTry '" + help + " --help'.", kBadUsage);
+}
+
+/// Why the first option without a value has none, if there is one. What stands behind it would be
+/// taken for its value, be it an option itself: "--lse= --causal", "--lse --causal".
+std::string missing_value(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const auto chosen = app.get_subcommands([&](const CLI::App* sub) {
+    return !arguments.empty() && sub->get_name() == arguments.front();
+  });
+  if (chosen.empty()) return "";
+  const auto option_named = [&](const std::string& text) -> const CLI::Option* {
+    const bool may_be = text.size() > 1 && text.front() == '-';
+    return may_be ? chosen.front()->get_option_no_throw(text) : nullptr;
+  };
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const std::string name = arguments[i].substr(0, arguments[i].find_last_not_of('=') + 1);
+    const CLI::Option* option = option_named(name);
+    if (option == nullptr) continue;
+    if (arguments[i] == name + "=") return name + ": the value is empty";
+    const bool behind = arguments[i] == name && option->get_items_expected_min() > 0;
+    if (!behind || ++i == arguments.size()) continue;
+    if (option_named(arguments[i]) != nullptr)
+      return name + ": expected a value, found the option " + arguments[i];
+  }
+  return "";
+}
+
 int parse_failed(const CLI::App& app, const std::vector<std::string>& arguments,
                  const CLI::ParseError& error, const Console& console) {
   if (error.get_exit_code() ==
@@ -44,7 +72,7 @@ int parse_failed(const CLI::App& app, const std::vector<std::string>& arguments,
   const std::string what = chosen.empty() && !arguments.empty()
                                ? quote(arguments.front()) + " is not a subcommand"
                                : error.what();
-  return fail(console, what + "\nTry '" + help + " --help'.", kBadUsage);
+  return bad_usage(console, what, help);
 }
 
 }  // namespace
@@ -78,6 +106,8 @@ int run_program(const std::vector<std::string>& arguments, const Console& consol
     sub->set_help_flag("-h,--help", "Print this help and exit");
     command->add_options(*sub);
   }
+  if (const std::string why = missing_value(app, arguments); !why.empty())
+    return bad_usage(console, why, "polyhead " + arguments.front());
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(),
                                        arguments.rend()));  // CLI11 takes them from the back

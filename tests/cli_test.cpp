@@ -65,6 +65,21 @@ TEST(Program, EmptyValuesAreRefusedByName) {
   }
 }
 
+TEST(Program, NoOptionIsTheValueOfAnother) {
+  for (const char* option : {"--lse", "--mask", "--window"}) {
+    expect_refused({"attend", "q.npy", "k.npy", "v.npy", "-o", "out.npy", std::string(option) + "=",
+                    "--causal"},
+                   cli::kBadUsage, std::string(option) + ": the value is empty");
+  }
+  expect_refused({"explain", "--sink=", "--causal"}, cli::kBadUsage, "--sink: the value is empty");
+  expect_refused({"attend", "q.npy", "k.npy", "v.npy", "-o", "--causal"}, cli::kBadUsage,
+                 "-o: expected a value, found the option --causal");
+  expect_refused({"attend", "q.npy", "k.npy", "v.npy", "--lse", "-o", "out.npy"}, cli::kBadUsage,
+                 "--lse: expected a value, found the option -o");
+  expect_refused({"explain", "--query=--causal"}, cli::kFailure, "no token is '--causal'");
+  EXPECT_EQ(run_program({"explain", "--tokens", "a=,b=,c=,d=,e="}).status, cli::kSuccess);
+}
+
 TEST(Program, BadUsageIsStatusTwo) {
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
            {},
