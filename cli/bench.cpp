@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "cli/bench_model.hpp"
+#include "cli/call_options.hpp"
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
 #include "cli/measure.hpp"
@@ -262,7 +263,7 @@ void Bench::run(const Console& console) {
     print_names(console, list);
     return;
   }
-  const Isa isa = resolve_isa(isa_.empty() ? Isa::automatic : isa_from_name(isa_));
+  const Isa isa = resolve_isa(isa_.empty() ? Isa::automatic : isa_option(isa_));
   if (!model_.empty()) {
     ModelBench bench;
     bench.model = model_;

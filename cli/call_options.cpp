@@ -127,15 +127,19 @@ void CallOptions::add_modifier_options(CLI::App& app) {
         ->group(kModifierGroup)
         ->check(not_empty());
   };
-  option("--scale", scale_, "X", "Multiplies q.k (default 1/sqrt(head_dim))");
-  option("--soft-cap", soft_cap_, "CAP", "CAP * tanh(score / CAP); 0 is none");
+  // What float32 would make 0 is not what "none" means.
+  option("--scale", scale_, "X", "Multiplies q.k (default 1/sqrt(head_dim))")
+      ->check(float32_number());
+  option("--soft-cap", soft_cap_, "CAP", "CAP * tanh(score / CAP); 0 is none")
+      ->check(float32_number());
   option("--bias", bias_, "FILE",
          "Added to the scores, in the shapes of --mask, or 1 key wide for\nall alike; -inf hides");
   app.add_flag("--alibi", alibi_, "Minus slope * distance, slopes by the closed form")
       ->group(kModifierGroup);
   option("--alibi-slopes", slopes_, "LIST|FILE", "The same with slopes of one's own, one a head");
   option("--sink", sink_, "LIST|FILE", "One more logit a head, in the softmax's denominator only");
-  option("--dropout", dropout_, "P", "Probability of dropping a weight; 0 is none");
+  option("--dropout", dropout_, "P", "Probability of dropping a weight; 0 is none")
+      ->check(float32_number());
   option("--seed", seed_, "N", "Seed of the dropout")->check(whole_number(0, kLargestSeed));
   option("--sequence-ids", sequence_ids_, "LIST|FILE",
          "Names the sequences to the dropout's random numbers");
@@ -269,9 +273,23 @@ void RunOptions::add_options(CLI::App& app) {
       ->check(whole_number(1, 4096));
 }
 
+Isa isa_option(const std::string& name) {
+  Isa isa = Isa::automatic;
+  try {
+    isa = isa_from_name(name);
+  } catch (const InvalidArgument& error) {
+    throw UsageError(std::string("--") + error.what());
+  }
+  try {
+    return isa == Isa::automatic ? isa : resolve_isa(isa);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(std::string("--") + error.what());
+  }
+}
+
 Options RunOptions::options() const {
   Options options;
-  if (!isa_.empty()) options.isa = isa_from_name(isa_);
+  if (!isa_.empty()) options.isa = isa_option(isa_);
   options.threads = threads_;
   return options;
 }

@@ -61,6 +61,10 @@ class CallOptions {
   std::vector<Array> kept_;
 };
 
+/// What --isa names. Throws UsageError for what is no instruction set, InvalidArgument for one that
+/// this processor lacks.
+Isa isa_option(const std::string& name);
+
 /// Which instruction set and how many threads.
 class RunOptions {
  public:

@@ -220,6 +220,16 @@ TEST(Attend, ListsInFilesHaveOneAxis) {
   expect_refused(arrays.command({"--sink", list}), 1, "has shape [1, 4] (--sink takes one axis)");
 }
 
+TEST(Attend, ANumberThatIsTooSmallIsNotNone) {
+  const Arrays arrays;
+  for (const char* option : {"--scale", "--soft-cap", "--dropout"}) {
+    expect_refused(arrays.command({option, "1e-60"}), 2,
+                   std::string(option) + ": 1e-60 is too small for a number of 32 bits");
+    expect_refused(arrays.command({option, "1e400"}), 2, "1e400 is too large for a number of 32");
+    expect_refused(arrays.command({option, "1x"}), 2, std::string(option) + ": 1x is not a number");
+  }
+}
+
 TEST(Attend, ResultsThatCannotBeAddressedAreRefused) {
   const Arrays arrays;
   const auto keys = std::int64_t{1} << 61;  // of no numbers: a file of a few bytes

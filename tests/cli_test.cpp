@@ -80,6 +80,12 @@ TEST(Program, NoOptionIsTheValueOfAnother) {
   EXPECT_EQ(run_program({"explain", "--tokens", "a=,b=,c=,d=,e="}).status, cli::kSuccess);
 }
 
+TEST(Program, InstructionSetsAreRefusedByTheirOption) {
+  for (const char* command : {"explain", "bench"})
+    expect_refused({command, "--isa", "avx3"}, cli::kBadUsage,
+                   "--isa: \"avx3\" is no instruction set; known are automatic, portable");
+}
+
 TEST(Program, BadUsageIsStatusTwo) {
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
            {},
