@@ -3,12 +3,14 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "attention/describe.hpp"
+#include "base/link_target.hpp"
 #include "cli/call_options.hpp"
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
@@ -73,6 +75,7 @@ class Attend : public Command {
   void make_results(AttentionArguments& call);
   std::int64_t choose_queries(std::int64_t q_len);
   void choose_weights(const AttentionArguments& call);
+  void write_results(Progress& progress) const;
   ElementType out_type(const AttentionArguments& call) const;
   void report(const Console& console, const AttentionArguments& call, const Options& options,
               double seconds) const;
@@ -241,7 +244,8 @@ void Attend::check_files() const {
                        ": '-' is not a file, and results are not written to standard output");
     }
     std::error_code failed;  // what cannot be followed is refused when it is opened
-    const fs::path file = fs::weakly_canonical(fs::absolute(*path, failed), failed);
+    const fs::path target = base::link_target(*path, failed);  // where nothing need be yet
+    const fs::path file = fs::weakly_canonical(fs::absolute(target, failed), failed);
     const auto [other, fresh] = taken.emplace(failed ? fs::path(*path) : file, option);
     if (!fresh) {
       throw UsageError(other->second + " and " + option + " name one file, " + *path +
@@ -369,6 +373,19 @@ void Attend::describe(const Console& console, const AttentionArguments& call,
     console.out << text << '\n';
 }
 
+/// All of them or, where one cannot be written, none.
+void Attend::write_results(Progress& progress) const {
+  std::vector<std::unique_ptr<formats::OutputFile>> files;
+  for (const Result& result : results_) {
+    if (result.path.empty()) continue;
+    progress.show("writing " + printable(result.path) + " ...");
+    files.push_back(std::make_unique<formats::OutputFile>(result.path));
+    formats::write_npy(*files.back(), result.array.array.view);
+    files.back()->finish();
+  }
+  for (const auto& file : files) file->commit();
+}
+
 void Attend::run(const Console& console) {
   check_companions();
   check_files();
@@ -389,11 +406,7 @@ void Attend::run(const Console& console) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (!weights_.empty()) call_.in_own_words([&] { inspect(call, inspected_, options); });
-  for (const Result& result : results_) {
-    if (result.path.empty()) continue;
-    progress.show("writing " + printable(result.path) + " ...");
-    formats::write_npy(result.path, result.array.array.view);
-  }
+  write_results(progress);
   progress.clear();
   report(console, call, options, seconds);
 }

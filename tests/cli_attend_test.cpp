@@ -341,6 +341,10 @@ TEST(Attend, EachResultHasAFileOfItsOwn) {
   expect_refused(arrays.command({"--lse", out}), 2, "--out and --lse name one file");
   expect_refused(arrays.command({"--lse", arrays.directory.file("./out.npy")}), 2, "--lse");
   expect_refused(arrays.command({"--entropy", arrays.directory.file("link.npy")}), 2, "--entropy");
+  std::filesystem::create_symlink("fresh.npy", arrays.directory.file("dangling.npy"));
+  expect_refused(arrays.command({"--lse", arrays.directory.file("fresh.npy"), "--entropy",
+                                 arrays.directory.file("dangling.npy")}),
+                 2, "--lse and --entropy name one file");
   const std::string key = arrays.directory.file("key.npy");
   expect_refused(arrays.command({"--max-key", key, "--max-weight", key}), 2,
                  "--max-weight and --max-key name one file");

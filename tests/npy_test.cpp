@@ -260,6 +260,25 @@ TEST(OutputFile, AppearsOnlyWhenComplete) {
   EXPECT_THROW(formats::OutputFile("-"), FileError) << "a file of that name is ./-";
 }
 
+TEST(OutputFile, FinishedFilesWaitForTheirName) {
+  const ScratchDirectory directory;
+  const std::string path = directory.write("out.npy", "old");
+  {
+    formats::OutputFile file(path);
+    file.write("new", 3);
+    file.finish();
+    EXPECT_EQ(ScratchDirectory::read(path), "old");
+    EXPECT_EQ(directory.file_count(), 2u);
+  }
+  EXPECT_EQ(directory.file_count(), 1u) << "the part is removed";
+  formats::OutputFile file(path);
+  file.write("new", 3);
+  file.finish();
+  file.commit();
+  EXPECT_EQ(ScratchDirectory::read(path), "new");
+  EXPECT_EQ(directory.file_count(), 1u);
+}
+
 void write_new(const std::string& path) {
   formats::OutputFile file(path);
   file.write("new", 3);

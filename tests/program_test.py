@@ -110,11 +110,19 @@ class Program(unittest.TestCase):
     def test_a_limit_on_the_size_of_files_is_told_and_leaves_nothing_behind(self):
         for name in "qkv":
             npy(self.directory / f"{name}.npy", (64, 1, 64))
+        self.attend_within(4096, "out.npy")
+
+    def test_results_appear_together_or_not_at_all(self):
+        for name, dim in (("q", 64), ("k", 64), ("v", 1)):
+            npy(self.directory / f"{name}.npy", (64, 1, dim))
+        self.attend_within(4096, "weights.npy", "--weights", str(self.directory / "weights.npy"))
+
+    def attend_within(self, most_bytes, refused, *options):
         arrays = [str(self.directory / f"{name}.npy") for name in "qkv"]
-        limited = run("attend", *arrays, "-o", str(self.directory / "out.npy"),
-                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+        limited = run("attend", *arrays, "-o", str(self.directory / "out.npy"), *options,
+                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes)))
         self.assertEqual((limited.returncode, limited.stdout), (1, ""))
-        self.assertIn("out.npy: cannot be written: File too large", limited.stderr)
+        self.assertIn(f"{refused}: cannot be written: File too large", limited.stderr)
         self.assertEqual(sorted(p.name for p in self.directory.iterdir()), ["k.npy", "q.npy", "v.npy"])
 
 

@@ -10,7 +10,6 @@
 #include "models/formats/file_error.hpp"
 #include "models/formats/mapped_file.hpp"
 #include "models/formats/npy_header.hpp"
-#include "models/formats/output_file.hpp"
 
 namespace polyhead::inline v0::formats {
 namespace {
@@ -182,14 +181,18 @@ Array read_npy(const std::string& path) {
   return parse_npy(path, bytes, std::move(file));
 }
 
-void write_npy(const std::string& path, const ConstView& array) {
-  const std::string header = header_of(path, array);
-  OutputFile file(path);
+void write_npy(OutputFile& file, const ConstView& array) {
+  const std::string header = header_of(file.path(), array);
   file.write(header.data(), header.size());
   for (int axis = 0; axis < array.layout.axes; ++axis) {
-    if (array.layout.extents[axis] == 0) return file.commit();
+    if (array.layout.extents[axis] == 0) return;
   }
   write_axis(file, static_cast<const std::byte*>(array.data), array, 0);
+}
+
+void write_npy(const std::string& path, const ConstView& array) {
+  OutputFile file(path);
+  write_npy(file, array);
   file.commit();
 }
 

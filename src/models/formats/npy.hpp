@@ -7,6 +7,7 @@
 #include <string>
 
 #include "models/formats/array.hpp"
+#include "models/formats/output_file.hpp"
 
 namespace polyhead::inline v0::formats {
 
@@ -28,5 +29,8 @@ Array parse_npy(const std::string& path, std::span<const std::byte> file,
 /// float16, float32, int32, int64 or boolean. The file appears under its name only when it is
 /// complete (see OutputFile). Throws FileError; bfloat16, which .npy has no type for, is refused.
 void write_npy(const std::string& path, const ConstView& array);
+
+/// The same into a file that the caller commits.
+void write_npy(OutputFile& file, const ConstView& array);
 
 }  // namespace polyhead::inline v0::formats

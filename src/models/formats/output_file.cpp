@@ -59,16 +59,14 @@ OutputFile::OutputFile(const std::string& path)
     if (slot_ >= 0) unfinished[slot_] = nullptr;
     throw FileError(path, std::string("cannot be written: ") + std::strerror(error));
   }
+  unnamed_ = true;
   // A file system without permissions refuses; the content matters more.
   if (replaces) static_cast<void>(::fchmod(descriptor_, status.st_mode & 0777));
 }
 
-OutputFile::~OutputFile() { close_and_remove(); }
-
-void OutputFile::close_and_remove() noexcept {
-  if (descriptor_ < 0) return;
-  ::close(std::exchange(descriptor_, -1));
-  ::unlink(part_.c_str());
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (unnamed_) ::unlink(part_.c_str());
   if (slot_ >= 0) unfinished[slot_] = nullptr;
 }
 
@@ -97,17 +95,19 @@ void OutputFile::write_through(const char* at, std::size_t bytes) {
   }
 }
 
-void OutputFile::commit() {
+void OutputFile::finish() {
+  if (descriptor_ < 0) return;
   flush();
   // A full disk may show itself only here.
-  if (::close(std::exchange(descriptor_, -1)) != 0 ||
-      std::rename(part_.c_str(), target_.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(part_.c_str());
-    if (slot_ >= 0) unfinished[slot_] = nullptr;
-    throw FileError(path_, std::string("cannot be written: ") + std::strerror(error));
-  }
-  if (slot_ >= 0) unfinished[slot_] = nullptr;
+  if (::close(std::exchange(descriptor_, -1)) != 0)
+    throw FileError(path_, std::string("cannot be written: ") + std::strerror(errno));
+}
+
+void OutputFile::commit() {
+  finish();
+  if (std::rename(part_.c_str(), target_.c_str()) != 0)
+    throw FileError(path_, std::string("cannot be written: ") + std::strerror(errno));
+  unnamed_ = false;
 }
 
 void remove_unfinished_outputs() noexcept {

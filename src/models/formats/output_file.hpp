@@ -18,20 +18,26 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
+  const std::string& path() const { return path_; }  ///< as given
+
   void write(const void* data, std::size_t bytes);
+
+  /// Ends the writing, so that commit() only renames: what a full disk refuses is refused here.
+  /// For several files that should all appear or none.
+  void finish();
   void commit();
 
  private:
   void flush();
   void write_through(const char* at, std::size_t bytes);
-  void close_and_remove() noexcept;
 
   std::string path_;    ///< as given, for messages
   std::string target_;  ///< the same behind symbolic links
   std::string part_;
-  std::string buffer_;  ///< small writes gathered: strided arrays come an element at a time
-  int descriptor_ = -1;
-  int slot_ = -1;  ///< place in the list that remove_unfinished_outputs() walks
+  std::string buffer_;    ///< small writes gathered: strided arrays come an element at a time
+  int descriptor_ = -1;   ///< until it is finished
+  bool unnamed_ = false;  ///< the part is there, and not yet under its name
+  int slot_ = -1;         ///< place in the list that remove_unfinished_outputs() walks
 };
 
 /// Throws what OutputFile would for a place that cannot be written: for long work, before it.
