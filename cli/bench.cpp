@@ -23,6 +23,7 @@ using nlohmann::ordered_json;
 
 // A case; with some 130 of them a run stays under two minutes.
 constexpr double kCaseSeconds = 0.4;
+constexpr std::size_t kMostFilter = 1000;  // std::regex takes some stack for each character
 
 constexpr const char* kExample =
     "Work counts only what is useful: a multiply and an add are two operations, hidden pairs are "
@@ -103,6 +104,10 @@ void Bench::check_listing() const {
 }
 
 std::vector<const Case*> Bench::chosen() const {
+  if (filter_.size() > kMostFilter) {
+    throw UsageError("--filter has " + std::to_string(filter_.size()) + " bytes (at most " +
+                     std::to_string(kMostFilter) + ")");
+  }
   std::vector<const Case*> list;
   try {
     const std::regex pattern(filter_);

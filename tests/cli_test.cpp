@@ -119,6 +119,8 @@ TEST(Bench, RefusesWhatWouldChangeNothing) {
   refused({"--model", "smollm2", "--filter", "decode"}, "--filter excludes --model");
   refused({"--list", "--threads", "2"}, "--threads changes nothing here");
   refused({"--list", "--model", "smollm2"}, "--model changes nothing here");
+  refused({"--list", "--filter", std::string(100000, '(')},
+          "--filter has 100000 bytes (at most 1000)");
 }
 
 TEST(Generate, RefusesDrawsWithoutATemperature) {
