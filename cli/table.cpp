@@ -2,48 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <cstdio>
 
 #include "models/formats/file_error.hpp"
+#include "models/tokenizers/unicode.hpp"
 
 namespace polyhead::cli {
 namespace {
 
-/// The code point at text[at], and steps past it; a broken sequence counts a byte at a time.
-std::uint32_t next_code_point(std::string_view text, std::size_t& at) {
-  const auto byte = static_cast<unsigned char>(text[at++]);
-  const int more = byte >= 0xf0 ? 3 : byte >= 0xe0 ? 2 : byte >= 0xc0 ? 1 : 0;
-  std::uint32_t point = more == 3   ? byte & 0x07u
-                        : more == 2 ? byte & 0x0fu
-                        : more == 1 ? byte & 0x1fu
-                                    : byte;
-  for (int i = 0; i < more && at < text.size(); ++i) {
-    const auto next = static_cast<unsigned char>(text[at]);
-    if ((next & 0xc0u) != 0x80u) break;
-    point = point << 6 | (next & 0x3fu);
-    ++at;
-  }
-  return point;
-}
-
-struct Span {
-  std::uint32_t first, last;
-};
-
-// The blocks that matter for tokens, after Unicode's East Asian Width: not every wide character,
-// the common ones.
-constexpr Span kWide[] = {{0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0xa4cf},
-                          {0xac00, 0xd7a3},   {0xf900, 0xfaff},   {0xfe30, 0xfe4f},
-                          {0xff00, 0xff60},   {0xffe0, 0xffe6},   {0x1f300, 0x1f64f},
-                          {0x1f680, 0x1f6ff}, {0x1f900, 0x1faff}, {0x20000, 0x3fffd}};
-constexpr Span kNone[] = {
-    {0x0300, 0x036f}, {0x0591, 0x05bd}, {0x064b, 0x065f}, {0x200b, 0x200f}, {0xfe00, 0xfe0f}};
-
-template <std::size_t N>
-bool in(const Span (&spans)[N], std::uint32_t point) {
-  return std::any_of(std::begin(spans), std::end(spans),
-                     [&](const Span& s) { return point >= s.first && point <= s.last; });
+/// Bytes of a broken sequence that a terminal shows as one character: the first and those that
+/// continue it.
+std::size_t broken_length(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  const std::size_t most = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+  const auto continues = [](char byte) {
+    return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
+  };
+  std::size_t length = 1;
+  while (length < std::min(most, text.size()) && continues(text[length])) ++length;
+  return length;
 }
 
 }  // namespace
@@ -57,8 +34,9 @@ std::size_t display_width(std::string_view text) {
       at = end + 1;
       continue;
     }
-    const std::uint32_t point = next_code_point(text, at);
-    width += in(kNone, point) ? 0 : in(kWide, point) ? 2 : 1;
+    const models::Character character = models::first_character(text.substr(at));
+    width += static_cast<std::size_t>(models::columns_of(character.code));
+    at += character.code < 0 ? broken_length(text.substr(at)) : character.length;
   }
   return width;
 }

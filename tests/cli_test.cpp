@@ -166,8 +166,12 @@ TEST(Table, AlignsWhatIsWide) {
   EXPECT_EQ(cli::display_width("cat"), 3u);
   EXPECT_EQ(cli::display_width("中文"), 4u);
   EXPECT_EQ(cli::display_width("e\u0301"), 1u);
+  EXPECT_EQ(cli::display_width("\u0e01\u0e47\u0e14\u0e35"), 2u) << "Thai vowels stand above";
+  EXPECT_EQ(cli::display_width("\u2705"), 2u) << "an emoji among the symbols";
+  EXPECT_EQ(cli::display_width("1/√2 · … ─"), 10u);
   EXPECT_EQ(cli::display_width("\x1b[1mcat\x1b[0m"), 3u);
   EXPECT_EQ(cli::display_width("\xff\xf0"), 2u) << "broken sequences count something and end";
+  EXPECT_EQ(cli::display_width("\xe0\xb8 \xb8\xb8"), 4u) << "begun, a space, two of no beginning";
   EXPECT_EQ(cli::fixed(-0.00001), "0.0000");
   EXPECT_EQ(cli::fixed(-INFINITY), "-inf");
   EXPECT_EQ(cli::grouped(1234567), "1,234,567");

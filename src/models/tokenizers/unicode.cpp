@@ -80,6 +80,8 @@ bool is_space(std::int32_t code) {
          within(code, UTF8PROC_CATEGORY_ZS, UTF8PROC_CATEGORY_ZP);
 }
 
+int columns_of(std::int32_t code) { return code < 0 ? 1 : utf8proc_charwidth(code); }
+
 std::vector<std::int32_t> decompose(const std::vector<std::int32_t>& codes) {
   std::vector<std::int32_t> out;
   out.reserve(codes.size() + codes.size() / 4);

@@ -1,4 +1,4 @@
-// What the tokenizers need to know of Unicode; the tables are utf8proc's.
+// What the tokenizers, and the program's tables, need to know of Unicode; utf8proc has it.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +28,9 @@ bool is_punctuation(std::int32_t code);      ///< P
 bool is_nonspacing_mark(std::int32_t code);  ///< Mn
 bool is_control(std::int32_t code);          ///< Cc, Cf, Co, Cs: C without what is unassigned
 bool is_space(std::int32_t code);            ///< the property White_Space: \s
+
+/// Columns of a terminal that it takes: 0, 1 or 2; a byte that is no character (code -1) takes 1.
+int columns_of(std::int32_t code);
 
 /// The canonical decomposition (NFD) of `codes`. Linear but for the sorting of combining marks.
 std::vector<std::int32_t> decompose(const std::vector<std::int32_t>& codes);
