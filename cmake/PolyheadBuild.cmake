@@ -1,5 +1,6 @@
 # How every target of the project is compiled, and how rooms become the two libraries.
 include_guard()
+include(GNUInstallDirs)
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -99,7 +100,7 @@ function(polyhead_libraries)
     set_target_properties(${library} PROPERTIES OUTPUT_NAME polyhead LINKER_LANGUAGE CXX)
     target_compile_features(${library} PUBLIC cxx_std_20)
     target_include_directories(${library} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
-                               $<INSTALL_INTERFACE:include>)
+                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(${library} PRIVATE $<BUILD_INTERFACE:polyhead_flags> Threads::Threads)
   endforeach()
 endfunction()
