@@ -16,9 +16,10 @@ function(polyhead_consumer name)
 endfunction()
 
 polyhead_consumer(find_package "-DCMAKE_PREFIX_PATH=${place}/prefix")
+polyhead_consumer(find_package_c "-DCMAKE_PREFIX_PATH=${place}/prefix" -DUSER_LANGUAGES=C)
 polyhead_consumer(add_subdirectory "-DPOLYHEAD_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
                   -DPOLYHEAD_WERROR=${POLYHEAD_WERROR})
 add_test(NAME consumer_pkg_config
          COMMAND "${consumer}/pkg_config.sh" "${place}/prefix" "${place}/pkg_config" ${CMAKE_C_COMPILER}
                  ${CMAKE_CXX_COMPILER})
-set_tests_properties(consumer_find_package consumer_pkg_config PROPERTIES FIXTURES_REQUIRED polyhead_install)
+set_tests_properties(consumer_find_package consumer_find_package_c consumer_pkg_config PROPERTIES FIXTURES_REQUIRED polyhead_install)
