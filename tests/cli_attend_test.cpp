@@ -308,6 +308,8 @@ TEST(Attend, RaggedBatches) {
   attention(call);
   EXPECT_EQ(arrays.output(), wanted);
   EXPECT_EQ(arrays.output("lse.npy").size(), 24u);
+  expect_refused(arrays.command({"--q-offsets", "0,6", "--kv-offsets", "0,6", "--layout", "bhtd"}),
+                 2, "--layout bhtd: a ragged batch is [tokens, heads, dim]");
 }
 
 TEST(Attend, PackedMasksOfRaggedBatches) {
