@@ -83,6 +83,13 @@ void store_float(std::byte* at, ElementType type, float value) {
   std::memcpy(at, &bits, sizeof bits);
 }
 
+const std::byte* address_of(const ConstView& view, std::span<const std::int64_t> index) {
+  std::int64_t offset = 0;
+  for (std::size_t axis = 0; axis < index.size(); ++axis)
+    offset += index[axis] * view.layout.strides[axis];
+  return static_cast<const std::byte*>(view.data) + offset * element_bytes(view.type);
+}
+
 /// Calls visit(byte offset) for each element in C order.
 template <class Visit>
 void for_each_offset(const ConstView& view, int axis, std::int64_t offset, const Visit& visit) {
@@ -188,20 +195,13 @@ Array converted(const Array& array, ElementType type) {
 }
 
 double element(const ConstView& view, std::span<const std::int64_t> index) {
-  std::int64_t offset = 0;
-  for (std::size_t axis = 0; axis < index.size(); ++axis)
-    offset += index[axis] * view.layout.strides[axis];
-  const auto* at = static_cast<const std::byte*>(view.data) + offset * element_bytes(view.type);
-  switch (view.type) {
-    case ElementType::int32:
-      return *reinterpret_cast<const std::int32_t*>(at);
-    case ElementType::int64:
-      return static_cast<double>(*reinterpret_cast<const std::int64_t*>(at));
-    case ElementType::boolean:
-      return *at == std::byte{0} ? 0.0 : 1.0;
-    default:
-      return load_float(at, view.type);
-  }
+  return load_float(address_of(view, index), view.type);
+}
+
+std::int64_t integer_element(const ConstView& view, std::span<const std::int64_t> index) {
+  const std::byte* at = address_of(view, index);
+  if (view.type == ElementType::int32) return *reinterpret_cast<const std::int32_t*>(at);
+  return *reinterpret_cast<const std::int64_t*>(at);
 }
 
 ConstView with_leading_axes(ConstView view, int axes) {

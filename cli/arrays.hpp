@@ -42,8 +42,11 @@ OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents);
 /// already.
 Array converted(const Array& array, ElementType type);
 
-/// One element of a float32, float16, bfloat16, int32, int64 or boolean view, by its indices.
+/// One element of a float32, float16 or bfloat16 view, by its indices.
 double element(const ConstView& view, std::span<const std::int64_t> index);
+
+/// The same of an int32 or int64 view, which double does not hold exactly.
+std::int64_t integer_element(const ConstView& view, std::span<const std::int64_t> index);
 
 /// An array of 2 axes [tokens, dim] (not for bhtd), 3 ([tokens, heads, dim]; [heads, tokens, dim]
 /// for bhtd) or 4 as the library's [batch, tokens, heads, dim]. Throws InvalidArgument naming

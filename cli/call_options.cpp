@@ -34,14 +34,14 @@ Mask window_of(const std::string& text, Align align) {
 /// Keys of the longest sequence. Offsets that make no sense are left to the library to refuse.
 std::int64_t longest_keys(const AttentionArguments& call) {
   if (!call.kv_offsets.given()) return call.k.layout.extents[1];
-  double longest = 0.0;
+  std::int64_t longest = 0;
   for (std::int64_t b = 0; b + 1 < call.kv_offsets.layout.extents[0]; ++b) {
-    const std::int64_t begin[] = {b}, end[] = {b + 1};
-    longest = std::max(longest, element(call.kv_offsets, end) - element(call.kv_offsets, begin));
+    const std::int64_t index[] = {b}, next[] = {b + 1};
+    const std::int64_t begin = integer_element(call.kv_offsets, index),
+                       end = integer_element(call.kv_offsets, next);
+    if (begin >= 0 && end > begin) longest = std::max(longest, end - begin);
   }
-  return longest < static_cast<double>(call.k.layout.extents[0])
-             ? static_cast<std::int64_t>(longest)
-             : call.k.layout.extents[0];
+  return std::min(longest, call.k.layout.extents[0]);
 }
 
 /// What the library calls the arguments, and what sets them; longer names before their beginnings.
@@ -212,7 +212,7 @@ Mask CallOptions::mask_of(const AttentionArguments& call) {
     const Array lengths = load_integers(prefix_, "--prefix");
     const bool one = lengths.view.layout.extents[0] == 1;
     const std::int64_t first[] = {0};
-    mask = mask & (one ? prefix(static_cast<std::int64_t>(element(lengths.view, first)), align)
+    mask = mask & (one ? prefix(integer_element(lengths.view, first), align)
                        : prefix(keep(lengths), align));
   }
   if (!lengths_.empty()) {

@@ -13,7 +13,7 @@ std::int64_t integer(const ConstView& view, std::int64_t sequence, std::int64_t 
   if (view.layout.extents[0] == 0) return 0;
   const std::int64_t row = std::min(sequence, view.layout.extents[0] - 1);  // of 1: for all alike
   const std::int64_t index[] = {row, token};
-  return static_cast<std::int64_t>(element(view, {index, token < 0 ? 1u : 2u}));
+  return integer_element(view, {index, token < 0 ? 1u : 2u});
 }
 
 std::string keys(std::int64_t count) {

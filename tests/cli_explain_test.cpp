@@ -52,6 +52,10 @@ TEST(ExplainPage, SaysWhichMaskItIs) {
   expect_says(explained({"--documents", "7,7,8,8,8"}),
               "documents: a query sees the keys whose document is its own; the keys' are 7 7 8 8 "
               "8\n");
+  expect_says(explained({"--documents", "9223372036854775807,9007199254740993,1,1,1"}),
+              "the keys' are 9223372036854775807 9007199254740993 1 1 1\n");
+  expect_says(explained({"--prefix", "9223372036854775807"}),
+              "prefix: every query sees the first 9223372036854775807 keys");
   expect_says(explained({"--lengths", "4", "--causal", "--align", "start"}),
               "causal: a query sees the keys up to its own position; the first query stands at the "
               "first key\n          lengths: the first 4 of 5 keys are valid\n");
