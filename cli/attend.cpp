@@ -293,6 +293,18 @@ std::int64_t Attend::choose_queries(std::int64_t q_len) {
   return count;
 }
 
+/// inspect() would refuse them too, after attention() has run.
+void check_heads(const ConstView& list, std::int64_t heads) {
+  for (std::int64_t i = 0; i < list.layout.extents[0]; ++i) {
+    const std::int64_t index[] = {i};
+    const std::int64_t head = integer_element(list, index);
+    if (head >= 0 && head < heads) continue;
+    throw InvalidArgument("attend: --weights-heads[" + std::to_string(i) + "] (" +
+                          std::to_string(head) + ") is not within 0 .. " +
+                          std::to_string(heads - 1));
+  }
+}
+
 void Attend::choose_weights(const AttentionArguments& call) {
   if (weights_.empty()) return;
   if (call.q_offsets.given())
@@ -302,6 +314,7 @@ void Attend::choose_weights(const AttentionArguments& call) {
   if (!weights_heads_.empty()) {
     kept_.push_back(load_integers(weights_heads_, "--weights-heads"));
     inspected_.heads = kept_.back().view;
+    check_heads(inspected_.heads, heads);
     heads = inspected_.heads.layout.extents[0];
   }
   const std::int64_t extents[] = {q.extents[0], heads, choose_queries(q.extents[1]), k.extents[1]};

@@ -378,6 +378,9 @@ TEST(Attend, RefusalsNameOptions) {
                  ": --prefix (-3) is negative");
   expect_refused(arrays.command({"--weights", "w.npy", "--weights-heads", "99"}), 1,
                  ": --weights-heads[0] (99) is not within 0 .. 3");
+  expect_refused(arrays.command({"--weights", "w.npy", "--weights-heads=-1", "--soft-cap", "-1"}),
+                 1,
+                 "--weights-heads[0] (-1) is not within 0 .. 3");  // before attention() is called
   expect_refused(arrays.command({"--documents", "1,1,1,2,2,2"}), 2,
                  "--documents: q has 3 tokens and k 6, so --q-documents is needed");
   expect_refused(arrays.command({"--documents", "1,1,1,2,2", "--q-documents", "1,1,1"}), 1,
