@@ -298,7 +298,8 @@ ModelDescription model_of_config(const std::string& path, const std::string& tex
   model.source = "read from " + path;
   cost::check(model);
   if (quantised_by(keys) != "fp8") return model;
-  model = cost::with_vocabulary_as(std::move(model), std::string(model.weight_type));
+  const std::string plain = model.weight_type;
+  model = cost::with_vocabulary_as(std::move(model), plain);
   model.weight_type = "fp8";
   return model;
 }
