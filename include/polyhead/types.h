@@ -111,14 +111,22 @@ struct Layout {
     }
   }
 
+  /// Integers of several types in one list.
+  template <std::integral... I>
+    requires(sizeof...(I) > 1)
+  constexpr Layout(I... sizes)
+      : Layout(std::initializer_list<std::int64_t>{static_cast<std::int64_t>(sizes)...}) {}
+
   template <std::integral I, std::integral J>
-  constexpr Layout(std::initializer_list<I> sizes, std::initializer_list<J> steps) {
-    take(sizes, extents);
-    const int size_axes = axes;
-    take(steps, strides);
-    if (axes != size_axes) too_many_axes = true;
-    axes = size_axes;
-  }
+  constexpr Layout(std::initializer_list<I> sizes, std::initializer_list<J> steps)
+      : Layout(Layout(sizes), Layout(steps)) {}
+
+  /// The extents of `sizes` with those of `steps` for strides.
+  constexpr Layout(const Layout& sizes, const Layout& steps)
+      : axes(sizes.axes),
+        extents(sizes.extents),
+        strides(steps.extents),
+        too_many_axes(sizes.too_many_axes || steps.too_many_axes || sizes.axes != steps.axes) {}
 
  private:
   template <class I>
@@ -136,7 +144,8 @@ struct Layout {
 
 /// A read-only strided array: pointer, element type, extents and strides (in elements; in bits for
 /// `bit`). Strides default to dense, last axis fastest. Stride 0 broadcasts; the stride of an axis
-/// of extent 1 is ignored. A default-constructed view is "not given". The view owns nothing.
+/// of extent 1 is ignored. A list may hold integers of several types. A default-constructed view is
+/// "not given". The view owns nothing.
 struct ConstView {
   const void* data = nullptr;
   ElementType type = ElementType::float32;
@@ -149,6 +158,12 @@ struct ConstView {
   template <class T, std::integral I, std::integral J>
   constexpr ConstView(const T* pointer, std::initializer_list<I> extents,
                       std::initializer_list<J> strides)
+      : data(pointer), type(element_type_of<T>()), layout(extents, strides) {}
+  template <class T>
+  constexpr ConstView(const T* pointer, detail::Layout shape)  // integers of several types
+      : data(pointer), type(element_type_of<T>()), layout(shape) {}
+  template <class T>
+  constexpr ConstView(const T* pointer, detail::Layout extents, detail::Layout strides)
       : data(pointer), type(element_type_of<T>()), layout(extents, strides) {}
   constexpr ConstView(const void* pointer, ElementType element, detail::Layout shape)
       : data(pointer), type(element), layout(shape) {}
@@ -172,6 +187,14 @@ struct View {
   template <class T, std::integral I, std::integral J>
     requires(!std::is_const_v<T>)
   constexpr View(T* pointer, std::initializer_list<I> extents, std::initializer_list<J> strides)
+      : data(pointer), type(element_type_of<T>()), layout(extents, strides) {}
+  template <class T>
+    requires(!std::is_const_v<T>)
+  constexpr View(T* pointer, detail::Layout shape)  // integers of several types
+      : data(pointer), type(element_type_of<T>()), layout(shape) {}
+  template <class T>
+    requires(!std::is_const_v<T>)
+  constexpr View(T* pointer, detail::Layout extents, detail::Layout strides)
       : data(pointer), type(element_type_of<T>()), layout(extents, strides) {}
   constexpr View(void* pointer, ElementType element, detail::Layout shape)
       : data(pointer), type(element), layout(shape) {}
