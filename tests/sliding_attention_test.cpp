@@ -253,6 +253,34 @@ TEST(InCache, APlanRefusesWhatItIsNotFor) {
             "attend_in_cache: workspace was moved from, expected the plan's");
 }
 
+// What the calls within would refuse, too.
+TEST(InCache, RefusalsNameTheCall) {
+  const Text text(60, 4);
+  SlidingCache cache(config(20, 2, 4));
+  append(cache, text, 0, 4);
+  Tensor out(f32, {kBatch, 3, kQHeads, kValueDim}), narrow(f32, {kBatch, 3, kQHeads, 1});
+  const std::vector<std::byte> before = out.bytes();
+  const auto refused = [&](View to, const Modifiers& modifiers) {
+    const std::string whole =
+        refusal_of([&] { attend_in_cache(cache, part(text.q, 1, 3), rope(), to, modifiers); });
+    const std::string planned = refusal_of([&] {
+      const InCachePlan plan(limits(3, 8), rope());
+      InCacheWorkspace workspace = plan.make_workspace();
+      plan.run(cache, part(text.q, 1, 3), to, workspace, modifiers);
+    });
+    EXPECT_EQ(whole, planned);
+    return whole;
+  };
+  EXPECT_TRUE(refused(narrow.view(), {}).starts_with("attend_in_cache: out "));
+  EXPECT_TRUE(refused(View(), {}).starts_with("attend_in_cache: out "));
+  EXPECT_TRUE(refused(out.view(), {.scale = INFINITY}).starts_with("attend_in_cache: "));
+  const float sinks[] = {0, 0, 0, NAN};
+  EXPECT_TRUE(
+      refused(out.view(), {.sink = ConstView(sinks, {kQHeads})}).starts_with("attend_in_cache: "));
+  EXPECT_EQ(refused(out.view(), {}), "accepted");
+  EXPECT_NE(out.bytes(), before);
+}
+
 TEST(InCache, PaddingRowsGiveZeros) {
   const Text text(60, 4);
   SlidingCache cache(config(20, 2, 60));

@@ -162,6 +162,19 @@ class InCache {
                                      : "dropout",
                    ", expected scale, soft_cap and sink alone: the others go by positions");
     }
+    check_call();
+  }
+
+  /// What the calls below would refuse of these arguments, refused in this call's name.
+  void check_call() const {
+    AttentionArguments whole;
+    whole.q = q_;
+    whole.kv = cache_.view();
+    whole.out = out_;
+    whole.mask = cache_.mask();
+    whole.mask.q_lengths = counts_;
+    whole.modifiers = modifiers_;
+    door::resolve(whole, kCall);
   }
 
   std::int64_t count_of(std::int64_t b) const {
