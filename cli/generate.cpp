@@ -250,7 +250,7 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   const std::vector<std::int32_t>& longest =
       std::ranges::max_element(prompts, {}, [](const auto& p) { return p.ids.size(); })->ids;
   options.cache = cache_for(model, tokenizer, longest);
-  generate_many(console, model, tokenizer, prompts, options);
+  generate_many(console, model, tokenizer, prompts_, prompts, options);
 }
 
 /// What --prompt says, for a model that can read so much.

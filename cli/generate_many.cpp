@@ -4,6 +4,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <tuple>
@@ -14,6 +15,7 @@
 #include "cli/stream_text.hpp"
 #include "cli/table.hpp"
 #include "models/formats/file_error.hpp"
+#include "polyhead/error.h"
 
 namespace polyhead::cli {
 namespace {
@@ -26,6 +28,8 @@ const char* stop_name(models::Stop stop) {
       return "end";
     case models::Stop::context:
       return "context";
+    case models::Stop::failed:
+      return "failed";
     default:
       return "max_tokens";
   }
@@ -141,6 +145,40 @@ void report(const Console& console, const Batcher& batcher, const Outcome& outco
               << " interrupted\n";
 }
 
+/// Requests whose logits were no numbers. The batch goes on without them.
+class Failures {
+ public:
+  /// One step of the batch; false when nothing is left to do.
+  bool step(Batcher& batcher, std::size_t requests) {
+    try {
+      return batcher.step();
+    } catch (const InvalidArgument& error) {
+      const std::size_t before = failed_.size();
+      for (std::size_t i = 0; i < requests; ++i) {
+        if (batcher.answer(static_cast<std::int64_t>(i)).stop == models::Stop::failed)
+          failed_.insert(i);
+      }
+      if (failed_.size() == before) throw;
+      if (why_.empty()) why_ = error.what();
+      return true;
+    }
+  }
+
+  /// Throws FileError with the lines of those that failed, where there are any.
+  void check(const std::string& place, const std::vector<Prompt>& prompts) const {
+    if (failed_.empty()) return;
+    std::string lines;
+    for (const std::size_t i : failed_)
+      lines += (lines.empty() ? "" : ", ") + std::to_string(prompts[i].line);
+    throw formats::FileError(place,
+                             (failed_.size() == 1 ? "line " : "lines ") + lines + ": " + why_);
+  }
+
+ private:
+  std::set<std::size_t> failed_;
+  std::string why_;  ///< of the first
+};
+
 nlohmann::ordered_json json_of(const std::optional<double>& number) {
   return number ? nlohmann::ordered_json(*number) : nullptr;
 }
@@ -205,8 +243,8 @@ void check_prompts(const std::string& place, const std::vector<Prompt>& prompts,
 }
 
 void generate_many(const Console& console, const models::Model& model,
-                   const models::Tokenizer& tokenizer, const std::vector<Prompt>& prompts,
-                   const ManyOptions& options) {
+                   const models::Tokenizer& tokenizer, const std::string& place,
+                   const std::vector<Prompt>& prompts, const ManyOptions& options) {
   Progress progress(console);
   FirstWords first(prompts.size());
   Outcome outcome;
@@ -241,9 +279,10 @@ void generate_many(const Console& console, const models::Model& model,
       console.out << "\n\n" << std::flush;
     }
   };
+  Failures failures;
   bool more = true;
   while (more) {
-    more = batcher.step();
+    more = failures.step(batcher, prompts.size());
     print_ready();
     if (more) {
       progress.show(grouped(static_cast<long long>(outcome.written)) + " tokens, " +
@@ -252,10 +291,14 @@ void generate_many(const Console& console, const models::Model& model,
   }
   outcome.seconds = first.now();
   progress.clear();
-  if (!options.json) return report(console, batcher, outcome, first);
-  nlohmann::ordered_json all = json_of(batcher, outcome, first);
-  all["answers"] = std::move(answers);
-  console.out << json_text(all);
+  if (options.json) {
+    nlohmann::ordered_json all = json_of(batcher, outcome, first);
+    all["answers"] = std::move(answers);
+    console.out << json_text(all);
+  } else {
+    report(console, batcher, outcome, first);
+  }
+  failures.check(place, prompts);
 }
 
 }  // namespace polyhead::cli

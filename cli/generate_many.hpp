@@ -37,10 +37,11 @@ std::vector<Prompt> prompt_lines(const std::string& place);
 void check_prompts(const std::string& place, const std::vector<Prompt>& prompts,
                    const ManyOptions& options, std::int64_t context);
 
-/// Answers every prompt, in the order of the file; figures go to the error stream, or with the
-/// answers into JSON.
+/// Answers every prompt of the file `place`, in its order; figures go to the error stream, or with
+/// the answers into JSON. Throws FileError, with the line, where a prompt's logits are no numbers,
+/// when all others have their answers.
 void generate_many(const Console& console, const models::Model& model,
-                   const models::Tokenizer& tokenizer, const std::vector<Prompt>& prompts,
-                   const ManyOptions& options);
+                   const models::Tokenizer& tokenizer, const std::string& place,
+                   const std::vector<Prompt>& prompts, const ManyOptions& options);
 
 }  // namespace polyhead::cli

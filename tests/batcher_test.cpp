@@ -7,11 +7,11 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "polyhead/error.h"
 #include "support/effort.h"
 #include "support/golden_model.hpp"
+#include "support/nan_model.hpp"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
@@ -360,25 +360,10 @@ TEST(Batcher, GoesOnAfterACallbackThrew) {
   }
 }
 
-/// The tiny Llama with a NaN in what stands for token 7, so that texts with it give no numbers.
-std::string model_with_a_nan(const test::ScratchDirectory& folder) {
-  const std::string tiny = POLYHEAD_TEST_DATA "/tiny/llama3/";
-  std::string weights = folder.read(tiny + "model.safetensors");
-  std::uint64_t header = 0;
-  std::memcpy(&header, weights.data(), sizeof header);
-  const auto tensors = nlohmann::json::parse(weights.substr(sizeof header, header));
-  const auto& embedding = tensors["model.embed_tokens.weight"];
-  const std::size_t width = embedding["shape"][1], first = embedding["data_offsets"][0];
-  constexpr std::uint16_t kNan = 0x7fc0;  // as bfloat16
-  std::memcpy(weights.data() + sizeof header + header + first + 7 * width * 2, &kNan, 2);
-  folder.write("config.json", folder.read(tiny + "config.json"));
-  return std::filesystem::path(folder.write("model.safetensors", weights)).parent_path().string();
-}
-
 // One request's logits are no numbers: its answer is over, and the others' are what they are alone.
 TEST(Batcher, GoesOnWithoutARequestWhoseLogitsAreNoNumbers) {
   const test::ScratchDirectory folder;
-  const Model model{ModelFile(model_with_a_nan(folder))};
+  const Model model{ModelFile(test::model_with_a_nan(folder))};
   const std::vector<models::Request> requests = {
       {{1, 2, 3}, 5, {}}, {{4, 7}, 5, {}}, {{5, 6, 8, 9}, 5, {}}, {{9, 1}, 3, {}}};
   BatcherOptions options;

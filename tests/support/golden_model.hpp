@@ -25,6 +25,10 @@ inline std::string fetched_model(const std::string& name) {
   return "";
 }
 
+#define SKIP_WITHOUT(name)                         \
+  if (polyhead::test::fetched_model(name).empty()) \
+  GTEST_SKIP() << "scripts/get-model " name " was not run"
+
 /// tests/data/model_NAME.json: from transformers in float32 with eager attention, weights
 /// dequantised to float32.
 inline nlohmann::json golden_model(const std::string& name) {
