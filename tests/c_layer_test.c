@@ -227,6 +227,15 @@ static void test_rope(void) {
   const polyhead_view view = polyhead_make_view(row, POLYHEAD_FLOAT32, 3, extents, NULL);
   const polyhead_view positions =
       polyhead_make_view(positions_data, POLYHEAD_INT32, 1, count, NULL);
+  float halves[kDim] = {0}, expected[2 * kDim];
+  const int64_t pairs[1] = {kDim / 2}, one[1] = {1}, second[1] = {2};
+  const int32_t twice_data[2] = {0, 10};
+  const polyhead_view twice_positions =
+      polyhead_make_view(twice_data, POLYHEAD_INT32, 1, count, NULL);
+  const polyhead_view every_second = polyhead_make_view(halves, POLYHEAD_FLOAT32, 1, pairs, second);
+  const polyhead_view too_few = polyhead_make_view(halves, POLYHEAD_FLOAT32, 1, one, NULL);
+  const polyhead_view of_integers =
+      polyhead_make_view(positions_data, POLYHEAD_INT32, 1, count, NULL);
   polyhead_rope_config config = {.struct_bytes = sizeof config};
   int i;
   fill_random(row, 2 * kDim, 6);
@@ -252,6 +261,14 @@ static void test_rope(void) {
   CHECK_REFUSED(polyhead_apply_rope(NULL, &positions, &config), "x is null");
   CHECK(memcmp(original, row, sizeof row) == 0);
 
+  config.frequency_divisors = &of_integers;
+  CHECK_REFUSED(polyhead_apply_rope(&view, &positions, &config),
+                "rope.frequency_divisors is int32, expected float32");
+  config.frequency_divisors = &too_few;
+  CHECK_REFUSED(polyhead_apply_rope(&view, &positions, &config), "rope.frequency_divisors has 1");
+  config.frequency_divisors = NULL;
+  CHECK(memcmp(original, row, sizeof row) == 0);
+
   CHECK_OK(polyhead_apply_rope(&view, &positions, &config));
   CHECK(memcmp(original, row, kDim * sizeof *row) == 0); /* position 0 */
   for (i = 0; i < kDim; i += 2) {
@@ -261,6 +278,13 @@ static void test_rope(void) {
     CHECK(fabs((double)row[kDim + i] - (a * cos(angle) - b * sin(angle))) < 8 * 1.2e-7);
     CHECK(fabs((double)row[kDim + i + 1] - (a * sin(angle) + b * cos(angle))) < 8 * 1.2e-7);
   }
+  /* Every frequency halved: position 10 turns as 5 did. */
+  for (i = 0; i < kDim / 2; ++i) halves[2 * i] = 2;
+  config.frequency_divisors = &every_second;
+  memcpy(expected, row, sizeof row);
+  memcpy(row, original, sizeof row);
+  CHECK_OK(polyhead_apply_rope(&view, &twice_positions, &config));
+  CHECK(memcmp(expected, row, sizeof row) == 0);
 }
 
 static void test_cache(void) {

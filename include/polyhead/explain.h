@@ -28,8 +28,8 @@ struct HeadTrace {
   std::vector<double> modified;        ///< after soft-cap, bias, ALiBi and custom modifiers
   std::vector<bool> visible;           ///< by the mask and by a score that is not -inf
   std::vector<double> masked;          ///< modified, -inf where not visible
-  std::vector<double>
-      weights;  ///< softmax of masked (a sink in the denominator); 0 where not visible
+  /// Softmax of masked (a sink in the denominator); 0 where not visible.
+  std::vector<double> weights;
   std::vector<double> dropped;  ///< weights after dropout; the same as weights without it
   double sink = 0.0;            ///< the sink logit, where has_sink
   bool has_sink = false;

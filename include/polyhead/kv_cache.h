@@ -21,8 +21,8 @@ struct KvCacheConfig {
   std::int64_t value_dim = 0;               ///< 0: head_dim
   ElementType type = ElementType::float32;  ///< any that KvView has
   std::int64_t capacity = 0;                ///< tokens a sequence
-  bool growing =
-      false;  ///< doubles its capacity when full; otherwise a full cache refuses to append
+  /// Doubles its capacity when full; otherwise a full cache refuses to append.
+  bool growing = false;
   /// Values are the first value_dim elements of the keys and not stored again: the cache of latent
   /// attention. `append` then takes no v. Of codes value_dim is a multiple of 32 or head_dim, and
   /// scales are by token.
@@ -53,9 +53,9 @@ class KvCache {
   const KvCacheConfig& config() const;  ///< its key_scales view the cache's own copy
   std::int64_t capacity() const;        ///< tokens a sequence, now
   std::int64_t bytes() const;           ///< of keys and values, at this capacity
-  std::int64_t length(
-      std::int64_t sequence) const;  ///< tokens held; throws InvalidArgument out of range
-  std::int64_t max_length() const;   ///< of any sequence
+  /// Tokens held; throws InvalidArgument out of range.
+  std::int64_t length(std::int64_t sequence) const;
+  std::int64_t max_length() const;  ///< of any sequence
 
   /// Views of what is held: [batch, max_length, kv_heads, dim]; rows past a sequence's own length
   /// are unspecified. They stay valid until the next append that grows, and do not lengthen by
@@ -70,11 +70,10 @@ class KvCache {
   ConstView lengths() const;
 
   /// Adds k [batch, tokens, kv_heads, head_dim] and v [.., value_dim] at each sequence's end (no v
-  /// with values_in_keys);
-  /// `counts`, where given (int32/int64 [batch]), says how many of `tokens` each sequence takes.
-  /// Lengths advance once, at the end. k and v may be rows that the cache holds. Throws
-  /// InvalidArgument, naming the sequence, where a cache of fixed capacity would overflow; nothing
-  /// is written then.
+  /// with values_in_keys); `counts`, where given (int32/int64 [batch]), says how many of `tokens`
+  /// each sequence takes. Lengths advance once, at the end. k and v may be rows that the cache
+  /// holds. Throws InvalidArgument, naming the sequence, where a cache of fixed capacity would
+  /// overflow; nothing is written then.
   void append(ConstView k, ConstView v, ConstView counts = {});
 
   /// Forgets the tokens of `sequence` from `length` on. Throws InvalidArgument if it holds fewer.

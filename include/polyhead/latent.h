@@ -37,10 +37,10 @@ struct LatentConfig {
   float norm_eps = 1e-6f;      ///< of the RMS norms of both latents
   std::optional<RopeConfig> rope{};  ///< over rope_dim columns; needed where rope_dim > 0
 
-  Mask mask{};            ///< of every call; joined to a call's own by &
-  Modifiers modifiers{};  ///< of every call; scale defaults to 1 / sqrt(nope_dim + rope_dim),
-                          ///< which DeepSeek multiplies by m^2, m = 0.1 mscale_all_dim ln(factor)
-                          ///< + 1, where RoPE is scaled by YaRN
+  Mask mask{};  ///< of every call; joined to a call's own by &
+  /// Of every call; scale defaults to 1 / sqrt(nope_dim + rope_dim), which DeepSeek multiplies by
+  /// m^2, m = 0.1 mscale_all_dim ln(factor) + 1, where RoPE is scaled by YaRN.
+  Modifiers modifiers{};
   ElementType weight_type = ElementType::float32;  ///< as LayerConfig::weight_type
   LatentForm form = LatentForm::expanded;          ///< of calls that do not say
 };
@@ -65,9 +65,8 @@ struct LatentWeights {
 ///   y = concat_h(softmax(scale * q k^T) v) W_o^T
 ///
 /// x and y are [batch, tokens, model_dim], or [tokens, model_dim] for a batch of one. A token costs
-/// kv_rank + rope_dim cached elements, whatever the number of heads. kv_rank + rope_dim and
-/// nope_dim
-/// + rope_dim are at most 768.
+/// kv_rank + rope_dim cached elements, whatever the number of heads. Both kv_rank + rope_dim and
+/// nope_dim + rope_dim are at most 768.
 ///
 /// Same bits, within one form: as MultiHeadAttention. Between the forms: equal within the bound of
 /// docs/numerics.md. Expanding costs scratch of O(kv_len * heads) a call; the absorbed form none.

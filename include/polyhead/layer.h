@@ -29,21 +29,21 @@ struct LayerConfig {
   /// * head_dim = kv_heads * value_dim.
   bool use_projections = true;
 
-  bool qk_norm = false;  ///< RMS normalisation of each head of q and k, before RoPE: x /
-                         ///< sqrt(mean(x^2) + eps) * weight
+  /// RMS normalisation of each head of q and k, before RoPE: x / sqrt(mean(x^2) + eps) * weight.
+  bool qk_norm = false;
   float norm_eps = 1e-6f;
   std::optional<RopeConfig> rope{};
 
-  Mask mask{};  ///< of every call; a call's own mask is joined to it by &. What it points to
-                ///< outlives the layer
-  Modifiers modifiers{};  ///< of every call; what they point to outlives the layer. `bias` may also
-                          ///< come with a call
+  /// Of every call; a call's own mask is joined to it by &. What it points to outlives the layer.
+  Mask mask{};
+  /// Of every call; what they point to outlives the layer. `bias` may also come with a call.
+  Modifiers modifiers{};
 
   /// What weights are stored and multiplied as; all of them accumulate in float32.
   ///   float32   x is widened to float32; q, k, v and the concatenated heads are float32
   ///   float16   the same, weights widened from float16 as they are read
-  ///   bfloat16  x is rounded to bfloat16, and so are q, k, v and the concatenated heads, on every
-  ///   instruction set
+  ///   bfloat16  x, q, k, v and the concatenated heads are rounded to bfloat16, on every
+  ///             instruction set
   ElementType weight_type = ElementType::float32;
 };
 
@@ -51,12 +51,12 @@ struct LayerConfig {
 /// [out, in] is y = x W^T; weights kept as [in, out] are the same view with its extents and strides
 /// swapped.
 struct LayerWeights {
-  ConstView w_q{};    ///< [q_heads * head_dim, model_dim]
-  ConstView w_k{};    ///< [kv_heads * head_dim, context_dim]
-  ConstView w_v{};    ///< [kv_heads * value_dim, context_dim]
-  ConstView w_qkv{};  ///< instead of the three: their rows in the order q, k, v; context_dim must
-                      ///< be model_dim
-  ConstView w_o{};    ///< [model_dim, q_heads * value_dim]; not given: y is the concatenated heads
+  ConstView w_q{};  ///< [q_heads * head_dim, model_dim]
+  ConstView w_k{};  ///< [kv_heads * head_dim, context_dim]
+  ConstView w_v{};  ///< [kv_heads * value_dim, context_dim]
+  /// Instead of the three: their rows in the order q, k, v; context_dim must be model_dim.
+  ConstView w_qkv{};
+  ConstView w_o{};  ///< [model_dim, q_heads * value_dim]; not given: y is the concatenated heads
   ConstView b_q{}, b_k{}, b_v{}, b_qkv{}, b_o{};  ///< optional, [out]
   ConstView q_norm{}, k_norm{};                   ///< [head_dim], with qk_norm
 };
@@ -82,14 +82,15 @@ class LayerWorkspace {
 struct LayerCall {
   Mask mask{};       ///< joined to the layer's by &
   ConstView bias{};  ///< as Modifiers::bias, where the layer has none of its own
-  ConstView
-      lengths{};  ///< int32/int64 [batch]: valid tokens of x; the rest are padding (y is b_o there)
+  /// int32/int64 [batch]: valid tokens of x; the rest are padding (y is b_o there).
+  ConstView lengths{};
   ConstView context_lengths{};  ///< int32/int64 [batch]: valid tokens of the context
-  ConstView offsets{};    ///< int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one
-                          ///< after the other; self only
-  ConstView positions{};  ///< int32/int64 [batch, tokens] ([tokens] for two axes): RoPE's; the mask
-                          ///< keeps its own
-  View lse{};             ///< as AttentionArguments::lse
+  /// int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one after the other; self
+  /// attention only.
+  ConstView offsets{};
+  /// int32/int64 [batch, tokens] ([tokens] for two axes): RoPE's; the mask keeps its own.
+  ConstView positions{};
+  View lse{};                           ///< as AttentionArguments::lse
   RowStatistics statistics{};           ///< as AttentionArguments::statistics
   LayerWorkspace* workspace = nullptr;  ///< null: one is made for the call
 };
@@ -124,8 +125,8 @@ class MultiHeadAttention {
   ~MultiHeadAttention();
 
   const LayerConfig& config() const;  ///< with its zeros filled in
-  ElementType activation_type()
-      const;                         ///< of q, k, v and the concatenated heads: bfloat16 or float32
+  /// Of q, k, v and the concatenated heads: bfloat16 or float32.
+  ElementType activation_type() const;
   std::size_t weight_bytes() const;  ///< packed
   std::string describe() const;      ///< one paragraph: sizes, weight type, instruction set
 

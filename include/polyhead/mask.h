@@ -64,9 +64,9 @@ Mask documents(ConstView q_documents, ConstView kv_documents);
 /// Any pattern: [batch|1, heads|1, q_len|1, kv_len], true may attend; bytes or packed bits.
 Mask boolean(ConstView visible);
 
-/// Both must allow the pair. Two parts of one kind: windows
-/// that keep the same first tokens intersect; `causal` joins `prefix` and
-/// keeps the prefix; any other pair must be equal or is refused when the mask is used.
+/// Both must allow the pair. Two parts of one kind: windows that keep the same first tokens
+/// intersect; `causal` joins `prefix` and keeps the prefix; any other pair must be equal or is
+/// refused when the mask is used.
 Mask operator&(const Mask& a, const Mask& b);
 
 }  // namespace polyhead::inline v0

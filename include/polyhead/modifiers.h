@@ -62,9 +62,9 @@ struct Alibi {
   bool given() const { return use_default_slopes || slopes.given(); }
 };
 
-/// Dropout on the weights: each is zeroed with `probability`, the others divided by 1 -
-/// probability. Random numbers are Philox4x32-10 keyed by (seed, sequence id, head, q_pos, kv_pos):
-/// the same whatever the tiling or batching.
+/// Dropout on the weights: each is zeroed with `probability`, the others are divided by
+/// (1 - probability). Random numbers are Philox4x32-10 keyed by (seed, sequence id, head, q_pos,
+/// kv_pos): the same whatever the tiling or batching.
 struct Dropout {
   float probability = 0.0f;  ///< in [0, 1)
   std::uint64_t seed = 0;
@@ -80,8 +80,8 @@ inline constexpr int kMaxCustomModifiers = 4;
 struct Modifiers {
   std::optional<float> scale{};  ///< finite; default 1 / sqrt(head_dim)
   float soft_cap = 0.0f;         ///< 0 is none; else within 1e-30 .. 1e30
-  ConstView
-      bias{};  ///< [batch|1, q_heads|1, q_len|1, kv_len|1], float32/float16/bfloat16; -inf hides
+  /// [batch|1, q_heads|1, q_len|1, kv_len|1], float32/float16/bfloat16; -inf hides.
+  ConstView bias{};
   Alibi alibi{};
   std::array<const TileModifier*, kMaxCustomModifiers> custom{};
   /// float32 [q_heads]: one more logit a head, in the denominator only; finite, or -inf for none
@@ -89,8 +89,8 @@ struct Modifiers {
   Dropout dropout{};
 };
 
-/// The closed-form ALiBi slope of `head` among `heads` (any number): for a power of two 2^(-8 (head
-/// + 1) / heads); the rest take every second slope of the next power of two.
+/// The closed-form ALiBi slope of `head` among `heads` (any number): for a power of two
+/// 2^(-8 (head + 1) / heads); the rest take every second slope of the next power of two.
 float alibi_slope(std::int64_t head, std::int64_t heads);
 
 }  // namespace polyhead::inline v0

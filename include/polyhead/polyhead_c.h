@@ -150,8 +150,8 @@ typedef struct polyhead_options {
   size_t struct_bytes;
   int32_t isa;
   int32_t threads; /* 0: as many as the executor has; else at most this many */
-  polyhead_executor*
-      executor; /* NULL: a pool of `threads`, or with 0 the shared one (POLYHEAD_THREADS) */
+  /* NULL: a pool of `threads`, or with 0 the shared one (POLYHEAD_THREADS) */
+  polyhead_executor* executor;
 } polyhead_options;
 
 /* ---- Masks and modifiers ---- */
@@ -174,8 +174,8 @@ typedef struct polyhead_mask {
   const polyhead_view* q_lengths;
   const polyhead_view* q_documents; /* int32/int64 [batch or 1, tokens]: equal ids see each other */
   const polyhead_view* kv_documents;
-  const polyhead_view*
-      visible;          /* boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend */
+  /* boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend */
+  const polyhead_view* visible;
   int64_t first_tokens; /* of a window: keys before it are visible however far back */
 } polyhead_mask;
 
@@ -241,16 +241,16 @@ typedef struct polyhead_modifiers {
   float soft_cap;                    /* 0 is none; else within 1e-30 .. 1e30 */
   int32_t alibi;                     /* 1: the closed-form slopes */
   const polyhead_view* alibi_slopes; /* float32 [q_heads], instead of the closed form */
-  const polyhead_view*
-      bias; /* [batch|1, q_heads|1, q_len|1, kv_len|1], any float type; -INFINITY hides */
+  /* [batch|1, q_heads|1, q_len|1, kv_len|1], any float type; -INFINITY hides */
+  const polyhead_view* bias;
   const polyhead_tile_modifier* custom[POLYHEAD_MAX_CUSTOM_MODIFIERS];
   const polyhead_view* sink; /* float32 [q_heads]: one more logit a head, in the denominator only;
                                 finite, or -INFINITY for none */
   float dropout;             /* probability, in [0, 1) */
   int32_t reserved;          /* 0 */
   uint64_t dropout_seed;
-  const polyhead_view*
-      sequence_ids; /* int32/int64 [batch]: keys of the dropout; NULL: the batch index */
+  const polyhead_view* sequence_ids; /* int32/int64 [batch]: keys of the dropout; NULL: the batch
+                                        index */
 } polyhead_modifiers;
 
 /* ---- Attention ---- */
@@ -281,10 +281,10 @@ typedef struct polyhead_attention_arguments {
   const polyhead_modifiers* modifiers;
   const polyhead_view* q_offsets; /* int32/int64 [batch + 1], ascending from 0; both or neither */
   const polyhead_view* kv_offsets;
-  const polyhead_view*
-      q_start; /* int32/int64 [batch]: position of each first query, instead of align */
-  const polyhead_view*
-      lse; /* optional outputs, [batch, q_len, q_heads]: float32, natural logarithm */
+  /* int32/int64 [batch]: position of each first query, instead of align */
+  const polyhead_view* q_start;
+  /* Optional outputs, [batch, q_len, q_heads]: */
+  const polyhead_view* lse;        /* float32, natural logarithm */
   const polyhead_view* entropy;    /* float32, nats */
   const polyhead_view* max_weight; /* float32 */
   const polyhead_view* max_key;    /* int64, -1 for a row without keys */

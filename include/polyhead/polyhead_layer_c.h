@@ -37,6 +37,7 @@ typedef struct polyhead_rope_config {
   double attention_factor;
   double mscale, mscale_all_dim;
   double low_freq_factor, high_freq_factor; /* 1, 4 */
+  const polyhead_view* frequency_divisors;  /* float32 [rotary_dims / 2], or NULL; copied */
 } polyhead_rope_config;
 
 /* Rotates x [tokens, heads, dim] or [batch, tokens, heads, dim] in place by int32/int64 positions
@@ -103,8 +104,8 @@ typedef struct polyhead_layer_weights {
   const polyhead_view* w_k;   /* [kv_heads * head_dim, context_dim] */
   const polyhead_view* w_v;   /* [kv_heads * value_dim, context_dim] */
   const polyhead_view* w_qkv; /* instead of the three: their rows in the order q, k, v */
-  const polyhead_view*
-      w_o; /* [model_dim, q_heads * value_dim]; NULL: y is the concatenated heads */
+  const polyhead_view* w_o;   /* [model_dim, q_heads * value_dim]; NULL: y is the concatenated
+                                 heads */
   const polyhead_view *b_q, *b_k, *b_v, *b_qkv, *b_o; /* optional, [out] */
   const polyhead_view *q_norm, *k_norm;               /* [head_dim], with qk_norm */
 } polyhead_layer_weights;

@@ -1,8 +1,31 @@
 #include "capi/convert_layer.hpp"
 
+#include <vector>
+
+#include "base/footprint.hpp"
 #include "capi/handles.hpp"
 
 namespace polyhead::inline v0::capi {
+namespace {
+
+/// A copy of float32 [n]; empty where the view is not given.
+std::vector<float> to_divisors(const char* call, const polyhead_view* from) {
+  constexpr const char* kName = "rope.frequency_divisors";
+  const ConstView view = to_view(call, kName, from);
+  if (!view.given()) return {};
+  if (view.type != ElementType::float32)
+    refuse("%s: %s is %s, expected float32", call, kName, element_name(view.type));
+  if (view.layout.axes != 1)
+    refuse("%s: %s has %d axes, expected one of rotary_dims / 2", call, kName, view.layout.axes);
+  base::footprint_of(call, kName, view);
+  std::vector<float> to(static_cast<std::size_t>(view.layout.extents[0]));
+  const auto* data = static_cast<const float*>(view.data);
+  for (std::size_t i = 0; i < to.size(); ++i)
+    to[i] = data[static_cast<std::int64_t>(i) * view.layout.strides[0]];
+  return to;
+}
+
+}  // namespace
 
 RopeConfig to_rope(const char* call, const polyhead_rope_config* config) {
   const polyhead_rope_config from = read_struct(call, "rope", config);
@@ -39,6 +62,7 @@ RopeConfig to_rope(const char* call, const polyhead_rope_config* config) {
   to.mscale_all_dim = from.mscale_all_dim;
   unless_zero(to.low_freq_factor, from.low_freq_factor);
   unless_zero(to.high_freq_factor, from.high_freq_factor);
+  to.frequency_divisors = to_divisors(call, from.frequency_divisors);
   return to;
 }
 
