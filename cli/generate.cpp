@@ -34,6 +34,8 @@ constexpr const char* kExample =
     "  polyhead generate smollm2 --prompt 'The capital of France is' --max-tokens 20\n"
     "  polyhead generate smollm2 --chat --prompt 'What is attention?'\n"
     "  polyhead generate smollm2 --prompts questions.txt --batch 16 --chat\n"
+    "  polyhead generate smollm2 --prompt \"$(cat manual.txt)\" --max-tokens 0 --save-cache "
+    "manual.kv\n"
     "  polyhead generate smollm2 --prompt - --temperature 0.8 --top-p 0.95 --seed 7 < story.txt";
 
 class Stopwatch {
@@ -54,6 +56,7 @@ struct Outcome {
   std::vector<std::int32_t> prompt, ids;
   std::string text;
   const char* stop = "max_tokens";
+  std::int64_t loaded = 0, saved = 0;              ///< tokens from and to files of the cache
   double load = 0.0, prefill = 0.0, decode = 0.0;  ///< seconds
 };
 
@@ -70,6 +73,10 @@ class Generate : public Command {
                               std::span<const std::int32_t> prompt) const;
   void speak(const Model& model, const Tokenizer& tokenizer, const Console& console,
              Outcome& outcome) const;
+  /// The same by way of a pool of pages, which files of the cache are of.
+  void speak_in_pages(const Model& model, const ModelFile& file, const Tokenizer& tokenizer,
+                      const Console& console, Outcome& outcome) const;
+  ManyOptions many_options() const;
   void report(const Console& console, const Outcome& outcome) const;
 
   /// Throws UsageError where options make no sense together, or by themselves.
@@ -86,6 +93,7 @@ class Generate : public Command {
   bool chat_ = false;
   std::string prompts_;
   ManyOptions many_;
+  CacheOptions files_;
   std::int64_t max_tokens_ = 128;
   models::Sampling sampling_;
   bool json_ = false;
@@ -99,7 +107,7 @@ void Generate::add_options(CLI::App& app) {
   auto* one = app.add_option("--prompt", prompt_, "The text to continue; - reads standard input")
                   ->type_name("TEXT");
   auto* many = app.add_option("--prompts", prompts_,
-                              "Texts to continue, one a line, in one running batch; - reads "
+                              "Texts to continue, one a line, in one running batch; - reads\n"
                               "standard input")
                    ->type_name("FILE")
                    ->excludes(one);
@@ -108,16 +116,17 @@ void Generate::add_options(CLI::App& app) {
       ->check(whole_number(1))
       ->needs(many);
   app.add_option("--page-tokens", many_.page_tokens,
-                 "Tokens of a page of the KV cache: a power of two from 8 to 256 (default 64)")
+                 "Tokens of a page of the KV cache: a power of two from 8 to 256 (default 64);\n"
+                 "with --prompts or a file of the cache")
       ->type_name("N")
-      ->check(whole_number(1))
-      ->needs(many);
+      ->check(whole_number(1));
   app.add_option("--pool-tokens", many_.pool_tokens,
-                 "Tokens that the KV cache of the whole batch holds, in whole pages: rounded up "
+                 "Tokens that the KV cache of the whole batch holds, in whole pages: rounded up\n"
                  "(default: the longest of --prompts with --max-tokens, --batch times)")
       ->type_name("N")
       ->check(whole_number(1))
       ->needs(many);
+  files_.add_options(app, one);
   app.add_flag("--chat", chat_, "The prompt is what a person says to a chat model");
   app.add_option("--chat-template", chat_template_,
                  "chatml, gemma, llama2 or llama3 (default: as the model's own says); with --chat")
@@ -189,11 +198,60 @@ void Generate::speak(const Model& model, const Tokenizer& tokenizer, const Conso
   if (!json_) console.out << '\n';
 }
 
+ManyOptions Generate::many_options() const {
+  ManyOptions options = many_;
+  options.max_tokens = max_tokens_;
+  options.sampling = sampling_;
+  options.json = json_;
+  return options;
+}
+
+void Generate::speak_in_pages(const Model& model, const ModelFile& file, const Tokenizer& tokenizer,
+                              const Console& console, Outcome& outcome) const {
+  ManyOptions options = many_options();
+  options.batch = 1;
+  options.max_tokens = std::max<std::int64_t>(max_tokens_, 1);  // one is foreseen to read a prompt
+  options.cache = cache_for(model, tokenizer, outcome.prompt);
+  options.files = &files_;
+  const CacheFingerprint fingerprint =
+      models::cache_fingerprint(file, model_.options(), options.cache);
+  std::ostringstream unseen;
+  TextStream text(json_ ? unseen : console.out, console.out_terminal && !json_);
+  Stopwatch watch;
+  models::Batcher batcher(
+      model, batcher_options(model, {{1, prompt_, outcome.prompt}}, options),
+      [&](std::int32_t id) {
+        if (outcome.prefill == 0.0) outcome.prefill = watch.lap();
+        return tokenizer.ends_answer(id);
+      },
+      [&](std::int64_t, std::int32_t id) {
+        if (max_tokens_ > 0) text.write(tokenizer.written(id));
+      });
+  files_.load(batcher, fingerprint);
+  batcher.submit({outcome.prompt, options.max_tokens, sampling_});
+  while (batcher.step()) {
+  }
+  const models::Answer& answer = batcher.answer(0);
+  text.finish();
+  outcome.text = text.text();
+  if (max_tokens_ > 0) {
+    outcome.ids = answer.ids;
+    outcome.stop = stop_name(answer.stop);
+  }
+  outcome.loaded = answer.shared;
+  outcome.decode = watch.lap();
+  if (!json_) console.out << '\n';
+  std::vector<std::int32_t> all = outcome.prompt;
+  all.insert(all.end(), outcome.ids.begin(), outcome.ids.end());
+  outcome.saved = files_.save(batcher, fingerprint, all);
+}
+
 void Generate::report(const Console& console, const Outcome& outcome) const {
   const auto rate = [](std::size_t tokens, double seconds) {
     return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0;
   };
-  const double read = rate(outcome.prompt.size(), outcome.prefill);
+  const std::size_t run = outcome.prompt.size() - static_cast<std::size_t>(outcome.loaded);
+  const double read = rate(run, outcome.prefill);
   // The first token comes of the prompt's run.
   const std::size_t steps = outcome.ids.empty() ? 0 : outcome.ids.size() - 1;
   const double written = rate(steps, outcome.decode);
@@ -206,14 +264,24 @@ void Generate::report(const Console& console, const Outcome& outcome) const {
     summary["seconds"] = {
         {"load", outcome.load}, {"prefill", outcome.prefill}, {"decode", outcome.decode}};
     summary["tokens_per_second"] = {{"prefill", read}, {"decode", written}};
+    if (files_.given())
+      summary["cache"] = {{"loaded_tokens", outcome.loaded}, {"saved_tokens", outcome.saved}};
     console.out << json_text(summary);
     return;
   }
   console.err << "polyhead: loaded in " << duration(outcome.load) << "; "
-              << grouped(static_cast<long long>(outcome.prompt.size())) << " tokens read in "
+              << grouped(static_cast<long long>(run)) << " tokens read in "
               << duration(outcome.prefill) << " (" << fixed(read, 0) << " a second), "
               << grouped(static_cast<long long>(outcome.ids.size())) << " written in "
-              << duration(outcome.decode) << " (" << fixed(written, 1) << " a second)\n";
+              << duration(outcome.decode) << " (" << fixed(written, 1) << " a second)";
+  if (outcome.loaded > 0)
+    console.err << "; " << grouped(outcome.loaded) << " tokens of the prompt were in the file";
+  if (outcome.saved > 0) console.err << "; " << grouped(outcome.saved) << " tokens saved";
+  console.err << '\n';
+  if (files_.saves() && outcome.saved == 0) {
+    console.err << "polyhead: nothing saved: prompt and answer fill no page of "
+                << many_.page_tokens << " tokens (--page-tokens)\n";
+  }
 }
 
 void check_decoder(const ModelFile& file) {
@@ -235,10 +303,7 @@ std::vector<std::int32_t> Generate::prompt_ids(const Tokenizer& tokenizer,
 }
 
 void Generate::answer_all(const Console& console, Progress& progress) const {
-  ManyOptions options = many_;
-  options.max_tokens = max_tokens_;
-  options.sampling = sampling_;
-  options.json = json_;
+  ManyOptions options = many_options();
   std::vector<Prompt> prompts = prompt_lines(prompts_);
   const ModelFile file = model_.open();
   check_decoder(file);
@@ -250,6 +315,10 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   const std::vector<std::int32_t>& longest =
       std::ranges::max_element(prompts, {}, [](const auto& p) { return p.ids.size(); })->ids;
   options.cache = cache_for(model, tokenizer, longest);
+  if (files_.given()) {
+    options.files = &files_;
+    options.fingerprint = models::cache_fingerprint(file, model_.options(), options.cache);
+  }
   generate_many(console, model, tokenizer, prompts_, prompts, options);
 }
 
@@ -283,7 +352,15 @@ void Generate::check_options() const {
     throw UsageError("--page-tokens (" + std::to_string(page) +
                      ") is not a power of two from 8 to 256");
   }
+  if (app_->count("--page-tokens") > 0 && prompts_.empty() && !files_.given())
+    throw UsageError("--page-tokens needs --prompts, --save-cache or --load-cache");
   kv_.check({{"--prompt", prompt_}, {"--prompts", prompts_}});
+  if (files_.given() && kv_.follows_prompt()) {
+    throw UsageError(
+        "--save-cache and --load-cache with --kv-keys channel need --kv-text: calibrated on a "
+        "prompt, keys of another prompt are stored differently");
+  }
+  files_.check();
 }
 
 void Generate::run(const Console& console) {
@@ -300,7 +377,10 @@ void Generate::run(const Console& console) {
   const Model model = model_.load(file);
   outcome.load = watch.lap();
   progress.clear();
-  speak(model, tokenizer, console, outcome);
+  if (files_.given())
+    speak_in_pages(model, file, tokenizer, console, outcome);
+  else
+    speak(model, tokenizer, console, outcome);
   report(console, outcome);
 }
 

@@ -22,19 +22,6 @@ namespace {
 
 using models::Batcher;
 
-const char* stop_name(models::Stop stop) {
-  switch (stop) {
-    case models::Stop::end:
-      return "end";
-    case models::Stop::context:
-      return "context";
-    case models::Stop::failed:
-      return "failed";
-    default:
-      return "max_tokens";
-  }
-}
-
 /// When each request spoke first, in seconds from the start.
 class FirstWords {
  public:
@@ -105,16 +92,6 @@ std::int64_t pool_pages(const std::vector<Prompt>& prompts, const ManyOptions& o
   std::int64_t pages = longest * std::min(options.batch, std::ssize(prompts));
   if (options.pool_tokens > 0) pages = std::min(pages_of(options.pool_tokens, options), all);
   return std::max<std::int64_t>(pages, 1);  // a pool has one
-}
-
-models::BatcherOptions batcher_options(const std::vector<Prompt>& prompts,
-                                       const ManyOptions& options, std::int64_t context) {
-  models::BatcherOptions to;
-  to.sequences = options.batch;
-  to.page_tokens = options.page_tokens;
-  to.cache = options.cache;
-  to.pages = pool_pages(prompts, options, context);
-  return to;
 }
 
 /// What came of the whole run.
@@ -206,6 +183,31 @@ nlohmann::ordered_json json_of(const Batcher& batcher, const Outcome& outcome,
 
 }  // namespace
 
+const char* stop_name(models::Stop stop) {
+  switch (stop) {
+    case models::Stop::end:
+      return "end";
+    case models::Stop::context:
+      return "context";
+    case models::Stop::failed:
+      return "failed";
+    default:
+      return "max_tokens";
+  }
+}
+
+models::BatcherOptions batcher_options(const models::Model& model,
+                                       const std::vector<Prompt>& prompts,
+                                       const ManyOptions& options) {
+  models::BatcherOptions to;
+  to.sequences = options.batch;
+  to.page_tokens = options.page_tokens;
+  to.cache = options.cache;
+  to.pages = pool_pages(prompts, options, model.config().context_length);
+  if (options.files != nullptr) to.pages += options.files->pages(model, to);
+  return to;
+}
+
 std::vector<Prompt> prompt_lines(const std::string& place) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some editors begin a file with it
   const std::string whole = read_text(place);
@@ -249,9 +251,10 @@ void generate_many(const Console& console, const models::Model& model,
   FirstWords first(prompts.size());
   Outcome outcome;
   Batcher batcher(
-      model, batcher_options(prompts, options, model.config().context_length),
+      model, batcher_options(model, prompts, options),
       [&](std::int32_t id) { return tokenizer.ends_answer(id); },
       [&](std::int64_t request, std::int32_t) { first.hear(request), ++outcome.written; });
+  if (options.files != nullptr) options.files->load(batcher, options.fingerprint);
   for (const Prompt& prompt : prompts) {
     batcher.submit({prompt.ids, options.max_tokens, options.sampling});
     if (options.max_tokens > 0) outcome.read += prompt.ids.size();

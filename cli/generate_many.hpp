@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/cache_options.hpp"
 #include "cli/console.hpp"
 #include "models/batcher.hpp"
 #include "models/tokenizers/tokenizer.hpp"
@@ -25,12 +26,23 @@ struct ManyOptions {
   std::int64_t max_tokens = 128;
   models::Sampling sampling{};
   models::CacheForm cache{};
+  const CacheOptions* files = nullptr;  ///< of the cache, and what they must be of
+  CacheFingerprint fingerprint{};
   bool json = false;
 };
 
 /// The lines of a file that are not empty, without their ids. Throws FileError; UsageError where
 /// there are none.
 std::vector<Prompt> prompt_lines(const std::string& place);
+
+/// "end", "context", "max_tokens", "failed".
+const char* stop_name(models::Stop stop);
+
+/// The pages of a pool for these prompts and their answers, as many at once as the batch has, and
+/// for what --load-cache brings.
+models::BatcherOptions batcher_options(const models::Model& model,
+                                       const std::vector<Prompt>& prompts,
+                                       const ManyOptions& options);
 
 /// Throws FileError, with the line, for a prompt that cannot run: one without a token, or too long
 /// for the model's context or for --pool-tokens.

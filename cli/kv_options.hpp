@@ -21,6 +21,9 @@ class KvOptions {
   /// read a file, and their values.
   void check(std::initializer_list<std::pair<const char*, std::string>> texts) const;
 
+  /// Whether the form depends on what is read.
+  bool follows_prompt() const { return keys_ == "channel" && text_.empty(); }
+
   /// What they ask for. Keys by channel are calibrated on the first tokens of --kv-text for the
   /// model's context, or else of `ids` for a cache of `length` tokens, the context at most; a text
   /// of the program's own follows `ids` that are few. Throws UsageError for a text without tokens,

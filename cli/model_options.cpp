@@ -32,11 +32,15 @@ models::ModelFile ModelOptions::open() const {
   return models::ModelFile(models::model_path(place_));
 }
 
-models::Model ModelOptions::load(const models::ModelFile& file) const {
+models::ModelOptions ModelOptions::options() const {
   models::ModelOptions options;
   options.weights = weights_ == "bf16" ? models::WeightForm::bfloat16 : models::WeightForm::float32;
   options.run = run_.options();
-  return models::Model(file, options);
+  return options;
+}
+
+models::Model ModelOptions::load(const models::ModelFile& file) const {
+  return models::Model(file, options());
 }
 
 std::string read_text(const std::string& place) {

@@ -22,6 +22,7 @@ class ModelOptions {
   /// "f32" or "bf16".
   const std::string& weights() const { return weights_; }
 
+  models::ModelOptions options() const;
   Options run_options() const { return run_.options(); }
 
  private:

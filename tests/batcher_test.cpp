@@ -11,8 +11,8 @@
 #include "polyhead/error.h"
 #include "support/effort.h"
 #include "support/golden_model.hpp"
-#include "support/nan_model.hpp"
 #include "support/scratch_directory.hpp"
+#include "support/tiny_llama.hpp"
 
 namespace polyhead {
 namespace {

@@ -175,9 +175,9 @@ TEST_F(PagedFile, RefusesAnotherModelOrCache) {
   save_sequences(path_, kPrint, cache, sequences);
   std::vector<std::int64_t> into = {42};
   EXPECT_EQ(load(cache, into, {9, 2, 3, 4}),
-            "load_sequences: FILE was saved for other model (1), expected 9");
+            "load_sequences: FILE was saved for another model (1), expected 9");
   EXPECT_EQ(load(cache, into, {1, 2, 9, 4}),
-            "load_sequences: FILE was saved for other RoPE (3), expected 9");
+            "load_sequences: FILE was saved for another RoPE (3), expected 9");
   PagedCache by_token = cache_of({ElementType::int8, false});
   EXPECT_EQ(load(by_token, into),
             "load_sequences: FILE, sequence 0: its key_scales is by channel, expected by token");

@@ -271,7 +271,7 @@ TEST(InCache, RefusalsNameTheCall) {
     EXPECT_EQ(whole, planned);
     return whole;
   };
-  EXPECT_TRUE(refused(narrow.view(), {}).starts_with("attend_in_cache: out "));
+  EXPECT_TRUE(refused(narrow.view(), {}).starts_with("attend_in_cache: out: "));
   EXPECT_TRUE(refused(View(), {}).starts_with("attend_in_cache: out "));
   EXPECT_TRUE(refused(out.view(), {.scale = INFINITY}).starts_with("attend_in_cache: "));
   const float sinks[] = {0, 0, 0, NAN};

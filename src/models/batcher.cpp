@@ -19,6 +19,17 @@ const BatcherOptions& checked(const BatcherOptions& options) {
   return options;
 }
 
+/// A sequence for as long as this lives.
+struct LentSequence {
+  explicit LentSequence(PagedCache& from) : cache(from), number(from.create()) {}
+  LentSequence(const LentSequence&) = delete;
+  LentSequence& operator=(const LentSequence&) = delete;
+  ~LentSequence() { cache.release(number); }
+
+  PagedCache& cache;
+  const std::int64_t number;
+};
+
 }  // namespace
 
 Batcher::Batcher(const Model& model, const BatcherOptions& options, Ends ends, Hear hear)
@@ -230,6 +241,27 @@ bool Batcher::step() {
   });
   if (thrown) std::rethrow_exception(thrown);
   return !running_.empty() || !waiting_.empty();
+}
+
+std::int64_t Batcher::save(std::span<const std::int32_t> tokens, const std::string& path,
+                           const CacheFingerprint& fingerprint) {
+  PagedCache& cache = pool_.cache();
+  // A sequence adopts all but its last token at most: one more than are wanted.
+  std::vector<std::int32_t> and_one(tokens.begin(), tokens.end());
+  and_one.push_back(0);
+  const LentSequence sequence(cache);
+  const std::int64_t held = cache.adopt_prefix(sequence.number, and_one);
+  if (held > 0) save_sequences(path, fingerprint, cache, {&sequence.number, 1});
+  return held;
+}
+
+void Batcher::load(const std::string& path, const CacheFingerprint& fingerprint) {
+  PagedCache& cache = pool_.cache();
+  std::vector<std::int64_t> sequences;
+  if (load_sequences(path, fingerprint, cache, sequences) == PagedCache::Status::exhausted) {
+    base::refuse("Batcher::load", path, " holds more pages than are free, ", cache.free_pages());
+  }
+  for (const std::int64_t sequence : sequences) cache.release(sequence);
 }
 
 const Answer& Batcher::answer(std::int64_t request) const {

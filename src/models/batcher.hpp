@@ -6,10 +6,12 @@
 #include <exception>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/model.hpp"
 #include "models/sampler.hpp"
+#include "polyhead/cache_file.h"
 
 namespace polyhead::inline v0::models {
 
@@ -35,7 +37,8 @@ enum class Stop : std::uint8_t { running, end, max_tokens, context, failed };
 struct Answer {
   std::vector<std::int32_t> ids;
   Stop stop = Stop::running;
-  std::int64_t shared = 0;  ///< of the prompt, tokens whose pages another request computed
+  /// Of the prompt, tokens whose pages another request computed, or load() brought.
+  std::int64_t shared = 0;
 };
 
 struct BatcherFigures {
@@ -75,6 +78,17 @@ class Batcher {
   /// A token that `ends` threw at does not end its answer. InvalidArgument in the same way where
   /// logits are no numbers: of the request that has them the answer is over, Stop::failed.
   bool step();
+
+  /// Writes to a file (cache_file.h) the keys and values of the whole pages that are remembered of
+  /// what `tokens` begin with: of requests that have ended, say. Returns how many tokens they are;
+  /// without one there is no file. Throws InvalidArgument.
+  std::int64_t save(std::span<const std::int32_t> tokens, const std::string& path,
+                    const CacheFingerprint& fingerprint);
+
+  /// Remembers the pages of such a file, for prompts that begin with its tokens, until the pool
+  /// needs them. Throws InvalidArgument as load_sequences does, and where they are more than the
+  /// free ones.
+  void load(const std::string& path, const CacheFingerprint& fingerprint);
 
   /// What there is of an answer; the reference lasts as long as the batcher.
   const Answer& answer(std::int64_t request) const;

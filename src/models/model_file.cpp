@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "models/checkpoint.hpp"
+#include "models/fingerprint.hpp"
 #include "models/formats/array.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/gguf.hpp"
@@ -30,23 +31,6 @@ struct ModelFile::State {
 };
 
 namespace {
-
-/// FNV-1a: not a secret's hash, a name for this header.
-class Fingerprint {
- public:
-  void add(std::string_view text) {
-    for (const char c : text) step(static_cast<unsigned char>(c));
-    step(0);
-  }
-  void add(std::uint64_t number) {
-    for (int shift = 0; shift < 64; shift += 8) step(static_cast<unsigned char>(number >> shift));
-  }
-  std::uint64_t value() const { return hash_; }
-
- private:
-  void step(unsigned char byte) { hash_ = (hash_ ^ byte) * 0x100000001b3u; }
-  std::uint64_t hash_ = 0xcbf29ce484222325u;
-};
 
 std::int64_t weights_of(const WeightTensor& tensor) { return formats::element_count(tensor.shape); }
 

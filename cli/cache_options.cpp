@@ -1,0 +1,54 @@
+#include "cli/cache_options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <system_error>
+
+#include "cli/option_checks.hpp"
+#include "models/formats/file_error.hpp"
+#include "models/formats/output_file.hpp"
+
+namespace polyhead::cli {
+
+using formats::FileError;
+
+void CacheOptions::add_options(CLI::App& app, CLI::Option* prompt) {
+  app.add_option("--save-cache", save_,
+                 "Write the keys and values of the prompt and its answer to a file, as far as\n"
+                 "they fill pages; with --prompt")
+      ->type_name("FILE")
+      ->check(not_empty())
+      ->needs(prompt);
+  app.add_option("--load-cache", load_,
+                 "Prompts that begin with what such a file holds take it from there: the same\n"
+                 "answers, sooner")
+      ->type_name("FILE")
+      ->check(not_empty());
+}
+
+void CacheOptions::check() const {
+  if (!save_.empty()) formats::check_writable(save_);
+}
+
+std::int64_t CacheOptions::pages(const models::Model& model,
+                                 const models::BatcherOptions& options) const {
+  if (load_.empty()) return 0;
+  std::error_code failed;
+  const std::uintmax_t bytes = std::filesystem::file_size(load_, failed);
+  if (failed) throw FileError(load_, "cannot be read: " + failed.message());
+  const auto page = model.make_pool(1, options.page_tokens, options.cache)
+                        .cache()
+                        .bytes();  // rows lie alike there
+  return static_cast<std::int64_t>(bytes) / page + 1;
+}
+
+void CacheOptions::load(models::Batcher& batcher, const CacheFingerprint& fingerprint) const {
+  if (!load_.empty()) batcher.load(load_, fingerprint);
+}
+
+std::int64_t CacheOptions::save(models::Batcher& batcher, const CacheFingerprint& fingerprint,
+                                std::span<const std::int32_t> tokens) const {
+  return save_.empty() ? 0 : batcher.save(tokens, save_, fingerprint);
+}
+
+}  // namespace polyhead::cli

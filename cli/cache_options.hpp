@@ -1,0 +1,40 @@
+// Files of keys and values on the command line, so that what prompts begin with is read once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "cli/command.hpp"
+#include "models/batcher.hpp"
+#include "models/cache_fingerprint.hpp"
+
+namespace polyhead::cli {
+
+/// --save-cache and --load-cache.
+class CacheOptions {
+ public:
+  /// `prompt`: the option of the one prompt whose cache is saved.
+  void add_options(CLI::App& app, CLI::Option* prompt);
+
+  bool saves() const { return !save_.empty(); }
+  bool given() const { return !save_.empty() || !load_.empty(); }
+
+  /// Throws FileError where --save-cache cannot be written to, before anything runs.
+  void check() const;
+
+  /// Pages of `options` that hold all of --load-cache; 0 without one. Throws FileError.
+  std::int64_t pages(const models::Model& model, const models::BatcherOptions& options) const;
+
+  /// Lets prompts begin with what --load-cache holds. Throws FileError.
+  void load(models::Batcher& batcher, const CacheFingerprint& fingerprint) const;
+
+  /// Writes what is held of `tokens`; how many that is, 0 without --save-cache. Throws FileError.
+  std::int64_t save(models::Batcher& batcher, const CacheFingerprint& fingerprint,
+                    std::span<const std::int32_t> tokens) const;
+
+ private:
+  std::string save_, load_;
+};
+
+}  // namespace polyhead::cli

@@ -1,0 +1,205 @@
+// generate with files of the cache: what prompts begin with is read once.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include "cli/exit_codes.hpp"
+#include "models/batcher.hpp"
+#include "support/golden_model.hpp"
+#include "support/run_program.hpp"
+#include "support/scratch_directory.hpp"
+#include "support/tiny_llama.hpp"
+
+namespace polyhead {
+namespace {
+
+using nlohmann::json;
+using test::Outcome;
+using test::ScratchDirectory;
+
+/// The tiny Llama, run on texts of its letters with pages of 8 tokens.
+class GenerateCache : public testing::Test {
+ protected:
+  static std::vector<std::string> arguments(const std::string& model,
+                                            const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"generate", model};
+    all.insert(all.end(), more.begin(), more.end());
+    if (std::ranges::find(more, "--max-tokens") == more.end())
+      all.insert(all.end(), {"--max-tokens", "5"});
+    return all;
+  }
+  json generate(const std::vector<std::string>& more) const {
+    return test::run_program_json(arguments(model_, more));
+  }
+  json alone(const std::string& prompt) const { return generate({"--prompt", prompt}); }
+
+  /// Keys and values of kBegin, two pages and more, in a file.
+  std::string saved() const {
+    const std::string file = folder_.file("begin.kv");
+    const json made = generate(
+        {"--prompt", kBegin, "--save-cache", file, "--page-tokens", "8", "--max-tokens", "0"});
+    EXPECT_EQ(made["cache"]["saved_tokens"], 16);
+    EXPECT_EQ(made["ids"], json::array());
+    EXPECT_EQ(made["text"], "");
+    return file;
+  }
+
+  /// Why a run over `file` is refused; nothing is said then.
+  std::string refusal(const std::string& file, const std::vector<std::string>& more = {},
+                      const std::string& model = "") const {
+    std::vector<std::string> all = {"--prompt", kBegin, "--load-cache", file, "--page-tokens", "8"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome made = test::run_program(arguments(model.empty() ? model_ : model, all));
+    EXPECT_EQ(made.status, cli::kFailure);
+    EXPECT_EQ(made.out, "");
+    return made.err;
+  }
+
+  const std::string kBegin = "abcdefgijabcdefgijab";
+  const ScratchDirectory folder_;
+  const std::string model_ = test::tiny_llama(folder_);
+};
+
+TEST_F(GenerateCache, PromptsThatBeginAlikeAreReadFromThereOn) {
+  const std::string file = saved();
+  for (const std::string& prompt : {kBegin, kBegin + "jjj", kBegin.substr(0, 16), std::string("ab"),
+                                    kBegin.substr(0, 12) + "jjjjjjj"}) {
+    const json made = generate({"--prompt", prompt, "--load-cache", file, "--page-tokens", "8"});
+    EXPECT_EQ(made["ids"], alone(prompt)["ids"]) << prompt;
+    EXPECT_EQ(made["text"], alone(prompt)["text"]) << prompt;
+    // A prompt's last token is always run.
+    const std::size_t common = std::ranges::mismatch(prompt, kBegin).in1 - prompt.begin();
+    EXPECT_EQ(made["cache"]["loaded_tokens"], std::min(common, prompt.size() - 1) / 8 * 8)
+        << prompt;
+  }
+}
+
+TEST_F(GenerateCache, PagesOfAnotherSizeServe) {
+  const std::string file = saved();
+  const json made = generate({"--prompt", kBegin, "--load-cache", file, "--page-tokens", "16"});
+  EXPECT_EQ(made["ids"], alone(kBegin)["ids"]);
+  EXPECT_EQ(made["cache"]["loaded_tokens"], 16);
+}
+
+TEST_F(GenerateCache, AnswersAreSavedWithTheirPrompt) {
+  const std::string file = folder_.file("talk.kv");
+  const json first = generate(
+      {"--prompt", kBegin, "--max-tokens", "30", "--save-cache", file, "--page-tokens", "8"});
+  EXPECT_EQ(first["ids"], generate({"--prompt", kBegin, "--max-tokens", "30"})["ids"]);
+  const std::size_t held = kBegin.size() + first["ids"].size() - 1;  // the last one is not run
+  EXPECT_EQ(first["cache"]["saved_tokens"], held / 8 * 8);
+}
+
+TEST_F(GenerateCache, ServesAllPromptsOfABatch) {
+  const std::string file = saved();
+  const std::string prompts = folder_.write("prompts.txt", kBegin + "j\nab\n" + kBegin + "i\n");
+  const json made = generate({"--prompts", prompts, "--load-cache", file, "--page-tokens", "8"});
+  EXPECT_EQ(made["cache"]["shared_tokens"], 32);
+  EXPECT_EQ(made["answers"][0]["ids"], alone(kBegin + "j")["ids"]);
+  EXPECT_EQ(made["answers"][1]["ids"], alone("ab")["ids"]);
+  EXPECT_EQ(made["answers"][2]["ids"], alone(kBegin + "i")["ids"]);
+}
+
+TEST_F(GenerateCache, EveryTypeOfCache) {
+  const std::string text = folder_.write("text.txt", "abcjjiia");
+  for (const char* type : {"f32", "bf16", "f16", "int8", "int4", "e4m3"}) {
+    const std::string file = folder_.file(std::string(type) + ".kv");
+    for (const bool by_channel : {false, true}) {
+      if (by_channel && std::string(type).substr(0, 3) != "int") continue;
+      std::vector<std::string> how = {"--prompt", kBegin, "--kv-type", type};
+      if (by_channel) how.insert(how.end(), {"--kv-keys", "channel", "--kv-text", text});
+      const json expected = generate(how);
+      how.insert(how.end(), {"--page-tokens", "8", "--save-cache", file});
+      EXPECT_EQ(generate(how)["ids"], expected["ids"]) << type;
+      *(how.end() - 2) = "--load-cache";
+      const json made = generate(how);
+      EXPECT_EQ(made["ids"], expected["ids"]) << type;
+      EXPECT_EQ(made["cache"]["loaded_tokens"], 16) << type;
+    }
+  }
+}
+
+TEST_F(GenerateCache, FilesOfAnotherModelAreRefused) {
+  const std::string file = saved();
+  const auto other = [&](const char* what, const std::string& said) {
+    EXPECT_NE(said.find(file + " was saved for " + what), std::string::npos) << said;
+  };
+  other("other weights", refusal(file, {"--weights", "bf16"}));
+  other("another model", refusal(file, {"--kv-type", "f16"}));
+  if (resolve_isa(Isa::automatic) != Isa::portable)
+    other("other weights", refusal(file, {"--isa", "portable"}));
+  const ScratchDirectory changed;
+  other("other weights", refusal(file, {}, test::tiny_llama_with(changed, 3, 0x3f80)));
+  const auto with_config = [&](const char* from, const char* to) {
+    const ScratchDirectory folder;
+    const std::string model = test::tiny_llama(folder);
+    std::string config = ScratchDirectory::read(folder.file("config.json"));
+    const std::size_t at = config.find(from);
+    EXPECT_NE(at, std::string::npos);
+    folder.write("config.json", config.replace(at, std::string(from).size(), to));
+    return refusal(file, {}, model);
+  };
+  other("another model", with_config("\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e-05"));
+  other("another RoPE", with_config("\"rope_theta\": 100.0", "\"rope_theta\": 200.0"));
+}
+
+TEST_F(GenerateCache, RefusesWhatIsNoSuchFile) {
+  const std::string file = saved();
+  EXPECT_NE(refusal(folder_.file("nowhere.kv")).find("nowhere.kv: cannot be read"),
+            std::string::npos);
+  const std::string bytes = ScratchDirectory::read(file);
+  const std::string part = folder_.write("part.kv", bytes.substr(0, bytes.size() - 9));
+  EXPECT_NE(refusal(part).find("part.kv is damaged or incomplete"), std::string::npos);
+  EXPECT_NE(refusal(folder_.file("config.json")).find("is not a file of saved sequences"),
+            std::string::npos);
+}
+
+TEST_F(GenerateCache, OptionsThatMakeNoSense) {
+  const std::string prompts = folder_.write("prompts.txt", "ab\n");
+  const auto refused = [&](const std::vector<std::string>& more, int status, const char* why) {
+    test::expect_refused(arguments(model_, more), status, why);
+  };
+  refused({"--prompts", prompts, "--save-cache", "x.kv"}, cli::kBadUsage,
+          "--save-cache requires --prompt");
+  refused({"--prompt", "a", "--page-tokens", "8"}, cli::kBadUsage,
+          "--page-tokens needs --prompts, --save-cache or --load-cache");
+  refused({"--prompt", "a", "--load-cache", prompts, "--kv-type", "int8", "--kv-keys", "channel"},
+          cli::kBadUsage, "--save-cache and --load-cache with --kv-keys channel need --kv-text");
+  refused({"--prompt", "a", "--save-cache", "/nowhere/x.kv"}, cli::kFailure,
+          "/nowhere/x.kv: cannot be written");
+}
+
+TEST_F(GenerateCache, SaysWhereNothingFillsAPage) {
+  const std::string file = folder_.file("none.kv");
+  const Outcome made =
+      test::run_program(arguments(model_, {"--prompt", "ab", "--save-cache", file}));
+  EXPECT_EQ(made.status, cli::kSuccess);
+  EXPECT_NE(made.err.find("nothing saved: prompt and answer fill no page of 64 tokens"),
+            std::string::npos)
+      << made.err;
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
+// Windowed layers keep all pages in a pool.
+TEST(GenerateCacheModels, RealModelsSayTheSame) {
+  for (const char* model : {"smollm2", "gemma3"}) {
+    if (test::fetched_model(model).empty()) GTEST_SKIP() << "scripts/get-model " << model;
+    const ScratchDirectory folder;
+    const std::string file = folder.file("sea.kv");
+    const std::string prompt = "The sea was calm, and nothing moved. The keeper said that it";
+    const auto run = [&](std::vector<std::string> more) {
+      more.insert(more.begin(), {"generate", model, "--prompt", prompt, "--max-tokens", "4"});
+      return test::run_program_json(more);
+    };
+    const json plain = run({});
+    EXPECT_EQ(run({"--save-cache", file, "--page-tokens", "8"})["ids"], plain["ids"]);
+    const json loaded = run({"--load-cache", file, "--page-tokens", "8"});
+    EXPECT_EQ(loaded["ids"], plain["ids"]);
+    EXPECT_EQ(loaded["cache"]["loaded_tokens"], 8);
+  }
+}
+
+}  // namespace
+}  // namespace polyhead
