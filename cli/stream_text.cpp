@@ -1,8 +1,8 @@
 #include "cli/stream_text.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
+#include "models/formats/file_error.hpp"
 namespace polyhead::cli {
 namespace {
 
@@ -39,18 +39,10 @@ Beginning beginning_of(std::string_view text) {
 
 void TextStream::put(std::string_view character) {
   text_ += character;
-  const auto first = static_cast<unsigned char>(character[0]);
-  const bool c1 =
-      character.size() == 2 && first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;
-  const bool control = first < 0x20 || first == 0x7f || c1;
-  if (!terminal_ || !control || character == "\n" || character == "\t") {
+  if (!terminal_ || character == "\n" || character == "\t")
     out_ << character;
-    return;
-  }
-  char escaped[8];
-  std::snprintf(escaped, sizeof escaped, "\\x%02x",
-                static_cast<unsigned char>(character[character.size() - 1]));
-  out_ << escaped;
+  else
+    out_ << formats::escape_controls(character);
 }
 
 void TextStream::write(std::string_view bytes) {

@@ -359,6 +359,9 @@ TEST_F(CacheFile, RefusesWhatIsNoFile) {
   EXPECT_EQ(load(into), "load_caches: FILE cannot be read: Is a directory");
   EXPECT_EQ(refusal_of([&] { load_caches(none, kPrint, into); }),
             "load_caches: " + none + " cannot be opened: No such file or directory");
+  // It has no end, but its beginning shows that it is something else.
+  EXPECT_EQ(refusal_of([&] { load_caches("/dev/zero", kPrint, into); }),
+            "load_caches: /dev/zero is not a file of saved caches");
   EXPECT_EQ(refusal_of([&] { save_caches(path_, kPrint, list); }),
             "save_caches: " + path_ + " cannot be written: Is a directory");
   EXPECT_EQ(refusal_of([&] { save_caches(none, kPrint, list); }),

@@ -280,7 +280,9 @@ TEST(TextStream, WritesWholeCharactersOnly) {
   EXPECT_EQ(streamed({"\xe2(", "\x80x"}), "\xef\xbf\xbd(\xef\xbf\xbdx");          // broken
   EXPECT_EQ(streamed({"\xc0\xaf"}), "\xef\xbf\xbd\xef\xbf\xbd");                  // overlong
   EXPECT_EQ(streamed({"\xed\xa0\x80"}), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");  // a surrogate
-  EXPECT_EQ(streamed({"\x1b[31m\n\tx\x7f\xc2\x9b"}, true), "\\x1b[31m\n\tx\\x7f\\x9b");
+  EXPECT_EQ(streamed({"\x1b[31m\n\tx\x7f\xc2\x9b"}, true), "\\x1b[31m\n\tx\\x7f\\xc2\\x9b");
+  EXPECT_EQ(streamed({"a\u202e\u2066b\u200f"}, true), "a\\xe2\\x80\\xae\\xe2\\x81\\xa6b\u200f");
+  EXPECT_EQ(streamed({"a\u202eb"}, false), "a\u202eb");
   EXPECT_EQ(streamed({"\x1b"}), "\x1b");  // a file gets what was said
   std::ostringstream out;
   cli::TextStream stream(out, false);

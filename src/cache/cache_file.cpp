@@ -157,7 +157,8 @@ void save_all(const Kind& kind, const std::string& path, const CacheFingerprint&
 template <class Cache>
 std::vector<Cache> load_all(const Kind& kind, const std::string& path,
                             const CacheFingerprint& fingerprint, std::span<Cache* const> caches) {
-  const std::vector<std::byte> bytes = cache::read_file(kind.call, path);
+  const std::vector<std::byte> bytes =
+      cache::read_file(kind.call, path, {kind.magic, sizeof Header::magic});
   Header header;
   std::span<const std::byte> rest = checked_body(kind, path, bytes, fingerprint, header);
   if (header.items != caches.size()) {
@@ -179,7 +180,7 @@ class SequencesFile {
   SequencesFile(const Kind& kind, const std::string& path, const CacheFingerprint& fingerprint)
       : call_(kind.call),
         path_(path),
-        bytes_(cache::read_file(kind.call, path)),
+        bytes_(cache::read_file(kind.call, path, {kind.magic, sizeof Header::magic})),
         body_(checked_body(kind, path, bytes_, fingerprint, header_)) {}
 
   std::size_t count() const { return header_.items; }

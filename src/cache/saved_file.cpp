@@ -79,24 +79,32 @@ void write_through(const char* call, const std::string& path, std::span<const st
 
 }  // namespace
 
-std::vector<std::byte> read_file(const char* call, const std::string& path) {
+std::vector<std::byte> read_file(const char* call, const std::string& path,
+                                 std::string_view magic) {
   constexpr std::size_t kStep = 1 << 16;  // bytes, of a pipe that does not say how many come
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
   if (file.descriptor() < 0 || ::fstat(file.descriptor(), &status) != 0)
     cannot(call, path, "opened");
-  std::vector<std::byte> bytes;
-  // One more than there are, to see the end.
-  if (S_ISREG(status.st_mode)) bytes.resize(static_cast<std::size_t>(status.st_size) + 1);
+  std::vector<std::byte> bytes(kStep);
+  bool known = false;
   for (std::size_t size = 0;;) {
-    if (size == bytes.size()) bytes.resize(size + std::max(size, kStep));
+    if (size == bytes.size()) bytes.resize(2 * size);
     const ssize_t read = ::read(file.descriptor(), bytes.data() + size, bytes.size() - size);
     if (read < 0 && errno == EINTR) continue;
     if (read < 0) cannot(call, path, "read");
     size += static_cast<std::size_t>(read);
-    if (read > 0) continue;
-    bytes.resize(size);
-    return bytes;
+    const bool other =
+        size >= magic.size() && std::memcmp(bytes.data(), magic.data(), magic.size()) != 0;
+    if (read == 0 || other) {
+      bytes.resize(size);
+      return bytes;
+    }
+    if (known || size < magic.size()) continue;
+    known = true;
+    // One more than there are, to see the end.
+    if (S_ISREG(status.st_mode))
+      bytes.resize(std::max(size, static_cast<std::size_t>(status.st_size) + 1));
   }
 }
 

@@ -16,8 +16,9 @@ class FileError : public std::runtime_error {
       : std::runtime_error(path + ": " + what) {}
 };
 
-/// Text from a file with its control characters (C0, C1 and DEL) as \\xNN, so that it cannot steer
-/// a terminal.
+/// Text from a file with what steers a terminal as \\xNN, byte by byte: control characters (C0, C1
+/// and DEL), and those that turn the direction of other text around (overrides, embeddings and
+/// isolates).
 std::string escape_controls(std::string_view text);
 
 /// A name from a file as messages quote it: between ', escaped, cut after 120 bytes.
