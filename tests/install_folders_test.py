@@ -16,7 +16,7 @@ class InstallFolders(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         chosen = [f"-DCMAKE_INSTALL_{name}={folder}" for name, folder in folders.items()]
-        subprocess.run(["cmake", "-S", ROOT, "-B", scratch.name, *LIBRARY_ALONE, *chosen], check=True,
+        subprocess.run(["cmake", "-G", "Ninja", "-S", ROOT, "-B", scratch.name, *LIBRARY_ALONE, *chosen], check=True,
                        stdout=subprocess.DEVNULL)
         targets, = Path(scratch.name).glob("CMakeFiles/Export/*/polyheadTargets.cmake")
         return (Path(scratch.name) / "polyhead.pc").read_text().splitlines(), targets.read_text()
