@@ -259,6 +259,31 @@ TEST(LatentAttention, CacheHoldsOneLatentATokenAndServesBothForms) {
   expect_same_bits(next, {whole.end() - dim, whole.end()}, "absorbed after expanded");
 }
 
+// `{}` might be a call or a form.
+TEST(LatentAttention, AFormThatIsNotNamedIsTheLayersOwn) {
+  LatentConfig config = small_latent();
+  for (const LatentForm form : kForms) {
+    config.form = form;
+    const LatentModel model(config);
+    const LatentAttention layer(config, model.weights());
+    const std::int64_t dim = config.model_dim;
+    const std::vector<float> x = random_floats(70 * dim, 14);
+    const std::vector<float> whole = run(layer, x, 1, 70, form);
+    std::vector<float> y(whole.size());
+    const polyhead::ConstView from(x.data(), {std::int64_t{70}, dim});
+    const polyhead::View to(y.data(), {std::int64_t{70}, dim});
+    layer.forward(from, to, {});
+    expect_same_bits(whole, y, "alone");
+    KvCache cache(layer.cache_config(1, 70));
+    layer.forward(from, cache, to, {});
+    expect_same_bits(whole, y, "cache");
+    cache.truncate(0, 0);
+    layer.forward(from, cache, to, LatentForm::configured);
+    layer.forward(from, cache.view(), to, {});
+    expect_same_bits(whole, y, "view");
+  }
+}
+
 // What a cache of codes holds is what is read, also in the chunk that wrote it: the bits do not
 // depend on the chunks. Latents are normalised, of order 1: int8's half step of 1/254 of a block's
 // largest moves a score and a value by some hundredths, coarser codes by more.
@@ -383,6 +408,8 @@ TEST(LatentAttention, RefusesWhatDoesNotFit) {
   with([](auto&, auto& w) { w.w_q = w.w_q_up; }, "w_q is given, but q_rank is not 0");
   with([](auto& c, auto&) { c.q_rank = 0; }, "w_q_down is given, but q_rank is 0");
   with([](auto& c, auto&) { c.heads = 5; }, "w_q_up");
+  with([](auto& c, auto&) { c.form = LatentForm::configured; },
+       "form (0) is not expanded or absorbed");
 
   const LatentAttention layer(good, model.weights());
   std::vector<float> x(static_cast<std::size_t>(2 * good.model_dim)), y = x;

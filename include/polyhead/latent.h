@@ -18,13 +18,14 @@
 namespace polyhead::inline v0 {
 
 /// Which of two equal computations a call makes; a setting, never chosen by length.
-///   expanded  k and v of every head are made from the latents: attention of head_dim nope_dim +
-///             rope_dim. Fewest FLOPs for many queries (prefill).
-///   absorbed  the key projection is moved to the query and the value projection behind the sum:
-///             attention of kv_rank + rope_dim straight over the cached latents, all heads sharing
-///             one key. Fewest bytes for few queries (decoding).
+///   expanded    k and v of every head are made from the latents: attention of head_dim nope_dim +
+///               rope_dim. Fewest FLOPs for many queries (prefill).
+///   absorbed    the key projection is moved to the query and the value projection behind the sum:
+///               attention of kv_rank + rope_dim straight over the cached latents, all heads
+///               sharing one key. Fewest bytes for few queries (decoding).
+///   configured  of a call: the layer's own
 /// They differ by rounding only (docs/numerics.md). For the same bits everywhere, use one form.
-enum class LatentForm : std::uint8_t { expanded, absorbed };
+enum class LatentForm : std::uint8_t { configured, expanded, absorbed };
 
 struct LatentConfig {
   std::int64_t model_dim = 0;

@@ -323,12 +323,12 @@ KvCacheConfig LatentAttention::cache_config(std::int64_t batch, std::int64_t cap
 }
 
 void LatentAttention::forward(ConstView x, View y, const LayerCall& call) const {
-  forward(x, y, state_->config.form, call);
+  forward(x, y, LatentForm::configured, call);
 }
 
 void LatentAttention::forward(ConstView x, View y, LatentForm form, const LayerCall& call) const {
   const State& layer = *state_;
-  layers::check_form(form);
+  form = layers::form_of(layer, form);
   layers::require_self(layer.core, kCall, call);
   const Input input = layers::input_of(layer.core, kCall, x, call);
   layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
@@ -348,13 +348,13 @@ void LatentAttention::forward(ConstView x, View y, LatentForm form, const LayerC
 }
 
 void LatentAttention::forward(ConstView x, KvCache& cache, View y, const LayerCall& call) const {
-  forward(x, cache, y, state_->config.form, call);
+  forward(x, cache, y, LatentForm::configured, call);
 }
 
 void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm form,
                               const LayerCall& call) const {
   const State& layer = *state_;
-  layers::check_form(form);
+  form = layers::form_of(layer, form);
   layers::require_self(layer.core, kCall, call);
   const Input input = layers::input_of(layer.core, kCall, x, call);
   layers::check_cache(layer, input, cache, form);
@@ -408,13 +408,13 @@ void LatentAttention::latents(ConstView x, View rows, ConstView positions,
 }
 
 void LatentAttention::forward(ConstView x, const KvView& kv, View y, const LayerCall& call) const {
-  forward(x, kv, y, state_->config.form, call);
+  forward(x, kv, y, LatentForm::configured, call);
 }
 
 void LatentAttention::forward(ConstView x, const KvView& kv, View y, LatentForm form,
                               const LayerCall& call) const {
   const State& layer = *state_;
-  layers::check_form(form);
+  form = layers::form_of(layer, form);
   const Input input = layers::input_of(layer.core, kCall, x, call);
   if (call.context_lengths.given())
     base::refuse(kCall, "context_lengths are given, but kv has lengths of its own");

@@ -13,10 +13,10 @@ constexpr const char* kCall = "LatentAttention::forward";
 
 }  // namespace
 
-void check_form(LatentForm form) {
-  if (form != LatentForm::expanded && form != LatentForm::absorbed) {
-    base::refuse(kCall, "form (", static_cast<int>(form), ") is not expanded or absorbed");
-  }
+LatentForm form_of(const Latent& layer, LatentForm form) {
+  if (form == LatentForm::configured) return layer.config.form;
+  if (form == LatentForm::expanded || form == LatentForm::absorbed) return form;
+  base::refuse(kCall, "form (", static_cast<int>(form), ") is not expanded or absorbed");
 }
 
 void check_cache(const Latent& layer, const Input& input, const KvCache& cache, LatentForm form) {

@@ -7,7 +7,8 @@
 
 namespace polyhead::inline v0::layers {
 
-void check_form(LatentForm form);
+/// The form of a call, which may leave it to the layer.
+LatentForm form_of(const Latent& layer, LatentForm form);
 
 void check_cache(const Latent& layer, const Input& input, const KvCache& cache, LatentForm form);
 
