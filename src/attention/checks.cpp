@@ -53,7 +53,7 @@ void check_axes(const char* call, const char* name, const ConstView& view,
   if (view.layout.too_many_axes || view.layout.axes != static_cast<int>(axes.size())) {
     base::refuse(call, name, " has ",
                  view.layout.too_many_axes ? "more extents or strides than axes or too many: " : "",
-                 view.layout.axes, " axes, expected ", axes.size(), ": ", spelled(axes));
+                 base::Axes{view.layout.axes}, ", expected ", axes.size(), ": ", spelled(axes));
   }
   int index = 0;
   for (const Axis& axis : axes) {

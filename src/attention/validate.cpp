@@ -79,10 +79,10 @@ class Door {
 // Checks one offsets array and returns its longest sequence.
 std::int64_t Door::check_offsets(const char* name, const ConstView& offsets) {
   check_integer(name_, name, offsets);
-  if (offsets.layout.too_many_axes || offsets.layout.axes != 1 || offsets.layout.extents[0] < 1) {
-    refuse(name, " has ", offsets.layout.axes,
-           " axes, expected one of batch + 1 entries, at least 1");
-  }
+  if (offsets.layout.too_many_axes || offsets.layout.axes != 1)
+    refuse(name, " has ", base::Axes{offsets.layout.axes}, ", expected one of batch + 1 entries");
+  if (offsets.layout.extents[0] < 1)
+    refuse(name, " has ", offsets.layout.extents[0], " entries, expected batch + 1");
   remember(name, offsets);
   const Integers at = integers_of(offsets);
   const std::int64_t batch = offsets.layout.extents[0] - 1;

@@ -8,6 +8,14 @@
 
 namespace polyhead::inline v0::base {
 
+/// "1 axis", "3 axes".
+struct Axes {
+  int count;
+};
+inline std::ostream& operator<<(std::ostream& to, Axes axes) {
+  return to << axes.count << (axes.count == 1 ? " axis" : " axes");
+}
+
 /// Throws InvalidArgument with "call: " and the parts after it, streamed one by one. Allocates only
 /// here, on failure.
 template <class... Parts>

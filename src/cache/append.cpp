@@ -23,8 +23,8 @@ void check_index(const char* call, const char* name, std::int64_t index, std::in
 
 void check_rows(const char* call, const char* name, const ConstView& view, const RowsShape& shape) {
   if (view.layout.axes != 4 || view.layout.too_many_axes) {
-    base::refuse(call, name, " has ", view.layout.axes,
-                 " axes; expected [batch, tokens, kv_heads, dim]");
+    base::refuse(call, name, " has ", base::Axes{view.layout.axes},
+                 "; expected [batch, tokens, kv_heads, dim]");
   }
   if (!base::is_floating(view.type)) {
     base::refuse(call, name, " is ", element_name(view.type),

@@ -39,8 +39,8 @@ Input input_of(const Layer& layer, const char* call_name, const ConstView& x,
   input.sequences = input.rows.batch;
   if (call.offsets.given()) {
     if (x.layout.axes != 2) {
-      base::refuse(call_name, "x has ", x.layout.axes,
-                   " axes, expected [tokens, model_dim] with offsets");
+      base::refuse(call_name, "x has ", base::Axes{x.layout.axes},
+                   ", expected [tokens, model_dim] with offsets");
     }
     if (call.lengths.given()) base::refuse(call_name, "lengths and offsets are both given");
     door::check_axes(call_name, "offsets", call.offsets,

@@ -93,8 +93,8 @@ Strided with_batch(Strided view, int axes) {
 void check(const View& x, const ConstView& positions, const RopeConfig& config) {
   const int axes = x.layout.axes;
   if (x.layout.too_many_axes || (axes != 3 && axes != 4)) {
-    base::refuse(kCall, "x has ", axes,
-                 " axes; expected [tokens, heads, dim] or [batch, tokens, heads, dim]");
+    base::refuse(kCall, "x has ", base::Axes{axes},
+                 "; expected [tokens, heads, dim] or [batch, tokens, heads, dim]");
   }
   if (!base::is_floating(x.type)) {
     base::refuse(kCall, "x is ", element_name(x.type), "; expected float32, float16 or bfloat16");
@@ -108,7 +108,7 @@ void check(const View& x, const ConstView& positions, const RopeConfig& config) 
     base::refuse(
         kCall, "positions have ",
         positions.layout.too_many_axes ? "more extents or strides than axes or too many: " : "",
-        positions.layout.axes, " axes; expected those of x's tokens, ", axes - 2);
+        base::Axes{positions.layout.axes}, "; expected those of x's tokens, ", axes - 2);
   }
   for (int axis = 0; axis < axes - 2; ++axis) {
     if (positions.layout.extents[axis] != x.layout.extents[axis]) {
