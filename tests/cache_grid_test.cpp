@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "attention/validate.hpp"
@@ -279,6 +280,30 @@ TEST(CacheGrid, EveryKindTypeMaskAndGroupAgainstTheReference) {
       if (!holds(static_cast<CacheKind>(kind), form)) continue;
       for (const bool decoding : {false, true})
         sweep.over(static_cast<CacheKind>(kind), form, decoding);
+    }
+  }
+}
+
+// Nobody writes: what a view points to and what const members do is for any number of threads.
+TEST(CacheGrid, ReadersAtTheSameTimeGetTheBitsOfOne) {
+  for (int kind = 0; kind < kCacheKinds; ++kind) {
+    for (const StoredForm& form : {StoredForm{f32}, StoredForm{ElementType::int8}}) {
+      const auto held = Held::make(static_cast<CacheKind>(kind), form, false, 7);
+      const auto run = [&](GridCall& call) {
+        held->attend(call.over(held->view()), Isa::automatic);
+      };
+      std::deque<GridCall> calls;
+      for (int i = 0; i < 4; ++i)
+        calls.emplace_back(*held, GridMask::own, GridModifier::none, 4, f32, 11);
+      run(calls[0]);
+      std::vector<std::thread> readers;
+      for (std::size_t i = 1; i < calls.size(); ++i)
+        readers.emplace_back([&, i] { run(calls[i]); });
+      for (std::thread& reader : readers) reader.join();
+      for (std::size_t i = 1; i < calls.size(); ++i) {
+        EXPECT_EQ(calls[i].out.bytes(), calls[0].out.bytes())
+            << name_of(static_cast<CacheKind>(kind)) << ' ' << name_of(form);
+      }
     }
   }
 }
