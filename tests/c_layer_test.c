@@ -298,10 +298,12 @@ static void test_cache(void) {
   int64_t number = -1;
   fill_random(k_data, 2 * kDim, 7);
   fill_random(v_data, 2 * kDim, 8);
-  config.batch = config.kv_heads = 1;
-  config.head_dim = kDim;
+  config.head_dim = kDim; /* batch and kv_heads: 1 */
   config.capacity = 3;
   CHECK_REFUSED(polyhead_kv_cache_create(&config, &cache), "element_type (0)");
+  CHECK_REFUSED((config.head_dim = 0, polyhead_kv_cache_create(&config, &cache)),
+                "config.head_dim is 0, expected at least 1");
+  config.head_dim = kDim;
   config.element_type = POLYHEAD_FLOAT32;
   CHECK_REFUSED((config.growing = 7, polyhead_kv_cache_create(&config, &cache)), "growing (7)");
   config.growing = 0;

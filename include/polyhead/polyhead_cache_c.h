@@ -35,10 +35,11 @@ typedef struct polyhead_kv_cache polyhead_kv_cache;
 
 typedef struct polyhead_kv_cache_config {
   size_t struct_bytes;
-  int64_t batch, kv_heads, head_dim;
+  int64_t batch, kv_heads;         /* 1 */
+  int64_t head_dim;                /* needed */
   int64_t value_dim;               /* 0: head_dim */
   int64_t capacity;                /* tokens a sequence */
-  int32_t element_type;            /* float32, float16, bfloat16 or a code */
+  int32_t element_type;            /* float32, float16, bfloat16 or a code; needed */
   int32_t growing;                 /* 1: doubles when full; 0: a full cache refuses to append */
   const polyhead_view* key_scales; /* int8, int4: float32 [kv_heads, head_dim], copied; NULL: by
                                       token */
@@ -89,15 +90,16 @@ typedef struct polyhead_sliding_cache polyhead_sliding_cache;
 
 typedef struct polyhead_sliding_cache_config {
   size_t struct_bytes;
-  int64_t batch, kv_heads, head_dim;
+  int64_t batch, kv_heads;         /* 1 */
+  int64_t head_dim;                /* needed */
   int64_t value_dim;               /* 0: head_dim */
   int64_t window;                  /* keys a query sees, its own included; needed */
   int64_t first_tokens;            /* kept for ever */
   int64_t chunk;                   /* most tokens appended at once, or taken back; 0: 1 */
   const polyhead_view* key_scales; /* int8, int4: float32 [kv_heads, head_dim], copied; NULL: by
                                       token */
-  int32_t element_type;
-  int32_t values_in_keys; /* as in polyhead_kv_cache_config */
+  int32_t element_type;            /* as in polyhead_kv_cache_config */
+  int32_t values_in_keys;          /* as in polyhead_kv_cache_config */
 } polyhead_sliding_cache_config;
 
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_create(
@@ -143,15 +145,16 @@ typedef struct polyhead_paged_cache polyhead_paged_cache;
 
 typedef struct polyhead_paged_cache_config {
   size_t struct_bytes;
-  int64_t pages;       /* of the pool */
-  int64_t page_tokens; /* 64; a power of two from 8 to 256 */
-  int64_t layers;      /* 1 */
-  int64_t kv_heads, head_dim;
+  int64_t pages;                   /* of the pool; needed */
+  int64_t page_tokens;             /* 64; a power of two from 8 to 256 */
+  int64_t layers;                  /* 1 */
+  int64_t kv_heads;                /* 1 */
+  int64_t head_dim;                /* needed */
   int64_t value_dim;               /* 0: head_dim */
   const polyhead_view* key_scales; /* int8, int4: float32 [layers, kv_heads, head_dim], copied;
                                       NULL: by token */
-  int32_t element_type;
-  int32_t values_in_keys; /* as in polyhead_kv_cache_config */
+  int32_t element_type;            /* as in polyhead_kv_cache_config */
+  int32_t values_in_keys;          /* as in polyhead_kv_cache_config */
 } polyhead_paged_cache_config;
 
 POLYHEAD_C_API polyhead_status polyhead_paged_cache_create(

@@ -29,6 +29,11 @@ void check_struct(const char* call, const char* name, const void* from, std::siz
   }
 }
 
+std::int64_t not_zero(const char* call, const char* name, std::int64_t number) {
+  if (number == 0) refuse("%s: %s is 0, expected at least 1: it has no default", call, name);
+  return number;
+}
+
 ElementType to_element(const char* call, const char* name, std::int32_t element_type) {
   switch (element_type) {
     case POLYHEAD_FLOAT32:

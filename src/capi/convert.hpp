@@ -61,6 +61,9 @@ void unless_zero(T& to, U from) {
   if (from != 0) to = from;
 }
 
+/// A number that has no default.
+std::int64_t not_zero(const char* call, const char* name, std::int64_t number);
+
 ElementType to_element(const char* call, const char* name, std::int32_t element_type);
 Isa to_isa(const char* call, std::int32_t isa);
 bool to_bool(const char* call, const char* name, std::int32_t value);

@@ -41,9 +41,9 @@ polyhead_status polyhead_kv_cache_create(const polyhead_kv_cache_config* config,
     need(kCall, "cache", cache);
     if (from.reserved != 0) refuse("%s: config.reserved (%d) is not 0", kCall, from.reserved);
     polyhead::KvCacheConfig to;
-    to.batch = from.batch;
-    to.kv_heads = from.kv_heads;
-    to.head_dim = from.head_dim;
+    unless_zero(to.batch, from.batch);
+    unless_zero(to.kv_heads, from.kv_heads);
+    to.head_dim = not_zero(kCall, "config.head_dim", from.head_dim);
     to.value_dim = from.value_dim;
     to.type = to_element(kCall, "config.element_type", from.element_type);
     to.capacity = from.capacity;

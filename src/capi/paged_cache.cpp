@@ -25,11 +25,11 @@ polyhead_status polyhead_paged_cache_create(const polyhead_paged_cache_config* c
     const polyhead_paged_cache_config from = read_struct(kCall, "config", config);
     need(kCall, "cache", cache);
     polyhead::PagedCacheConfig to;
-    to.pages = from.pages;
+    to.pages = not_zero(kCall, "config.pages", from.pages);
     unless_zero(to.page_tokens, from.page_tokens);
     unless_zero(to.layers, from.layers);
-    to.kv_heads = from.kv_heads;
-    to.head_dim = from.head_dim;
+    unless_zero(to.kv_heads, from.kv_heads);
+    to.head_dim = not_zero(kCall, "config.head_dim", from.head_dim);
     to.value_dim = from.value_dim;
     to.type = to_element(kCall, "config.element_type", from.element_type);
     to.values_in_keys = to_bool(kCall, "config.values_in_keys", from.values_in_keys);

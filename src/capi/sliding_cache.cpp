@@ -14,9 +14,9 @@ polyhead_status polyhead_sliding_cache_create(const polyhead_sliding_cache_confi
     const polyhead_sliding_cache_config from = read_struct(kCall, "config", config);
     need(kCall, "cache", cache);
     polyhead::SlidingCacheConfig to;
-    to.batch = from.batch;
-    to.kv_heads = from.kv_heads;
-    to.head_dim = from.head_dim;
+    unless_zero(to.batch, from.batch);
+    unless_zero(to.kv_heads, from.kv_heads);
+    to.head_dim = not_zero(kCall, "config.head_dim", from.head_dim);
     to.value_dim = from.value_dim;
     to.type = to_element(kCall, "config.element_type", from.element_type);
     to.window = from.window;
