@@ -126,12 +126,26 @@ Array load_float_array(const std::string& place, const std::string& what) {
   return array;
 }
 
+namespace {
+
+/// The file of a list that is not written out.
+Array load_list(const std::string& place, const std::string& what) {
+  try {
+    return load_array(place);
+  } catch (const formats::FileError& error) {
+    throw formats::FileError(
+        what, std::string(error.what()) + " (expected numbers separated by commas, or a file)");
+  }
+}
+
+}  // namespace
+
 Array load_integers(const std::string& text, const std::string& what, int most_axes) {
   if (is_written_out(text)) {
     return numbers_written_out<std::int64_t>(
         text, what, [](const std::string& s, std::size_t* n) { return std::stoll(s, n); });
   }
-  Array array = load_array(text);
+  Array array = load_list(text, what);
   if (array.view.type != ElementType::int32 && array.view.type != ElementType::int64) {
     throw formats::FileError(text, std::string("has type ") + element_name(array.view.type) + " (" +
                                        what + " takes int32 or int64)");
@@ -150,7 +164,7 @@ Array load_floats(const std::string& text, const std::string& what) {
       return number;
     });
   }
-  Array array = load_array(text);
+  Array array = load_list(text, what);
   if (!is_floating(array.view.type)) {
     throw formats::FileError(text, std::string("has type ") + element_name(array.view.type) + " (" +
                                        what + " takes float32, float16 or bfloat16)");

@@ -43,7 +43,14 @@ std::int64_t CacheOptions::pages(const models::Model& model,
 }
 
 void CacheOptions::load(models::Batcher& batcher, const CacheFingerprint& fingerprint) const {
-  if (!load_.empty()) batcher.load(load_, fingerprint);
+  if (load_.empty()) return;
+  try {
+    batcher.load(load_, fingerprint);
+  } catch (const InvalidArgument& error) {
+    throw FileError("--load-cache", std::string(error.what()) +
+                                        " (a file serves the model, --weights, --kv-type and --isa "
+                                        "that it was saved with)");
+  }
 }
 
 std::int64_t CacheOptions::save(models::Batcher& batcher, const CacheFingerprint& fingerprint,

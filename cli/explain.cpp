@@ -257,8 +257,9 @@ std::vector<std::string> names_of(const std::vector<std::string>& tokens, std::i
     return names;
   }
   if (static_cast<std::int64_t>(tokens.size()) != count) {
-    throw InvalidArgument("explain: " + std::to_string(tokens.size()) + " tokens are named, " +
-                          what + " has " + std::to_string(count));
+    throw InvalidArgument("explain: tokens has " + std::to_string(tokens.size()) +
+                          " names (expected " + std::to_string(count) + ", as many as " + what +
+                          " has)");
   }
   return tokens;
 }
@@ -329,13 +330,18 @@ std::optional<std::int64_t> Explain::chosen_query(const ExplainInput& input) con
                           (count == 0 ? " (there are no queries)"
                                       : " (queries are 0 to " + std::to_string(count - 1) + ")"));
   }
-  const auto found = std::find(input.q_tokens.begin(), input.q_tokens.end(), query_);
-  if (found == input.q_tokens.end()) throw InvalidArgument("explain: no token is '" + query_ + "'");
-  if (std::find(found + 1, input.q_tokens.end(), query_) != input.q_tokens.end()) {
-    throw InvalidArgument("explain: more than one token is '" + query_ +
-                          "'; choose one by its index");
+  // A model's tokens begin with the space before their word, which nobody writes.
+  for (const std::string& name : {query_, " " + query_}) {
+    const auto found = std::find(input.q_tokens.begin(), input.q_tokens.end(), name);
+    if (found == input.q_tokens.end()) continue;
+    if (std::find(found + 1, input.q_tokens.end(), name) != input.q_tokens.end()) {
+      throw InvalidArgument("explain: --query: more than one token is '" + name +
+                            "'; choose one by its index");
+    }
+    return found - input.q_tokens.begin();
   }
-  return found - input.q_tokens.begin();
+  throw InvalidArgument("explain: --query: no token is '" + query_ +
+                        "' (expected one of q's, or an index below " + std::to_string(count) + ")");
 }
 
 json rows_json(const Array& rows) {

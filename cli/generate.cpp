@@ -210,7 +210,7 @@ void Generate::speak_in_pages(const Model& model, const ModelFile& file, const T
                               const Console& console, Outcome& outcome) const {
   ManyOptions options = many_options();
   options.batch = 1;
-  options.max_tokens = std::max<std::int64_t>(max_tokens_, 1);  // one is foreseen to read a prompt
+  options.max_tokens = std::max<std::int64_t>(max_tokens_, 1);  // a prompt is read to predict one
   options.cache = cache_for(model, tokenizer, outcome.prompt);
   options.files = &files_;
   const CacheFingerprint fingerprint =

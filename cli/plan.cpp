@@ -52,6 +52,8 @@ class PlanCommand : public Command {
   cost::ModelDescription first_model() const;
   bool in_bfloat16(const PlanRequest& request) const;
   void check_run(const PlanRequest& request) const;
+  std::vector<std::int64_t> chosen_contexts(
+      const std::vector<cost::ModelDescription>& models) const;
   void check_encoders(const PlanRequest& request) const;
   void measure(const Console& console, PlanRequest& request) const;
   PlanRequest request(const Console& console) const;
@@ -81,7 +83,9 @@ void PlanCommand::add_options(CLI::App& app) {
   option("--batch", batch_, "Sequences, a list (default 1)")->type_name("N,...");
   option("--kv-heads", kv_heads_, "Variants of the model by KV heads, a list")->type_name("N,...");
   option("--kv-type", kv_type_,
-         "f32, f16, bf16, fp8, int8, int4, mxfp4: a list (default f16; --here f32)")
+         "f32, f16, bf16, fp8 (e4m3, e5m2), int8, int4, mxfp4, or as this library's\n"
+         "caches have them cache-int8, cache-int4, cache-fp8, int8-by-channel,\n"
+         "int4-by-channel: a list (default f16; --here f32)")
       ->type_name("NAME,...");
   option("--compare", compare_, "More models, a list")->type_name("MODEL,...");
   option("--machine", machine_, "a100, h100, h200, b200, mi300x, desktop-cpu")->type_name("NAME");
@@ -92,7 +96,10 @@ void PlanCommand::add_options(CLI::App& app) {
   app.add_option("--threads", threads_, "Threads of --here (default: all)")
       ->type_name("N")
       ->check(whole_number(1, 4096));
-  option("--memory", memory_, "Memory of the machine, instead of what it has")->type_name("80GB");
+  option("--memory", memory_,
+         "Memory of a device, instead of --machine's; with --bandwidth and --flops\n"
+         "a machine of your own")
+      ->type_name("80GB");
   option("--bandwidth", bandwidth_, "Its memory bandwidth, bytes a second")->type_name("3.35TB");
   option("--flops", flops_, "Its peak, FLOPs a second")->type_name("989T");
   option("--compute", compute_,
@@ -158,8 +165,23 @@ void PlanCommand::choose_models(PlanRequest& request) const {
 
 constexpr std::int64_t kLargestBlock = 32;  // elements of one, in types that caches have
 
+/// What `call` refuses, as a refusal of the option's value.
+template <class Call>
+auto value_of(const char* option, const Call& call) {
+  constexpr std::string_view kBegins = "cost: ";
+  try {
+    return call();
+  } catch (const InvalidArgument& error) {
+    std::string_view why = error.what();
+    if (why.starts_with(kBegins)) why.remove_prefix(kBegins.size());
+    throw UsageError(std::string(option).append(": ").append(why));
+  }
+}
+
 cost::StorageType type_of_cache(const std::string& name) {
-  const cost::StorageType& type = cost::storage_type(name);
+  const bool fp8 = name == "e4m3" || name == "e5m2";  // as generate calls them
+  const cost::StorageType type =
+      value_of("--kv-type", [&] { return cost::storage_type(fp8 ? "fp8" : name); });
   if (type.block_elements > kLargestBlock) {
     throw UsageError("--kv-type: '" + name + "' has blocks of " +
                      std::to_string(type.block_elements) + ", for weights (expected at most " +
@@ -169,10 +191,37 @@ cost::StorageType type_of_cache(const std::string& name) {
 }
 
 cost::StorageType type_of_weights(const std::string& name) {
-  const cost::StorageType& type = cost::storage_type(name);
+  const cost::StorageType type =
+      value_of("--weight-type", [&] { return cost::storage_type(name); });
   if (name.starts_with("cache-") || name.ends_with("-by-channel"))
     throw UsageError("--weight-type: '" + name + "' is a type of caches");
   return type;
+}
+
+/// Tokens of a sequence; no more than the shortest table of positions has rows for.
+std::vector<std::int64_t> PlanCommand::chosen_contexts(
+    const std::vector<cost::ModelDescription>& models) const {
+  const auto table = [](const cost::ModelDescription& model) {
+    return model.position_rows > 0 ? model.position_rows : cost::kUnlimited;
+  };
+  const cost::ModelDescription& shortest = *std::ranges::min_element(models, {}, table);
+  const std::int64_t most = table(shortest), made_for = models.front().context_length;
+  std::vector<std::int64_t> contexts;
+  if (!context_.empty()) {
+    contexts = parse_counts("--context", context_);
+    const std::int64_t longest = std::ranges::max(contexts);
+    if (longest > most) {
+      throw UsageError("--context (" + std::to_string(longest) + ") is more than the table of " +
+                       std::to_string(most) + " positions that " + shortest.name + " has");
+    }
+    return contexts;
+  }
+  for (const std::int64_t tokens : {std::int64_t{4096}, std::int64_t{32000}}) {
+    if ((made_for == 0 || tokens < made_for) && tokens <= most) contexts.push_back(tokens);
+  }
+  if (made_for > 0 && made_for <= most) contexts.push_back(made_for);
+  if (contexts.empty()) contexts.push_back(most);
+  return contexts;
 }
 
 /// What encoders have no use for.
@@ -187,15 +236,7 @@ void PlanCommand::check_encoders(const PlanRequest& request) const {
 void PlanCommand::choose_workload(PlanRequest& request) const {
   check_encoders(request);
   cost::Workload& work = request.workload;
-  const std::int64_t made_for = request.models.front().context_length;
-  if (context_.empty()) {
-    for (const std::int64_t tokens : {std::int64_t{4096}, std::int64_t{32000}}) {
-      if (made_for == 0 || tokens < made_for) request.contexts.push_back(tokens);
-    }
-    if (made_for > 0) request.contexts.push_back(made_for);
-  } else {
-    request.contexts = parse_counts("--context", context_);
-  }
+  request.contexts = chosen_contexts(request.models);
   request.batches = parse_counts("--batch", batch_);
   if (!weight_type_.empty()) work.weight_type = type_of_weights(weight_type_);
   const char* const cache = !here_ ? "f16" : in_bfloat16(request) ? "bf16" : "f32";
@@ -310,7 +351,7 @@ void PlanCommand::choose_machine(const Console& console, PlanRequest& request) c
   if (here_) {
     choose_here(console, request);
   } else if (!machine_.empty()) {
-    request.machine = cost::machine_preset(machine_);
+    request.machine = value_of("--machine", [&] { return cost::machine_preset(machine_); });
   } else if (!memory_.empty() || !bandwidth_.empty() || !flops_.empty()) {
     if (memory_.empty() || bandwidth_.empty() || flops_.empty())
       throw UsageError("--memory, --bandwidth and --flops make a machine together");

@@ -31,6 +31,8 @@ constexpr const char* kExample =
     "  polyhead prune smollm2 --file story.txt\n"
     "  polyhead prune smollm2 --file story.txt --tokens 128 --points 10 -o curve.svg";
 
+constexpr std::int64_t kTokens = 256;  // as a rule: each head off costs half a run over them
+
 class Prune : public Command {
  public:
   const char* name() const override { return "prune"; }
@@ -46,7 +48,7 @@ class Prune : public Command {
 
   ModelOptions model_;
   std::string file_, text_, output_;
-  std::int64_t most_tokens_ = 256, points_ = 20;
+  std::int64_t most_tokens_ = 0, points_ = 20;  ///< 0: kTokens
   bool json_ = false;
   Pruning made_;
 };
@@ -57,7 +59,8 @@ void Prune::add_options(CLI::App& app) {
   file->type_name("FILE")->check(not_empty());
   app.add_option("--text", text_, "The text itself")->type_name("TEXT")->excludes(file);
   app.add_option("--tokens", most_tokens_,
-                 "Only the first N tokens (default 256): the model reads them about once a head")
+                 "Only the first N tokens (default 256): the model reads them about half\n"
+                 "a time a head")
       ->type_name("N")
       ->check(whole_number(1));
   app.add_option("--points", points_, "Points of the curve between no and all heads (default 20)")
@@ -73,12 +76,17 @@ void Prune::add_options(CLI::App& app) {
 std::vector<std::int32_t> Prune::read_ids(const models::ModelFile& file) const {
   if (file_.empty() && text_.empty()) throw UsageError("--file or --text with a text is needed");
   if (!file.config().causal)
-    throw InvalidArgument("prune: the model is an encoder and foresees no tokens");
+    throw InvalidArgument("prune: the model is an encoder and predicts no tokens");
   const models::Tokenizer tokenizer(file.tokenizer());
   auto ids = tokenizer.encode(file_.empty() ? text_ : read_text(file_));
-  const auto most = std::min(most_tokens_, file.config().context_length);
+  const std::int64_t context = file.config().context_length;
+  if (most_tokens_ > context) {
+    throw UsageError("--tokens (" + std::to_string(most_tokens_) +
+                     ") is more than the model's context, " + std::to_string(context));
+  }
+  const auto most = most_tokens_ > 0 ? most_tokens_ : std::min(kTokens, context);
   if (ids.size() > static_cast<std::size_t>(most)) ids.resize(static_cast<std::size_t>(most));
-  if (ids.size() < 2) throw UsageError("the text has fewer than two tokens: nothing to foresee");
+  if (ids.size() < 2) throw UsageError("the text has fewer than two tokens: nothing to predict");
   return ids;
 }
 

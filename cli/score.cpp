@@ -1,4 +1,4 @@
-// polyhead score: how well a model foresees a text.
+// polyhead score: how well a model predicts a text.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -17,10 +17,11 @@ namespace polyhead::cli {
 namespace {
 
 constexpr const char* kExample =
-    "The mean is over every token but the first, each foreseen from all before it. A text longer "
+    "The mean is over every token but the first, each predicted from all before it. A text longer "
     "than the model's\ncontext of C tokens (or than --context) is read in windows of C that begin "
     "C / 2 apart: each token counts\nonce, and the first half of every later window is only read "
-    "again, so that every token is foreseen from at\nleast C / 2 before it. Where the model begins "
+    "again, so that every token is predicted from at\nleast C / 2 before it. Where the model "
+    "begins "
     "texts with a token of its own, every window does.\n\n"
     "Examples:\n"
     "  polyhead score smollm2 --file book.txt\n"
@@ -68,8 +69,11 @@ Score ScoreCommand::score(const models::Model& model, const models::Tokenizer& t
                           const std::vector<std::int32_t>& ids, const Console& console) const {
   constexpr std::int64_t kPiece = 512;  // tokens between two signs of progress
   const std::int64_t most = model.config().context_length;
-  const std::int64_t context = context_ > 0 ? std::min(context_, most) : most;
-  if (context < 4) throw UsageError("--context: at least 4 tokens make a window");
+  const std::int64_t context = context_ > 0 ? context_ : most;
+  if (context < 4 || context > most) {
+    throw UsageError("--context (" + std::to_string(context) + ") is not from 4 to the model's, " +
+                     std::to_string(most));
+  }
   const auto count = static_cast<std::int64_t>(ids.size());
   Progress progress(console);
   Score sum;
@@ -121,10 +125,10 @@ void ScoreCommand::run(const Console& console) {
   kv_.check({{"--file", file_}});
   const models::ModelFile file = model_.open();
   if (!file.config().causal)
-    throw InvalidArgument("score: the model is an encoder and foresees no tokens");
+    throw InvalidArgument("score: the model is an encoder and predicts no tokens");
   const models::Tokenizer tokenizer(file.tokenizer());
   const auto ids = tokenizer.encode(file_.empty() ? text_ : read_text(file_));
-  if (ids.size() < 2) throw UsageError("the text has fewer than two tokens: nothing to foresee");
+  if (ids.size() < 2) throw UsageError("the text has fewer than two tokens: nothing to predict");
   const Score sum = score(model_.load(file), tokenizer, ids, console);
   if (json_) {
     console.out << json_text({{"tokens", ids.size()},

@@ -158,7 +158,8 @@ TEST(ExplainPage, RefusesInTheWordsOfItsOptions) {
   expect_refused({"explain", "--wo", w_o}, 1, "explain: --wo is int32");
   expect_refused({"explain", "--prune", "0,"}, 2, "--prune: '0,' has an empty entry");
   expect_refused({"explain", "--columns", "0-1,"}, 2, "--columns: '0-1,' has an empty entry");
-  expect_refused({"explain", "--tokens", "a,b,c,d,e,"}, 1, "6 tokens are named");
+  expect_refused({"explain", "--tokens", "a,b,c,d,e,"}, 1,
+                 "tokens has 6 names (expected 5, as many as k has)");
   expect_refused({"explain", "--align", "end"}, 2, "--align changes nothing here");
   expect_refused({"explain", "smollm2"}, 2, "'smollm2' is a model: --layer is needed");
   expect_refused({"explain", POLYHEAD_TEST_DATA "/gguf_models/bert.gguf"}, 2, "--layer is needed");
@@ -274,7 +275,7 @@ TEST(Explain, RefusesWhatItCannotShow) {
   expect_refused({"explain", "--query", "5"}, 1, "queries are 0 to 4");
   expect_refused({"explain", "--prune", "1"}, 1, "heads are 0 to 0");
   expect_refused({"explain", "--columns", "0-1,3-4"}, 1, "columns 3-4");
-  expect_refused({"explain", "--tokens", "a,b"}, 1, "2 tokens are named");
+  expect_refused({"explain", "--tokens", "a,b"}, 1, "tokens has 2 names (expected 5");
   expect_refused({"explain", "missing.json"}, 1,
                  "missing.json: cannot be opened: No such file or directory");
   const std::string long_name(300, 'x');

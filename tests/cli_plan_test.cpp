@@ -167,6 +167,9 @@ TEST(PlanCommand, EncodersHaveNoRowsOfDecoding) {
 TEST(PlanCommand, NoContextIsLongerThanATableOfPositions) {
   const json made = run_json({"gpt2", "--machine", "desktop-cpu"});
   EXPECT_EQ(made["cases"][0]["largest_context"], 1024);
+  EXPECT_EQ(run_json({"llama-3-8b", "--compare", "gpt2"})["cases"][0]["context"], 1024);
+  expect_refused({"llama-3-8b", "--compare", "gpt2", "--context", "512,4k"}, 2,
+                 "--context (4000) is more than the table of 1024 positions that GPT-2 small has");
 }
 
 TEST(PlanCommand, TypesAreOfCachesOrOfWeights) {
@@ -179,6 +182,7 @@ TEST(PlanCommand, TypesAreOfCachesOrOfWeights) {
   };
   const std::int64_t rows = std::int64_t{32} * 8 * 4096;  // of 128 codes and 4 scales
   EXPECT_EQ(bytes("cache-int8"), rows * 2 * (128 + 16));
+  EXPECT_EQ(bytes("e4m3"), rows * 2 * 128);
   EXPECT_EQ(bytes("int8-by-channel"), rows * (128 + 128 + 16) + 32 * 8 * 128 * 4);
 }
 
@@ -214,7 +218,11 @@ TEST(PlanCommand, NumbersAsPeopleWriteThem) {
 
 TEST(PlanCommand, RefusesByName) {
   expect_refused({"lama-3-70b"}, 1, "did you mean 'llama-3-70b'?");
-  expect_refused({"llama-3-70b", "--machine", "b20"}, 1, "did you mean 'b200'?");
+  expect_refused({"llama-3-70b", "--machine", "b20"}, 2,
+                 "--machine: machine 'b20' is not known; did you mean 'b200'?");
+  expect_refused({"llama-3-70b", "--kv-type", "fp9"}, 2, "--kv-type: type 'fp9' is not known");
+  expect_refused({"llama-3-70b", "--weight-type", "q4k"}, 2,
+                 "--weight-type: type 'q4k' is not known; did you mean 'q4_k'?");
   expect_refused({"llama-3-70b", "--kv-heads", "7"}, 1,
                  "kv_heads (7) does not divide q_heads (64)");
   expect_refused({"llama-3-70b", "--context", "0"}, 2, "--context (0)");

@@ -35,7 +35,7 @@ TEST(Generate, RefusesEncoders) {
 
 TEST(Score, RefusesEncoders) {
   test::expect_refused({"score", POLYHEAD_TEST_DATA "/gguf_models/bert.gguf", "--text", "a b"}, 1,
-                       "score: the model is an encoder and foresees no tokens");
+                       "score: the model is an encoder and predicts no tokens");
 }
 
 TEST(Embed, RefusesDecodersAndPlacesItCannotWriteTo) {
@@ -154,6 +154,29 @@ TEST(Score, GivesTheGoldenFigure) {
   EXPECT_EQ(made["scored"], golden["ids"].size() - 1);
   EXPECT_NEAR(made["nll"].get<double>(), golden["nll"].get<double>(), 1e-4);
   EXPECT_NEAR(made["perplexity"].get<double>(), std::exp(made["nll"].get<double>()), 1e-9);
+}
+
+TEST(Score, RefusesWindowsThatTheModelHasNot) {
+  SKIP_WITHOUT("smollm2");
+  for (const char* context : {"3", "8193"}) {
+    test::expect_refused({"score", "smollm2", "--text", "a b c", "--context", context}, 2,
+                         "--context (" + std::string(context) + ") is not from 4 to the model's");
+  }
+  test::expect_refused({"prune", "smollm2", "--text", "a b c", "--tokens", "8193"}, 2,
+                       "--tokens (8193) is more than the model's context, 8192");
+}
+
+TEST(Explain, ATokenIsNamedWithOrWithoutItsSpace) {
+  SKIP_WITHOUT("smollm2");
+  const auto query = [](const char* token) {
+    return run_program_json({"explain", "smollm2", "--layer", "0", "--text", "The cat sat on cat",
+                             "--query", token})["queries"];
+  };
+  EXPECT_EQ(query(" sat"), json({2}));
+  EXPECT_EQ(query("sat"), json({2}));
+  test::expect_refused(
+      {"explain", "smollm2", "--layer", "0", "--text", "The cat sat on cat", "--query", "cat"}, 1,
+      "--query: more than one token is ' cat'");
 }
 
 TEST(Score, LongTextsAreReadInWindowsThatOverlapByHalf) {

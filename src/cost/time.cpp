@@ -181,7 +181,8 @@ double peak_flops(const Machine& machine, Compute compute) {
   if (peak <= 0) {
     const char* names[] = {"f32", "f16", "fp8"};
     base::refuse("cost", machine.name, " has no ", names[static_cast<int>(compute)],
-                 " peak; expected f32, f16 or fp8 that it has");
+                 " peak; expected one of", machine.f32_flops > 0 ? " f32" : "",
+                 machine.f16_flops > 0 ? " f16" : "", machine.fp8_flops > 0 ? " fp8" : "");
   }
   return peak;
 }
