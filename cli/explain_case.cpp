@@ -119,27 +119,62 @@ Matrix mean_weights(const std::vector<HeadNumbers>& heads) {
   return mean;
 }
 
-/// What attention() itself makes of the same call, against the trace.
+/// Cuts `view`, where it has a row for each query along `axis`, to that of one.
+void keep_row(ConstView& view, int axis, std::int64_t query) {
+  if (!view.given() || view.layout.extents[axis] == 1) return;
+  const std::int64_t elements = query * view.layout.strides[axis];
+  const std::int64_t bytes =
+      view.type == ElementType::bit ? elements / 8 : elements * element_bytes(view.type);
+  view.data = static_cast<const std::byte*>(view.data) + bytes;
+  view.layout.extents[axis] = 1;
+}
+
+/// The call of one query of each sequence, which stands at q_starts: as long as one row, however
+/// many there are. Its bits are those of the whole call.
+AttentionArguments only_query(AttentionArguments call, std::int64_t query,
+                              const std::vector<std::int64_t>& q_starts) {
+  keep_row(call.q, 1, query);
+  keep_row(call.modifiers.bias, 2, query);
+  keep_row(call.mask.visible, 2, query);
+  keep_row(call.mask.q_documents, 1, query);
+  call.mask.align = Align::unstated;
+  call.q_start = ConstView(q_starts.data(), {q_starts.size()});
+  return call;
+}
+
+/// What attention() itself makes of the same call, against the trace: `out` has its rows from
+/// first_query on.
+double distance_from(const ConstView& out, std::int64_t first_query, const Case& traced,
+                     std::int64_t batch) {
+  double difference = 0.0;
+  const std::int64_t heads = out.layout.extents[2], dims = out.layout.extents[3];
+  for (std::size_t row = 0; row < traced.queries.size(); ++row) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t i = 0; i < dims; ++i) {
+        const std::int64_t index[] = {batch, traced.queries[row] - first_query, h, i};
+        const double exact = traced.concatenated[row][static_cast<std::size_t>(h * dims + i)];
+        const double distance = std::abs(element(out, index) - exact);
+        if (!(distance <= difference)) difference = distance;  // a NaN shows
+      }
+    }
+  }
+  return difference;
+}
+
 double compare_with_attention(AttentionArguments call, const Case& traced, std::int64_t batch,
-                              const Options& options) {
+                              std::optional<std::int64_t> query, const Options& options) {
+  const std::vector<std::int64_t> q_starts(static_cast<std::size_t>(call.q.layout.extents[0]),
+                                           traced.q_pos);
+  // Where queries have lengths theirs may be padding.
+  const bool alone = query && !call.mask.q_lengths.given();
+  if (alone) call = only_query(call, *query, q_starts);
   const detail::Layout& q = call.q.layout;
   const std::int64_t extents[] = {q.extents[0], q.extents[1], q.extents[2],
                                   call.v.layout.extents[3]};
   const OwnedArray out = allocate(ElementType::float32, extents);
   call.out = out.view;
   attention(call, options);
-  double difference = 0.0;
-  for (std::size_t row = 0; row < traced.queries.size(); ++row) {
-    for (std::int64_t h = 0; h < extents[2]; ++h) {
-      for (std::int64_t i = 0; i < extents[3]; ++i) {
-        const std::int64_t index[] = {batch, traced.queries[row], h, i};
-        const double exact = traced.concatenated[row][static_cast<std::size_t>(h * extents[3] + i)];
-        const double distance = std::abs(element(out.array.view, index) - exact);
-        if (!(distance <= difference)) difference = distance;  // a NaN shows
-      }
-    }
-  }
-  return difference;
+  return distance_from(out.array.view, alone ? *query : 0, traced, batch);
 }
 
 }  // namespace
@@ -170,6 +205,7 @@ Case explain_case(const ExplainInput& input, AttentionArguments call,
     result.queries.push_back(i);
     result.scale = trace.scale;
     result.kv_len = trace.kv_len;
+    result.q_pos = trace.q_pos;
     for (std::size_t h = 0; h < trace.heads.size(); ++h) {
       result.masked = result.masked || trace.heads[h].masked != trace.heads[h].modified;
       add_row(result.heads[h], trace.heads[h]);
@@ -181,7 +217,7 @@ Case explain_case(const ExplainInput& input, AttentionArguments call,
   if (input.w_o.view.given()) result.w_o = transposed(input.w_o.view);
   if (!result.heads.empty()) result.mean_weights = mean_weights(result.heads);
   result.isa = isa_name(resolve_isa(options.isa));
-  result.difference = compare_with_attention(call, result, input.batch, options);
+  result.difference = compare_with_attention(call, result, input.batch, query, options);
   // After both calls: what the mask points to has been checked by now.
   result.mask = mask_lines(call.mask, {input.batch, q.extents[1], call.k.layout.extents[1]});
   if (has_hidden_scores(result))

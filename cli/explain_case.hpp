@@ -47,6 +47,7 @@ struct Case {
   std::vector<std::int64_t> queries;  ///< the rows shown
   std::vector<HeadNumbers> heads;
   std::int64_t q_heads = 0, head_dim = 0, value_dim = 0, kv_len = 0;
+  std::int64_t q_pos = 0;  ///< of the last row shown
   double scale = 0.0;
   bool causal = false, modified = false, masked = false, sinks = false;
   double dropout = 0.0;           ///< probability

@@ -70,6 +70,42 @@ TEST(ExplainPage, SaysThatABiasHidesPairs) {
               "mask    scores: a pair whose score is -inf is hidden\n");
 }
 
+/// Each query alone is compared with attention at the place that it has among all, under whatever
+/// has a row for each query.
+TEST(ExplainPage, OneQueryIsComparedAtItsPlace) {
+  const ScratchDirectory directory;
+  std::vector<float> bias;
+  std::vector<std::uint8_t> visible;
+  for (int i = 0; i < 25; ++i) {
+    bias.push_back(static_cast<float>(i * i % 7) - 3.0f);
+    visible.push_back(i % 5 == 0 || i * i % 11 < 6);
+  }
+  const std::string bias_file = directory.file("bias.npy"), mask_file = directory.file("mask.npy");
+  formats::write_npy(bias_file, ConstView(bias.data(), {5, 5}));
+  formats::write_npy(mask_file, ConstView(visible.data(), {5, 5}));
+  const std::vector<std::vector<std::string>> calls = {
+      {"--causal"},
+      {"--causal", "--align", "start", "--lengths", "4"},
+      {"--causal", "--align", "end", "--lengths", "4"},
+      {"--causal", "--align", "end", "--lengths", "4", "--q-lengths", "3"},
+      {"--window=1,1"},
+      {"--prefix", "2"},
+      {"--documents", "1,1,2,2,1"},
+      {"--mask", mask_file},
+      {"--bias", bias_file},
+      {"--mask", mask_file, "--bias", bias_file, "--causal", "--alibi", "--soft-cap", "2"},
+      {"--dropout", "0.4", "--seed", "5"},
+      {"--causal", "--dropout", "0.4", "--seed", "5"}};
+  for (const std::vector<std::string>& call : calls) {
+    for (const char* query : {"0", "1", "2", "3", "4"}) {
+      std::vector<std::string> arguments = call;
+      arguments.insert(arguments.begin(), {"explain", "--heads", "2", "--query", query});
+      const json made = run_program_json(arguments);
+      EXPECT_LT(made["attention"]["max_difference"], 1e-6) << call[0] << ' ' << query;
+    }
+  }
+}
+
 TEST(ExplainPage, SaysTheWindowOfAModelsLayer) {
   if (test::fetched_model("gemma3").empty()) GTEST_SKIP() << "scripts/get-model gemma3 was not run";
   const std::string page = explained({"gemma3", "--layer", "0", "--text", "a b c", "--query", "1"});
