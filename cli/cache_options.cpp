@@ -12,13 +12,13 @@ namespace polyhead::cli {
 
 using formats::FileError;
 
-void CacheOptions::add_options(CLI::App& app, CLI::Option* prompt) {
+void CacheOptions::add_options(CLI::App& app) {
   app.add_option("--save-cache", save_,
                  "Write the keys and values of the prompt and its answer to a file, as far as\n"
                  "they fill pages; with --prompt")
       ->type_name("FILE")
       ->check(not_empty())
-      ->needs(prompt);
+      ->needs(app.get_option("--prompt"));
   app.add_option("--load-cache", load_,
                  "Prompts that begin with what such a file holds take it from there: the same\n"
                  "answers, sooner")

@@ -14,8 +14,8 @@ namespace polyhead::cli {
 /// --save-cache and --load-cache.
 class CacheOptions {
  public:
-  /// `prompt`: the option of the one prompt whose cache is saved.
-  void add_options(CLI::App& app, CLI::Option* prompt);
+  /// `app` has --prompt, whose cache is saved.
+  void add_options(CLI::App& app);
 
   bool saves() const { return !save_.empty(); }
   bool given() const { return !save_.empty() || !load_.empty(); }
@@ -29,7 +29,8 @@ class CacheOptions {
   /// Lets prompts begin with what --load-cache holds. Throws FileError.
   void load(models::Batcher& batcher, const CacheFingerprint& fingerprint) const;
 
-  /// Writes what is held of `tokens`; how many that is, 0 without --save-cache. Throws FileError.
+  /// Writes what is held of `tokens`; how many that is, 0 without --save-cache. Throws
+  /// InvalidArgument where it cannot be written.
   std::int64_t save(models::Batcher& batcher, const CacheFingerprint& fingerprint,
                     std::span<const std::int32_t> tokens) const;
 

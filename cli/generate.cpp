@@ -126,7 +126,7 @@ void Generate::add_options(CLI::App& app) {
       ->type_name("N")
       ->check(whole_number(1))
       ->needs(many);
-  files_.add_options(app, one);
+  files_.add_options(app);
   app.add_flag("--chat", chat_, "The prompt is what a person says to a chat model");
   app.add_option("--chat-template", chat_template_,
                  "chatml, gemma, llama2 or llama3 (default: as the model's own says); with --chat")

@@ -180,7 +180,7 @@ auto value_of(const char* option, const Call& call) {
 
 cost::StorageType type_of_cache(const std::string& name) {
   const bool fp8 = name == "e4m3" || name == "e5m2";  // as generate calls them
-  const cost::StorageType type =
+  cost::StorageType type =
       value_of("--kv-type", [&] { return cost::storage_type(fp8 ? "fp8" : name); });
   if (type.block_elements > kLargestBlock) {
     throw UsageError("--kv-type: '" + name + "' has blocks of " +
@@ -191,8 +191,7 @@ cost::StorageType type_of_cache(const std::string& name) {
 }
 
 cost::StorageType type_of_weights(const std::string& name) {
-  const cost::StorageType type =
-      value_of("--weight-type", [&] { return cost::storage_type(name); });
+  cost::StorageType type = value_of("--weight-type", [&] { return cost::storage_type(name); });
   if (name.starts_with("cache-") || name.ends_with("-by-channel"))
     throw UsageError("--weight-type: '" + name + "' is a type of caches");
   return type;
