@@ -5,15 +5,15 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/part_file.hpp"
 #include "cli/exit_codes.hpp"
 #include "models/formats/mapped_file.hpp"
-#include "models/formats/output_file.hpp"
 
 namespace polyhead::cli {
 namespace {
 
 void leave(int signal) {
-  formats::remove_unfinished_outputs();
+  base::remove_unfinished_parts();
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -26,7 +26,7 @@ void say(const char* text) {
 void lost_pages(int signal, siginfo_t* info, void*) {
   const char* path = formats::mapped_file_at(info->si_addr);
   if (path == nullptr) return leave(signal);
-  formats::remove_unfinished_outputs();
+  base::remove_unfinished_parts();
   say("polyhead: ");
   say(path);
   say(": became shorter while it was being read\n");

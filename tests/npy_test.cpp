@@ -246,7 +246,7 @@ TEST(OutputFile, AppearsOnlyWhenComplete) {
   {
     formats::OutputFile file(path);
     file.write("new", 3);
-    formats::remove_unfinished_outputs();  // what a signal handler does
+    base::remove_unfinished_parts();  // what a signal handler does
     EXPECT_EQ(directory.file_count(), 1u);
     EXPECT_THROW(file.commit(), FileError);
   }
@@ -258,6 +258,31 @@ TEST(OutputFile, AppearsOnlyWhenComplete) {
       directory.file("link") + ": cannot be written: not a regular file");
   EXPECT_THROW(formats::OutputFile(directory.file("missing/out.npy")), FileError);
   EXPECT_THROW(formats::OutputFile("-"), FileError) << "a file of that name is ./-";
+}
+
+// Its name can be foreseen, and links to other files may stand there.
+TEST(OutputFile, NeverOpensWhatIsAlreadyThere) {
+  const ScratchDirectory directory;
+  const std::string path = directory.file("out.npy"), other = directory.write("other", "mine");
+  std::string part;
+  {
+    const formats::OutputFile first(path);
+    for (const auto& entry : std::filesystem::directory_iterator(directory.file(""))) {
+      if (entry.path() != other) part = entry.path().string();
+    }
+  }
+  const std::size_t dash = part.rfind('-');
+  ASSERT_NE(dash, std::string::npos);
+  const int number = std::stoi(part.substr(dash + 1));
+  for (int next = 1; next <= 3; ++next)
+    std::filesystem::create_symlink(other,
+                                    part.substr(0, dash + 1) + std::to_string(number + next));
+  formats::OutputFile file(path);
+  file.write("new", 3);
+  file.commit();
+  EXPECT_EQ(ScratchDirectory::read(path), "new");
+  EXPECT_FALSE(std::filesystem::is_symlink(path));
+  EXPECT_EQ(ScratchDirectory::read(other), "mine");
 }
 
 TEST(OutputFile, FinishedFilesWaitForTheirName) {

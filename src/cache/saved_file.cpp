@@ -6,13 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <system_error>
 #include <utility>
 
-#include "base/link_target.hpp"
-#include "base/part_name.hpp"
+#include "base/part_file.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::cache {
@@ -45,31 +43,6 @@ class File {
 [[noreturn]] void cannot(const char* call, const std::string& path, const char* what) {
   const int error = errno;
   base::refuse(call, path, " cannot be ", what, ": ", std::strerror(error));
-}
-
-/// Removes a file that is not wanted any more, unless it is told that it is.
-class Unfinished {
- public:
-  explicit Unfinished(const std::string& name) : name_(name) {}
-  ~Unfinished() {
-    if (!kept_) ::unlink(name_.c_str());
-  }
-  Unfinished(const Unfinished&) = delete;
-  Unfinished& operator=(const Unfinished&) = delete;
-  void keep() { kept_ = true; }
-
- private:
-  const std::string& name_;
-  bool kept_ = false;
-};
-
-/// Opens a new file beside `target` and gives its name.
-int open_part(const std::string& target, mode_t mode, std::string& part) {
-  for (;;) {
-    part = base::part_name(target);
-    const int descriptor = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (descriptor >= 0 || errno != EEXIST) return descriptor;
-  }
 }
 
 void write_through(const char* call, const std::string& path, std::span<const std::byte> bytes) {
@@ -109,22 +82,14 @@ std::vector<std::byte> read_file(const char* call, const std::string& path,
 }
 
 void write_file(const char* call, const std::string& path, std::span<const std::byte> bytes) {
-  std::error_code error;
-  const std::string target = base::link_target(path, error);
-  if (error) base::refuse(call, path, " cannot be written: ", error.message());
   struct stat before {};
-  const bool exists = ::stat(target.c_str(), &before) == 0;
-  if (exists && !S_ISREG(before.st_mode)) return write_through(call, path, bytes);
-  std::string part;
-  // Private until it has the permissions of what it replaces.
-  File file(open_part(target, exists ? S_IRUSR | S_IWUSR : 0666, part));
-  if (file.descriptor() < 0) cannot(call, path, "written");
-  Unfinished unfinished(part);
-  if (exists) ::fchmod(file.descriptor(), before.st_mode & 07777);
-  // A full disk may show itself only in close().
-  if (!file.write(bytes) || !file.close() || std::rename(part.c_str(), target.c_str()) != 0)
-    cannot(call, path, "written");
-  unfinished.keep();
+  if (::stat(path.c_str(), &before) == 0 && !S_ISREG(before.st_mode))
+    return write_through(call, path, bytes);
+  base::PartFile file(path);
+  std::error_code error = file.error();
+  if (!error) error = file.write(bytes);
+  if (!error) error = file.commit();
+  if (error) base::refuse(call, path, " cannot be written: ", error.message());
 }
 
 }  // namespace polyhead::inline v0::cache

@@ -3,20 +3,17 @@
 
 #include <cstddef>
 #include <string>
+#include <system_error>
+
+#include "base/part_file.hpp"
 
 namespace polyhead::inline v0::formats {
 
-/// Writes to a name of its own beside `path` (base::part_name) and renames it to `path` on
-/// commit(). Destroyed before that, or when the process is interrupted and its signal handler calls
-/// remove_unfinished_outputs(), nothing is left behind and what stood under `path` before is
-/// untouched. A file that is replaced hands on its permissions; where `path` is a symbolic link,
-/// what it points to is written. Throws FileError, for "-" too: files alone appear when complete.
+/// What a PartFile is, with a buffer and with errors that name the path. Throws FileError, for "-"
+/// too, and for what is no regular file: files alone appear when complete.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
-  ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
 
   const std::string& path() const { return path_; }  ///< as given
 
@@ -28,23 +25,15 @@ class OutputFile {
   void commit();
 
  private:
+  void check(std::error_code error) const;
   void flush();
-  void write_through(const char* at, std::size_t bytes);
 
-  std::string path_;    ///< as given, for messages
-  std::string target_;  ///< the same behind symbolic links
-  std::string part_;
-  std::string buffer_;    ///< small writes gathered: strided arrays come an element at a time
-  int descriptor_ = -1;   ///< until it is finished
-  bool unnamed_ = false;  ///< the part is there, and not yet under its name
-  int slot_ = -1;         ///< place in the list that remove_unfinished_outputs() walks
+  std::string path_;  ///< as given, for messages
+  base::PartFile part_;
+  std::string buffer_;  ///< small writes gathered: strided arrays come an element at a time
 };
 
 /// Throws what OutputFile would for a place that cannot be written: for long work, before it.
 inline void check_writable(const std::string& path) { const OutputFile probe(path); }
-
-/// Removes the parts of all OutputFiles not yet committed. Safe to call in a signal handler, before
-/// leaving.
-void remove_unfinished_outputs() noexcept;
 
 }  // namespace polyhead::inline v0::formats
