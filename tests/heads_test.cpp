@@ -359,6 +359,34 @@ TEST(Heads, LongTextsWithFrequentTokens) {
   }
 }
 
+// x86 makes negative NaNs, and a hidden weight is told by its sign.
+TEST(Heads, ANaNOfEitherSignIsSeen) {
+  constexpr std::int64_t kTokens = 6, kDim = 8;
+  for (const float sign : {1.0f, -1.0f}) {
+    std::vector<float> q(kTokens * kDim, 0.5f), k(q), lse(kTokens);
+    q[3 * kDim] = std::copysign(NAN, sign);
+    AttentionArguments call;
+    call.q = {q.data(), {std::int64_t{1}, kTokens, std::int64_t{1}, kDim}};
+    call.k = call.v = {k.data(), {std::int64_t{1}, kTokens, std::int64_t{1}, kDim}};
+    std::vector<float> out(q.size());
+    call.out = {out.data(), {std::int64_t{1}, kTokens, std::int64_t{1}, kDim}};
+    call.lse = {lse.data(), {std::int64_t{1}, kTokens, std::int64_t{1}}};
+    call.mask = causal();
+    for (Isa isa : isas()) {
+      attention(call, {.isa = isa});
+      HeadStudy study;
+      study.q_heads = 1;
+      study.q_len = study.kv_len = kTokens;
+      HeadStatistics statistics(study);
+      statistics.add(call, {.isa = isa});
+      const HeadMeasures measures = statistics.measures(0);
+      EXPECT_TRUE(std::isnan(measures.first)) << isa_name(isa) << ' ' << sign;
+      for (const HeadTarget target : {HeadTarget::previous, HeadTarget::self, HeadTarget::local})
+        EXPECT_TRUE(std::isnan(measures[target].mean)) << head_target_name(target) << ' ' << sign;
+    }
+  }
+}
+
 TEST(Heads, RefusesWhatContradictsItself) {
   Case c;
   c.q_len = c.kv_len = 8;

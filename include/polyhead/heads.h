@@ -168,7 +168,7 @@ class HeadStatistics {
   /// sequence (batch 1, not ragged), without dropout; v and out are not needed. Its keys are keys
   /// 0 .. of the run; its queries follow those of earlier calls, and their positions are the call's
   /// (mask.h): a chunk without a mask states them by q_start. Throws InvalidArgument, and what
-  /// the visitor throws; the statistics are of no use after the latter.
+  /// the visitor throws; the statistics are of no use after the latter, nor after std::bad_alloc.
   void add(const AttentionArguments& call, const Options& options = {},
            HeadRowVisitor* visitor = nullptr);
 

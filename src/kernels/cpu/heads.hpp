@@ -100,11 +100,14 @@ struct HeadSweeper {
 
   // --- sums down the lanes ---
 
+  /// Hidden weights are -0; a NaN, whose sign may be any, is a visible one's.
   static POLYHEAD_INLINE Simd::M hidden(Simd::V w) {
-    return Simd::test(Simd::bits(w), Simd::broadcast_int(std::numeric_limits<std::int32_t>::min()));
+    const Simd::M sign =
+        Simd::test(Simd::bits(w), Simd::broadcast_int(std::numeric_limits<std::int32_t>::min()));
+    return Simd::mask_and(sign, Simd::equal(w, Simd::zero()));
   }
 
-  bool is_hidden(float w) const { return std::signbit(w); }
+  static bool is_hidden(float w) { return w == 0.0f && std::signbit(w); }
 
   void take_first() {
     for (int i = 0; i < rows; ++i) {
