@@ -382,6 +382,10 @@ TEST(KvCache, RefusesByName) {
   config.key_scales = ConstView(k.data(), {2, 4});
   EXPECT_EQ(polyhead::test::refusal_of([&] { KvCache{config}; }),
             "KvCache: key_scales are float32 [2, 4], expected float32 [3, 4]: kv_heads, head_dim");
+  config.key_scales = ConstView(k.data(), {3, 4}, {4});  // a stride forgotten
+  EXPECT_EQ(polyhead::test::refusal_of([&] { KvCache{config}; }),
+            "KvCache: key_scales are float32 of too many axes, expected float32 [3, 4]: kv_heads, "
+            "head_dim");
   config = small(8);
   config.batch = 0;
   const KvCache empty(config);

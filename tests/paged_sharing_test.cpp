@@ -402,6 +402,9 @@ TEST(PagedSharing, NothingIsLostWhereMemoryIsNotThere) {
     made.push_back(cache.load(rest).sequence);
   });
   check_each("extend", [&](auto&) { EXPECT_EQ(cache.extend(a, 20), Status::ok); });
+  const std::vector<float> rows(5 * kDim, 1.0f);
+  const ConstView five(rows.data(), {std::int64_t{5}, std::int64_t{1}, kDim});
+  check_each("append", [&](auto&) { EXPECT_EQ(cache.append(a, five, five), Status::ok); });
   check_each("adopt_prefix", [&](auto&) { EXPECT_EQ(cache.adopt_prefix(empty, tokens), 16); });
 }
 

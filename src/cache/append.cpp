@@ -54,7 +54,7 @@ void check_counts(const char* call, const ConstView& counts, std::int64_t batch,
   if (!base::is_integer(counts.type)) {
     base::refuse(call, "counts are ", element_name(counts.type), "; expected int32 or int64");
   }
-  if (counts.layout.axes != 1 || counts.layout.extents[0] != batch) {
+  if (counts.layout.axes != 1 || counts.layout.too_many_axes || counts.layout.extents[0] != batch) {
     base::refuse(call, "counts are ", shown_shape(counts), ", expected [", batch, "]: batch");
   }
   base::footprint_of(call, "counts", counts);
@@ -95,8 +95,8 @@ std::vector<float> take_key_scales(const char* call, const ConstView& scales, El
   if (!base::is_scaled(type))
     base::refuse(call, "key_scales are given, but ", element_name(type), " has no scales");
   const detail::Layout& layout = scales.layout;
-  if (scales.type != ElementType::float32 || layout.axes != 2 || layout.extents[0] != heads ||
-      layout.extents[1] != dim) {
+  if (scales.type != ElementType::float32 || layout.axes != 2 || layout.too_many_axes ||
+      layout.extents[0] != heads || layout.extents[1] != dim) {
     base::refuse(call, "key_scales are ", element_name(scales.type), " ", shown_shape(scales),
                  ", expected float32 [", heads, ", ", dim, "]: kv_heads, head_dim");
   }

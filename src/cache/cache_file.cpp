@@ -199,7 +199,7 @@ class SequencesFile {
   std::vector<float> key_scales() const {
     std::vector<float> scales;
     if (count() == 0) return scales;
-    const std::string wrong = cache::take_key_scales(body_, scales);
+    const std::string wrong = cache::read_key_scales(body_, scales);
     if (!wrong.empty()) base::refuse(call_, path_, ", sequence 0: ", wrong);
     return scales;
   }

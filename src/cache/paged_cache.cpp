@@ -49,7 +49,7 @@ void check_config(const PagedCacheConfig& config) {
     base::refuse(kCall, "key_scales are given, but ", element_name(config.type), " has no scales");
   const auto& extents = scales.layout.extents;
   if (scales.type != ElementType::float32 || scales.layout.axes != 3 ||
-      extents[0] != config.layers || extents[1] != config.kv_heads ||
+      scales.layout.too_many_axes || extents[0] != config.layers || extents[1] != config.kv_heads ||
       extents[2] != config.head_dim) {
     base::refuse(kCall, "key_scales are ", element_name(scales.type), " ",
                  cache::shown_shape(scales), ", expected float32 [", config.layers, ", ",
@@ -246,8 +246,9 @@ PagedCache::Status PagedCache::State::write(Held& sequence, std::int64_t layer, 
                                             const ConstView& k, const ConstView& v) {
   const std::int64_t tokens = tokens_in(k), size = config.page_tokens;
   if (tokens == 0) return Status::ok;  // touches no page, not even the one that `first` lies on
-  if (!own_pages(sequence, first, first + tokens)) return Status::exhausted;
   const auto index = static_cast<std::size_t>(layer);
+  sequence.written[index].make_room();
+  if (!own_pages(sequence, first, first + tokens)) return Status::exhausted;
   const base::FloatEnvironment environment(base::Subnormals::kept);
   for (std::int64_t i = 0; i < tokens; ++i) {
     const std::int32_t page = sequence.pages[static_cast<std::size_t>((first + i) / size)];
@@ -267,6 +268,7 @@ PagedCache::Status PagedCache::append(std::int64_t sequence, ConstView k, ConstV
   Held& held = s.at(kCall, sequence);
   const std::int64_t first = held.length, count = tokens_in(k);
   check_kv(kCall, s.config, k, v, count);
+  held.written[0].make_room();
   const Extension part{sequence, count, tokens};
   if (const Status status = s.extend(kCall, {&part, 1}); status != Status::ok) return status;
   return s.write(held, 0, first, k, v);  // the room is the sequence's own: nothing is copied

@@ -71,7 +71,7 @@ std::int64_t token_bytes(const std::vector<Store>& keys, const std::vector<Store
 
 }  // namespace
 
-std::string cache::take_key_scales(std::span<const std::byte> from, std::vector<float>& scales) {
+std::string cache::read_key_scales(std::span<const std::byte> from, std::vector<float>& scales) {
   Sizes sizes{};
   std::int64_t length = 0;
   if (!take(from, &sizes, sizeof sizes) || !take(from, &length, sizeof length)) return kCutShort;

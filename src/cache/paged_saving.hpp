@@ -10,6 +10,6 @@ namespace polyhead::inline v0::cache {
 
 /// The keys' scales by channel of what PagedCache::save wrote, [layers][kv_heads][head_dim]; empty
 /// where it has none. Returns why that cannot be told, or nothing.
-std::string take_key_scales(std::span<const std::byte> from, std::vector<float>& scales);
+std::string read_key_scales(std::span<const std::byte> from, std::vector<float>& scales);
 
 }  // namespace polyhead::inline v0::cache

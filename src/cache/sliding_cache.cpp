@@ -271,8 +271,9 @@ void SlidingCache::read(std::int64_t sequence, View k, View v) const {
   for (int i = 0; i < count; ++i) {
     const Side& side = sides[i];
     const detail::Layout& layout = side.to.layout;
-    if (side.to.type != ElementType::float32 || layout.axes != 3 || layout.extents[0] != held ||
-        layout.extents[1] != c.kv_heads || layout.extents[2] != side.dim) {
+    if (side.to.type != ElementType::float32 || layout.axes != 3 || layout.too_many_axes ||
+        layout.extents[0] != held || layout.extents[1] != c.kv_heads ||
+        layout.extents[2] != side.dim) {
       base::refuse(kCall, side.name, " is ", element_name(side.to.type), " ",
                    cache::shown_shape(side.to), ", expected float32 [", held, ", ", c.kv_heads,
                    ", ", side.dim, "]: held, kv_heads, dim");

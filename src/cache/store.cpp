@@ -168,7 +168,10 @@ std::vector<float> scales_by_channel(const char* call, const ConstView& k, Eleme
   const auto& extent = k.layout.extents;
   const auto& stride = k.layout.strides;
   const std::int64_t bytes = element_bytes(k.type);
-  std::vector<float> extremes(static_cast<std::size_t>(extent[2] * extent[3]), 0.0f);
+  std::int64_t channels = 0;
+  if (__builtin_mul_overflow(extent[2], extent[3], &channels))
+    base::refuse(call, "kv_heads (", extent[2], ") times head_dim (", extent[3], ") overflow");
+  std::vector<float> extremes(static_cast<std::size_t>(channels), 0.0f);
   for (std::int64_t b = 0; b < extent[0]; ++b) {
     for (std::int64_t t = 0; t < extent[1]; ++t) {
       for (std::int64_t h = 0; h < extent[2]; ++h) {

@@ -15,6 +15,11 @@ class Stretches {
     return list_.empty() || list_.front().first > 0 ? 0 : list_.front().end;
   }
 
+  /// So that the next add() does not fail.
+  void make_room() {
+    if (list_.size() == list_.capacity()) list_.reserve(2 * list_.size() + 1);
+  }
+
   void add(std::int64_t first, std::int64_t end) {
     if (first >= end) return;
     const auto at = from(first);
