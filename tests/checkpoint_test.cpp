@@ -301,14 +301,14 @@ TEST(Checkpoint, RefusesConfigurationsInWords) {
             "config.json: 'rope_parameters.partial_rotary_factor' is not 1");
   EXPECT_EQ(
       with(llama_config(",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,\"2\"]}")),
-      "config.json: 'rope_scaling.short_factor' is not a list of at most 2048 numbers");
+      "config.json: 'rope_scaling.short_factor' is not a list of at most 384 numbers");
   EXPECT_EQ(with(llama_config(",\"hidden_act\":\"relu\"")),
             "config.json: 'hidden_act' is 'relu' (expected silu, swish, gelu, gelu_new or "
             "gelu_pytorch_tanh)");
   EXPECT_EQ(with(llama_config(",\"quantization_config\":{}")),
             "config.json: 'quantization_config' is given; quantised safetensors are not supported");
   EXPECT_EQ(with(llama_config(",\"head_dim\":9223372036854775807")),
-            ": head_dim of layer 0 is 9223372036854775807 (expected 1 to 4096)");
+            ": head_dim of layer 0 is 9223372036854775807 (expected 1 to 768)");
   EXPECT_EQ(with(R"({"model_type":"llama","hidden_size":8})"),
             "config.json: 'intermediate_size' is missing");
   EXPECT_EQ(Folder("{").refused().substr(0, 34), "config.json: the file is not JSON:");

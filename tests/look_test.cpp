@@ -209,6 +209,24 @@ TEST(Prune, LayersBeforeTheFirstHeadOffAreNotRunAgain) {
   EXPECT_THROW(model.negative_log_likelihood(shorter, {nullptr, &mask}, &inputs), InvalidArgument);
 }
 
+// Half of them would be taken for all.
+TEST(Prune, InputsOfARunThatFailedAreNone) {
+  const models::Model model{models::ModelFile(POLYHEAD_TEST_DATA "/tiny/llama3")};
+  const std::vector<std::int32_t> ids = {1, 2, 3, 4, 5};
+  struct : models::Observer {
+    void attended(const models::AttentionSeen&) override { throw std::runtime_error("not today"); }
+  } failing;
+  models::HeadMask mask;
+  for (const auto& layer : model.config().layers)
+    mask.off.emplace_back(static_cast<std::size_t>(layer.q_heads), false);
+  mask.off.back()[0] = true;
+  models::LayerInputs inputs;
+  EXPECT_THROW(model.negative_log_likelihood(ids, {&failing, nullptr}, &inputs),
+               std::runtime_error);
+  EXPECT_TRUE(inputs.of_layer.empty());
+  EXPECT_THROW(model.negative_log_likelihood(ids, {nullptr, &mask}, &inputs), InvalidArgument);
+}
+
 TEST(Prune, RefusesEncoders) {
   if (!fetched("minilm")) GTEST_SKIP() << "scripts/get-model minilm was not run";
   EXPECT_NE(run_program({"prune", "minilm", "--text", "a b"}).err.find("the model is an encoder"),

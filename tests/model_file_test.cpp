@@ -193,14 +193,14 @@ TEST(ModelFile, RefusesConfigurationsThatCannotBe) {
   EXPECT_EQ(with(Architecture::llama, "attention.head_count_kv", 3),
             "m.gguf: q_heads (4) of layer 0 is not a multiple of kv_heads (3)");
   EXPECT_EQ(with(Architecture::llama, "attention.head_count", 0),
-            "m.gguf: q_heads of layer 0 is 0 (expected 1 to 524288)");
+            "m.gguf: q_heads of layer 0 is 0 (expected 1 to 2796202)");
   EXPECT_EQ(with(Architecture::gpt2, "attention.head_count", ~0u),
-            "m.gguf: head_dim of layer 0 is 0 (expected 1 to 4096)");
+            "m.gguf: head_dim of layer 0 is 0 (expected 1 to 768)");
   EXPECT_EQ(with(Architecture::llama, "attention.key_length", 5),
             "m.gguf: rotary embedding of layer 0: rope_frequencies: rope.rotary_dims (5) is not an "
             "even number from 0 to head_dim (5)");
   EXPECT_EQ(with(Architecture::llama, "attention.key_length", 1u << 31),
-            "m.gguf: head_dim of layer 0 is 2147483648 (expected 1 to 4096)");
+            "m.gguf: head_dim of layer 0 is 2147483648 (expected 1 to 768)");
   EXPECT_EQ(with(Architecture::llama, "embedding_length", 0),
             "m.gguf: model_dim is 0 (expected 1 to 2147483648)");
   EXPECT_EQ(with(Architecture::bert, "pooling_type", 3),

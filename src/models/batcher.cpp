@@ -75,11 +75,14 @@ std::int64_t Batcher::submit(const Request& request) {
   check(request);
   const auto number = static_cast<std::int64_t>(answers_.size());
   Running next{number, 0, request.prompt, request.max_tokens, Sampler(request.sampling)};
-  answers_.emplace_back();
-  if (request.max_tokens == 0)
-    answers_.back().stop = Stop::max_tokens;
-  else
-    waiting_.push_back(std::move(next));
+  if (request.max_tokens > 0) waiting_.push_back(std::move(next));
+  try {
+    answers_.emplace_back();
+  } catch (...) {
+    if (request.max_tokens > 0) waiting_.pop_back();
+    throw;
+  }
+  if (request.max_tokens == 0) answers_.back().stop = Stop::max_tokens;
   return number;
 }
 
@@ -127,21 +130,28 @@ bool Batcher::fits_last() const {
 
 /// Takes a request in, or leaves everything as it is where it has to wait for pages.
 bool Batcher::join(const Running& next) {
+  struct Undo {
+    Batcher& of;
+    std::int64_t sequence = -1;
+    bool joined = false;
+    ~Undo() {
+      if (joined) return;
+      if (sequence >= 0) of.pool_.cache().release(sequence);
+      of.running_.pop_back();
+    }
+  };
   PagedCache& cache = pool_.cache();
-  Running joined = next;
-  joined.sequence = cache.create();
-  joined.held = joined.adopted = cache.adopt_prefix(joined.sequence, joined.tokens);
-  running_.push_back(std::move(joined));
-  if (running_.size() > 1 && !fits_last()) {
-    cache.release(running_.back().sequence);
-    running_.pop_back();
-    return false;
-  }
+  running_.push_back(next);
+  Undo undo{*this};
+  Running& last = running_.back();
+  last.sequence = undo.sequence = cache.create();
+  last.held = last.adopted = cache.adopt_prefix(last.sequence, last.tokens);
+  if (running_.size() > 1 && !fits_last()) return false;
+  undo.joined = true;
   Answer& answer = answers_[static_cast<std::size_t>(next.request)];
   const std::int64_t prompt = std::ssize(next.tokens) - std::ssize(answer.ids);
   // Up to `reached` the tokens were counted before, or are its own.
-  const std::int64_t adopted = running_.back().adopted;
-  answer.shared += std::max<std::int64_t>(std::min(adopted, prompt) - next.reached, 0);
+  answer.shared += std::max<std::int64_t>(std::min(last.adopted, prompt) - next.reached, 0);
   return true;
 }
 

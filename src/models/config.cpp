@@ -3,12 +3,15 @@
 #include <cmath>
 #include <utility>
 
+#include "attention/validate.hpp"
 #include "models/formats/file_error.hpp"
 
 namespace polyhead::inline v0::models {
 namespace {
 
 using formats::FileError;
+
+static_assert(kMaxHeadDim == door::kMaxDim);
 
 constexpr std::int64_t kMaxSize = std::int64_t{1}
                                   << 31;  // of one axis: products of two stay in 63 bits

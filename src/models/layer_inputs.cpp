@@ -20,13 +20,12 @@ std::int64_t first_changed(const RunOptions& options) {
 
 }  // namespace
 
-void Model::State::prepare_inputs(const char* call, LayerInputs& inputs, std::int64_t tokens,
+bool Model::State::prepare_inputs(const char* call, LayerInputs& inputs, std::int64_t tokens,
                                   const RunOptions& options) const {
   const auto size = static_cast<std::size_t>(tokens * config.model_dim);
   if (first_changed(options) < 0) {
-    inputs.of_layer.resize(blocks.size());
-    for (std::vector<float>& rows : inputs.of_layer) rows.resize(size);
-    return;
+    inputs.of_layer.assign(blocks.size(), std::vector<float>(size));
+    return true;
   }
   if (inputs.of_layer.size() != blocks.size()) {
     base::refuse(call, "inputs has ", inputs.of_layer.size(), " layers, expected ", blocks.size(),
@@ -37,6 +36,7 @@ void Model::State::prepare_inputs(const char* call, LayerInputs& inputs, std::in
       base::refuse(call, "inputs has ", rows.size(), " figures a layer, expected ", size);
     }
   }
+  return false;
 }
 
 void Model::State::run_from(LayerInputs& inputs, std::int64_t first, const RunOptions& options,

@@ -36,6 +36,19 @@ class Appended {
   bool kept_ = false;
 };
 
+/// Empties inputs that a run was to fill, unless it did: half of them would be taken for all.
+struct FilledInputs {
+  explicit FilledInputs(LayerInputs* of) : inputs(of) {}
+  FilledInputs(const FilledInputs&) = delete;
+  FilledInputs& operator=(const FilledInputs&) = delete;
+  ~FilledInputs() {
+    if (fills) inputs->of_layer.clear();
+  }
+
+  LayerInputs* const inputs;
+  bool fills = false;
+};
+
 /// Runs ids after what the session holds, a chunk at a time; after_chunk(pass, chunk) sees the
 /// residual stream behind the last layer.
 template <class Model, class Session, class Body>
@@ -56,7 +69,8 @@ void run_chunks(const Model& model, Session& session, const char* call,
     base::refuse(call, "the session's cache holds ", element_name(held),
                  ", but an observer reads float32, float16 or bfloat16");
   }
-  if (inputs != nullptr) model.prepare_inputs(call, *inputs, count, options);
+  FilledInputs filled(inputs);
+  if (inputs != nullptr) filled.fills = model.prepare_inputs(call, *inputs, count, options);
   const std::int64_t step = chunk > 0 ? chunk : kChunk;
   Appended appended(session);
   for (std::int64_t first = 0; first < count; first += step) {
@@ -79,6 +93,7 @@ void run_chunks(const Model& model, Session& session, const char* call,
     session.length += part.count;
   }
   appended.keep();
+  filled.fills = false;
 }
 
 }  // namespace

@@ -29,8 +29,9 @@ struct Model::State {
   void run_from(LayerInputs& inputs, std::int64_t first, const RunOptions& options,
                 Pass& pass) const;
 
-  /// Refuses inputs that run_from() cannot start from, and makes room in those that it writes.
-  void prepare_inputs(const char* call, LayerInputs& inputs, std::int64_t tokens,
+  /// Refuses inputs that run_from() cannot start from, and makes room in those that it writes:
+  /// whether it does.
+  bool prepare_inputs(const char* call, LayerInputs& inputs, std::int64_t tokens,
                       const RunOptions& options) const;
 
   /// Logits of rows [first, first + count) of the residual stream: [count][vocab_size].
