@@ -133,12 +133,14 @@ void Explain::add_options(CLI::App& app) {
 Array matrix_of(const json& from, const std::string& path, const std::string& name) {
   const auto refuse = [&](const std::string& what) { throw FileError(path, name + " " + what); };
   if (!from.is_array() || from.empty() || !from[0].is_array()) refuse("is not a list of rows");
+  for (const json& row : from) {  // first: a file of few numbers may have a matrix of many
+    if (!row.is_array() || row.size() != from[0].size()) refuse("has rows of different lengths");
+  }
   const std::int64_t extents[] = {static_cast<std::int64_t>(from.size()),
                                   static_cast<std::int64_t>(from[0].size())};
   const OwnedArray matrix = allocate(ElementType::float32, extents);
   auto* out = static_cast<float*>(matrix.view.data);
   for (const json& row : from) {
-    if (!row.is_array() || row.size() != from[0].size()) refuse("has rows of different lengths");
     for (const json& number : row) {
       if (!number.is_number()) refuse("holds something else than numbers");
       const float value = number.get<float>();

@@ -3,9 +3,12 @@
 
 #include "cli/plan_input.hpp"
 #include "models/formats/file_error.hpp"
+#include "models/formats/json_text.hpp"
 
 namespace polyhead::cli {
 namespace {
+
+constexpr int kMaxDepth = 16;  // vision parts nest a few objects
 
 using cost::Layer;
 using cost::ModelDescription;
@@ -264,7 +267,7 @@ ModelDescription bert(const Keys& keys) {
 }  // namespace
 
 ModelDescription model_of_config(const std::string& path, const std::string& text) {
-  json parsed = json::parse(text, nullptr, false);
+  json parsed = formats::parse_json(path, "the file", text, kMaxDepth);
   if (!parsed.is_object()) throw formats::FileError(path, "is not a JSON object");
   std::string type = Keys{path, parsed}.text("model_type");
   if (type == "gemma3") {  // text and pictures: the text model is the one that plans

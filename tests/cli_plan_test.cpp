@@ -403,7 +403,16 @@ TEST(PlanConfig, FilesAndTheirRefusals) {
     }
     return "not refused";
   };
-  EXPECT_EQ(refused("[1"), "c.json: is not a JSON object");
+  EXPECT_EQ(refused("[1]"), "c.json: is not a JSON object");
+  EXPECT_NE(refused("[1").find("c.json: the file is not JSON"), std::string::npos);
+  const std::string deep(400'000, '[');
+  EXPECT_NE(refused((R"({"model_type": "llama", "num_hidden_layers": )" + deep + "1" +
+                     std::string(deep.size(), ']') + "}")
+                        .c_str())
+                .find("c.json: the file: nested too deeply"),
+            std::string::npos);
+  EXPECT_NE(refused(R"({"model_type": "llama", "model_type": "bert"})").find("twice"),
+            std::string::npos);
   EXPECT_NE(refused(R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 8,
       "num_attention_heads": 4, "quantization_config": {"quant_method": "awq", "bits": 4}})")
                 .find("'quantization_config' is of quant_method 'awq'; expected fp8 or mxfp4"),
