@@ -249,9 +249,9 @@ std::vector<Measured> Bench::measure(const Console& console, Measurer& measurer,
                                      std::vector<std::string>& skipped) const {
   std::vector<Measured> measured;
   Progress progress(console);
+  std::size_t begun = 0;
   for (const Case* c : list) {
-    progress.show(std::to_string(&c - list.data() + 1) + "/" + std::to_string(list.size()) + "  " +
-                  c->name);
+    progress.show(std::to_string(++begun) + "/" + std::to_string(list.size()) + "  " + c->name);
     try {
       measured.push_back(measurer.measure(*c, seconds_));
     } catch (const InvalidArgument& error) {

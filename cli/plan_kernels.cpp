@@ -247,7 +247,8 @@ class Kernels {
   }
 
   double bytes_of(const Matrix& matrix) const {
-    const auto elements = static_cast<double>(matrix.inputs * matrix.outputs);
+    const double elements =
+        static_cast<double>(matrix.inputs) * static_cast<double>(matrix.outputs);
     if (type_ == ElementType::bfloat16) return 2 * elements;
     const cost::StorageType held =
         packed_type(type_of(matrix.part), kernels::cpu::gemm(resolve_isa(Isa::automatic)));

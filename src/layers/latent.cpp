@@ -191,7 +191,8 @@ Rows rows_for(const Step& step, const Rows& like, std::int64_t columns, Buffer& 
 void clear_rest(const Step& step, const Rows& heads) {
   if (!step.input.ragged) return;
   const std::int64_t end = step.input.offsets[step.input.sequences] * heads.step();
-  std::memset(heads.data + end, 0, static_cast<std::size_t>(heads.count() * heads.step() - end));
+  const std::int64_t rest = heads.count() * heads.step() - end;
+  if (rest > 0) std::memset(heads.data + end, 0, static_cast<std::size_t>(rest));
 }
 
 /// Attention of kv_rank + rope_dim over the latents as they lie, into the heads' values.
