@@ -136,7 +136,6 @@ Schedule make_schedule(const AttendCall& call, const Backend& backend, int worke
   const std::int64_t items = ceil_div(rows, std::clamp(even, least, most));
   schedule.rows_per_item =
       std::max(least, ceil_div(ceil_div(rows, std::max<std::int64_t>(1, items)), least) * least);
-  schedule.row_tiles = ceil_div(rows, schedule.rows_per_item);
   schedule.turns.arrange(call, schedule.shared_many->rows(call));
   schedule.split_major = goes_split_by_split(call, schedule, workers);
   if (schedule.split_major) schedule.rows_per_item = std::max<std::int64_t>(1, rows);

@@ -25,7 +25,6 @@ struct Schedule {
   const kernels::cpu::AttendKernel *shared_few = nullptr, *shared_many = nullptr;
   Turns turns;
   std::int64_t rows_per_item = 1;
-  std::int64_t row_tiles = 0;  ///< of the longest sequence
   /// The most items a row tile is cut into, one for each split of keys in which it may see
   /// something; 1: an item walks all of its keys, or one split (split_major).
   std::int64_t key_splits = 1;
