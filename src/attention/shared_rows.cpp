@@ -1,6 +1,5 @@
 #include "attention/shared_rows.hpp"
 
-#include <algorithm>
 #include <cstring>
 
 #include "polyhead/modifiers.h"

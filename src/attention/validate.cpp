@@ -1,7 +1,6 @@
 #include "attention/validate.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/element.hpp"
 #include "base/float_environment.hpp"

@@ -4,7 +4,6 @@
 
 #include "attention/validate.hpp"
 #include "base/codes.hpp"
-#include "base/element.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::door {

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/codes.hpp"
 #include "base/element.hpp"
 #include "base/float_environment.hpp"
 #include "base/refuse.hpp"

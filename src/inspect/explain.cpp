@@ -56,35 +56,6 @@ std::vector<double> key_row_of(const Row& at, const Operand& of, const std::byte
   return row;
 }
 
-/// What follows the scaled product: soft-cap, bias, ALiBi and custom modifiers, in that order.
-double modified(const Row& row, std::int64_t head, std::int64_t key, double score) {
-  const ScoreSpec& spec = row.call.score;
-  if (spec.soft_cap != 0.0f) {
-    const double cap = spec.soft_cap;
-    score = cap * std::tanh(score / cap);
-  }
-  if (spec.bias.data != nullptr) {
-    const kernels::PairTable& bias = spec.bias;
-    const double added =
-        base::load_float32(bias.data + row.sequence.batch * bias.batch + head * bias.head +
-                               row.query * bias.query + key * bias.key,
-                           bias.type);
-    score = added == kMinusInfinity ? added : score + added;  // which hides the pair
-  }
-  if (spec.alibi) {
-    const double slope = spec.alibi_slopes != nullptr ? spec.alibi_slopes[head * spec.alibi_stride]
-                                                      : alibi_slope(head, row.call.q_heads);
-    score -= slope * std::abs(static_cast<double>(row.q_pos() - key));
-  }
-  for (int i = 0; i < spec.custom_count; ++i) {
-    float one = static_cast<float>(score);
-    const std::int64_t q_pos = row.q_pos();
-    spec.custom[i]->apply({&one, 1, 1, row.sequence.batch, key, &head, &row.query, &q_pos});
-    score = one;
-  }
-  return score;
-}
-
 /// Weights and LSE from the masked scores.
 void softmax(const ScoreSpec& spec, HeadTrace& trace) {
   trace.weights.assign(trace.masked.size(), 0.0);
@@ -145,7 +116,7 @@ HeadTrace trace_head(const Row& row, std::int64_t head) {
     double product = 0.0;
     for (std::size_t d = 0; d < trace.q.size(); ++d) product += trace.q[d] * trace.k.back()[d];
     const double scaled = static_cast<double>(call.score.scale) * product;
-    const double score = modified(row, head, key, scaled);
+    const double score = kernels::reference::modified(call, sequence, head, row.query, key, scaled);
     const bool seen = kernels::reference::visible(call, sequence, head, row.query, key) &&
                       score != kMinusInfinity;
     trace.products.push_back(product);

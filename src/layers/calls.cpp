@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/element.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::layers {

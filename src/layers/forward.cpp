@@ -1,7 +1,6 @@
 // Steps 1 to 5 in one call.
 #include <algorithm>
 
-#include "base/element.hpp"
 #include "base/refuse.hpp"
 #include "layers/calls.hpp"
 

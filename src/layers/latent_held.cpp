@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/element.hpp"
 #include "base/refuse.hpp"
 #include "layers/latent_pages.hpp"
 

@@ -2,7 +2,6 @@
 #include "polyhead/layer.h"
 
 #include <sstream>
-#include <utility>
 
 #include "attention/validate.hpp"
 #include "base/refuse.hpp"

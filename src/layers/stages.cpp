@@ -1,5 +1,4 @@
 // The stages that every call of a layer is made of, on checked arrays.
-#include <cstring>
 
 #include "attention/schedule.hpp"
 #include "attention/validate.hpp"

@@ -1,7 +1,6 @@
 // Turning heads by their position.
 #include "position/rotation.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 

@@ -60,21 +60,10 @@ double custom_score(const Row& row, const TileModifier& modifier, std::int64_t k
   return one;
 }
 
-// Step 3: scaled and modified, in the stated order.
+// Step 3: scaled and modified.
 double final_score(const Row& row, std::int64_t key) {
-  const ScoreSpec& score = row.call.score;
-  double s = static_cast<double>(score.scale) * dot_product(row, key);
-  if (score.soft_cap != 0.0f) {
-    const double cap = score.soft_cap;
-    s = cap * std::tanh(s / cap);
-  }
-  if (score.bias.data != nullptr) {
-    const double bias = bias_of(row, key);
-    s = bias == kMinusInfinity ? bias : s + bias;  // which hides the pair, whatever its score is
-  }
-  if (score.alibi) s -= slope_of(row) * std::abs(static_cast<double>(row.q_pos() - key));
-  for (int i = 0; i < score.custom_count; ++i) s = custom_score(row, *score.custom[i], key, s);
-  return s;
+  return modified(row.call, row.sequence, row.head, row.query, key,
+                  static_cast<double>(row.call.score.scale) * dot_product(row, key));
 }
 
 // Step 4: the softmax over the visible keys, the sink in its denominator only. Turns scores (-inf:
@@ -180,6 +169,24 @@ double key_element(const AttendCall& call, const Sequence& s, const Operand& x,
   if (!base::is_code(x.type)) return base::load_float32(row.data + dim * x.dim, x.type);
   const float scale = row.scales ? row.scales[(dim >> x.scales.shift) * x.scales.block] : 1.0f;
   return base::code_to_float32(row.data, x.type, dim, scale);
+}
+
+double modified(const AttendCall& call, const Sequence& sequence, std::int64_t head,
+                std::int64_t query, std::int64_t key, double score) {
+  const Row row{call, sequence, head, query};
+  const ScoreSpec& spec = call.score;
+  if (spec.soft_cap != 0.0f) {
+    const double cap = spec.soft_cap;
+    score = cap * std::tanh(score / cap);
+  }
+  if (spec.bias.data != nullptr) {
+    const double bias = bias_of(row, key);
+    score = bias == kMinusInfinity ? bias : score + bias;  // hides the pair, whatever its score is
+  }
+  if (spec.alibi) score -= slope_of(row) * std::abs(static_cast<double>(row.q_pos() - key));
+  for (int i = 0; i < spec.custom_count; ++i)
+    score = custom_score(row, *spec.custom[i], key, score);
+  return score;
 }
 
 bool visible(const AttendCall& call, const Sequence& s, std::int64_t head, std::int64_t query,

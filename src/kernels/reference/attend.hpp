@@ -20,6 +20,10 @@ double key_element(const AttendCall& call, const Sequence& s, const Operand& x,
 bool visible(const AttendCall& call, const Sequence& sequence, std::int64_t head,
              std::int64_t query, std::int64_t key);
 
+/// What follows a scaled product: soft-cap, bias, ALiBi and custom modifiers, in that order.
+double modified(const AttendCall& call, const Sequence& sequence, std::int64_t head,
+                std::int64_t query, std::int64_t key, double score);
+
 /// Every result of a call, dense. Rows are the query tokens: batch * q_len, or all of q when
 /// ragged.
 struct Result {
