@@ -16,6 +16,7 @@
 #include "kernels/reference/attend.hpp"
 #include "polyhead/tree_mask.h"
 #include "support/bound.h"
+#include "support/difference.h"
 #include "support/effort.h"
 #include "support/held.h"
 #include "support/plain.h"
@@ -196,19 +197,6 @@ class GridCall {
   AttentionArguments call_;
 };
 
-/// The largest difference; infinity where one side is NaN or infinite and the other is not.
-double distance(const Tensor& found, const std::vector<double>& expected) {
-  double most = 0.0;
-  std::size_t i = 0;
-  for_each_index(found.extents(), [&](const Index& at) {
-    const double e = expected[i++], f = found.get(at);
-    if (f == e) return;
-    const double d = std::abs(f - e);
-    most = std::isnan(d) ? std::numeric_limits<double>::infinity() : std::max(most, d);
-  });
-  return most;
-}
-
 double largest(const std::vector<double>& values) {
   double most = 0.0;
   for (const double value : values) {
@@ -229,8 +217,8 @@ void expect_within_bound(const Held& held, const Plain& plain, GridCall& grid) {
     grid.lse.poison();
     held.attend(call, isa);
     const Bound bound = documented_bound(seen, sizes, rounding_of(resolved, isa));
-    EXPECT_LE(distance(grid.out, exact.out), bound.out) << "out, " << isa_name(isa);
-    EXPECT_LE(distance(grid.lse, exact.lse), bound.lse) << "lse, " << isa_name(isa);
+    EXPECT_LE(largest_difference(grid.out, exact.out), bound.out) << "out, " << isa_name(isa);
+    EXPECT_LE(largest_difference(grid.lse, exact.lse), bound.lse) << "lse, " << isa_name(isa);
   }
 }
 

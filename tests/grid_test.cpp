@@ -14,6 +14,7 @@
 #include "kernels/reference/attend.hpp"
 #include "polyhead/attention.h"
 #include "support/bound.h"
+#include "support/difference.h"
 #include "support/effort.h"
 #include "support/pairwise.h"
 #include "support/problem.h"
@@ -26,27 +27,11 @@ namespace reference = kernels::reference;
 
 constexpr double kEpsilon = std::numeric_limits<float>::epsilon();
 
-/// The largest error over a tensor; infinity where one side is NaN or infinite and the other
-/// differs.
-class Error {
- public:
-  void add(double found, double expected) {
-    if (found == expected) return;
-    const double error = std::abs(found - expected);
-    largest_ =
-        std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(largest_, error);
-  }
-  double largest() const { return largest_; }
-
- private:
-  double largest_ = 0.0;
-};
-
 struct Errors {
-  Error out, lse, entropy, max_weight;
+  LargestDifference out, lse, entropy, max_weight;
   void merge(const Errors& o) {
-    out.add(o.out.largest(), 0), lse.add(o.lse.largest(), 0), entropy.add(o.entropy.largest(), 0),
-        max_weight.add(o.max_weight.largest(), 0);
+    out.add(o.out.value(), 0), lse.add(o.lse.value(), 0), entropy.add(o.entropy.value(), 0),
+        max_weight.add(o.max_weight.value(), 0);
   }
 };
 
@@ -111,7 +96,7 @@ void expect_close(Case c, Isa isa, int seeds) {
   Errors found, plain;
   double v_scale = 0.0, lse_scale = 1.0;
   const auto out_is_close = [&] {
-    return found.out.largest() <= 2 * plain.out.largest() + 4 * kEpsilon * v_scale;
+    return found.out.value() <= 2 * plain.out.value() + 4 * kEpsilon * v_scale;
   };
   for (int seed = 0; seed < seeds || (!out_is_close() && seed < kDecidingSeeds); ++seed) {
     Problem p(c);
@@ -125,15 +110,17 @@ void expect_close(Case c, Isa isa, int seeds) {
     ++c.seed;
   }
   const std::string what = std::string(isa_name(isa)) + ": " + describe(c);
-  EXPECT_LE(found.out.largest(), 2 * plain.out.largest() + 4 * kEpsilon * v_scale) << what;
-  EXPECT_LE(found.lse.largest(), 2 * plain.lse.largest() + 4 * kEpsilon * lse_scale) << what;
+  for (const LargestDifference& yardstick : {plain.out, plain.lse, plain.entropy})
+    ASSERT_LT(yardstick.value(), std::numeric_limits<double>::infinity()) << what;
+  EXPECT_LE(found.out.value(), 2 * plain.out.value() + 4 * kEpsilon * v_scale) << what;
+  EXPECT_LE(found.lse.value(), 2 * plain.lse.value() + 4 * kEpsilon * lse_scale) << what;
   if (!c.statistics) return;
-  EXPECT_LE(found.entropy.largest(),
-            2 * plain.entropy.largest() +
-                16 * kEpsilon * (std::log(static_cast<double>(c.kv_len) + 1) + 1))
+  EXPECT_LE(
+      found.entropy.value(),
+      2 * plain.entropy.value() + 16 * kEpsilon * (std::log(static_cast<double>(c.kv_len) + 1) + 1))
       << what;
-  EXPECT_LE(found.max_weight.largest(),
-            4 * kEpsilon + 2 * (2 * plain.lse.largest() + 4 * kEpsilon * lse_scale))
+  EXPECT_LE(found.max_weight.value(),
+            4 * kEpsilon + 2 * (2 * plain.lse.value() + 4 * kEpsilon * lse_scale))
       << what;
 }
 
@@ -287,7 +274,7 @@ TEST(Grid, StaysWithinTheDocumentedBound) {
         const Bound sizes{largest(exact.out), largest(exact.lse)};
         for (Isa isa : isas()) {
           p.run(isa);
-          EXPECT_LE(errors_of_problem(p, exact).out.largest(),
+          EXPECT_LE(errors_of_problem(p, exact).out.value(),
                     documented_bound(seen, sizes, rounding_of(call, isa)).out)
               << isa_name(isa) << " kind " << kind << ": " << describe(c);
         }

@@ -2,7 +2,6 @@
 // the forward pass.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include "attention/validate.hpp"
 #include "kernels/reference/attend.hpp"
 #include "polyhead/inspect.h"
+#include "support/difference.h"
 #include "support/effort.h"
 #include "support/problem.h"
 
@@ -85,32 +85,25 @@ TEST(Inspect, AgreesWithTheReference) {
       Maps maps(c, q_bins, kv_bins);
       inspect(p.arguments(), maps.arguments(), {.isa = isa});
       const std::string what = std::string(isa_name(isa)) + ": " + describe(c);
-      double worst = 0, worst_received = 0, worst_pooled = 0;
+      LargestDifference worst;
       std::size_t i = 0;
       for_each_index(maps.weights.extents(), [&](const Index& at) {
         const double found = maps.weights.get(at), expected = exact.weights[i++];
         if (expected == 0.0) {
           ASSERT_EQ(found, 0.0) << what;
         } else {
-          worst = std::max(worst, std::isnan(found) ? 1e9 : std::abs(found - expected));
+          worst.add(found, expected);
         }
       });
-      EXPECT_LE(worst, weight_bound(c)) << what;
-      i = 0;
-      for_each_index(maps.received.extents(), [&](const Index& at) {
-        worst_received = std::max(worst_received, std::abs(maps.received.get(at) - received[i++]));
-        ASSERT_FALSE(std::isnan(maps.received.get(at))) << what;
-      });
+      EXPECT_LE(worst.value(), weight_bound(c)) << what;
       // Each of q_len terms with its own error, and their sum's roundings.
       const double rows = static_cast<double>(c.q_len);
-      EXPECT_LE(worst_received, rows * (weight_bound(c) + rows * kEpsilon)) << what;
-      i = 0;
-      for_each_index(maps.pooled.extents(), [&](const Index& at) {
-        worst_pooled = std::max(worst_pooled, std::abs(maps.pooled.get(at) - pooled[i++]));
-        ASSERT_FALSE(std::isnan(maps.pooled.get(at))) << what;
-      });
+      EXPECT_LE(largest_difference(maps.received, received),
+                rows * (weight_bound(c) + rows * kEpsilon))
+          << what;
       const double bin = 10.0 * (static_cast<double>(c.kv_len) / 7 + 1);
-      EXPECT_LE(worst_pooled, bin * (weight_bound(c) + bin * kEpsilon)) << what;
+      EXPECT_LE(largest_difference(maps.pooled, pooled), bin * (weight_bound(c) + bin * kEpsilon))
+          << what;
     }
   }
 }

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "base/codes.hpp"
 #include "kernels/reference/attend.hpp"
 #include "support/bound.h"
+#include "support/difference.h"
 #include "support/effort.h"
 #include "support/random.h"
 #include "support/slice.h"
@@ -117,19 +117,6 @@ std::vector<Isa> integer_isas() {
 
 constexpr ElementType kIntegers[] = {ElementType::int8, ElementType::int4};
 
-double largest_error(const Tensor& found, const std::vector<double>& expected,
-                     const std::function<bool(const Index&)>& counts = {}) {
-  double most = 0.0;
-  std::size_t i = 0;
-  for_each_index(found.extents(), [&](const Index& at) {
-    const double e = expected[i++];
-    if (counts && !counts(at)) return;
-    const double difference = std::abs(found.get(at) - e);
-    most = std::isnan(difference) ? kInfinity : std::max(most, difference);
-  });
-  return most;
-}
-
 #define SKIP_WITHOUT_INTEGER_ISA() \
   if (integer_isas().empty())      \
   GTEST_SKIP() << "no instruction set here has the integer path (AVX-512 with BF16, VNNI)"
@@ -196,12 +183,6 @@ std::vector<double> rounded_reference(CodeCall& c) {
   return out;
 }
 
-double furthest(const std::vector<double>& a, const std::vector<double>& b) {
-  double most = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
-  return most;
-}
-
 TEST(IntegerPath, ErrsAtMostTwiceAsMuchAsItsRoundingsDo) {
   SKIP_WITHOUT_INTEGER_ISA();
   for (const ElementType type : kIntegers) {
@@ -210,10 +191,11 @@ TEST(IntegerPath, ErrsAtMostTwiceAsMuchAsItsRoundingsDo) {
         if (effort() == Effort::smoke && by_channel && keys > 200) continue;
         CodeCall c(type, keys, std::min<std::int64_t>(keys, 7), by_channel);
         const std::vector<double> exact = c.exact().out;
-        const double allowed = 2.0 * furthest(rounded_reference(c), exact) + 0x1p-19;
+        const double allowed = 2.0 * largest_difference(rounded_reference(c), exact) + 0x1p-19;
+        ASSERT_LT(allowed, kInfinity);
         for (const Isa isa : integer_isas()) {
           c.run(isa);
-          EXPECT_LE(largest_error(c.out, exact), allowed)
+          EXPECT_LE(largest_difference(c.out, exact), allowed)
               << element_name(type) << (by_channel ? " by channel, " : ", ") << keys << " keys";
         }
       }
@@ -237,7 +219,7 @@ TEST(IntegerPath, ScoresAreAsExactAsInFloat32) {
     const Bound bound = documented_bound(Seen(call), {0.0, most}, WeightRounding::none);
     for (const Isa isa : integer_isas()) {
       c.run(isa);
-      EXPECT_LE(largest_error(c.lse, exact.lse), bound.lse) << element_name(type);
+      EXPECT_LE(largest_difference(c.lse, exact.lse), bound.lse) << element_name(type);
     }
   }
 }
@@ -259,7 +241,7 @@ TEST(IntegerPath, EveryBlockOfDimsHasItsOwnPowerOfTwo) {
       c.run(isa);
       for (std::int64_t block = 0; block < 3; ++block) {
         const double error =
-            largest_error(c.out, exact, [&](const Index& at) { return at[3] / 32 == block; });
+            largest_difference(c.out, exact, [&](const Index& at) { return at[3] / 32 == block; });
         EXPECT_LE(error, 0x1p-9 * sizes[block]) << element_name(type) << " block " << block;
       }
       const Tensor whole = c.out;

@@ -17,6 +17,7 @@
 #include "base/codes.hpp"
 #include "kernels/reference/attend.hpp"
 #include "polyhead/kv_cache.h"
+#include "support/difference.h"
 #include "support/effort.h"
 #include "support/paged.h"
 #include "support/refused.h"
@@ -311,14 +312,7 @@ TEST(KvView, CodesAreReadAsTheReferenceReadsThem) {
         for (Isa isa : isas()) {
           p.out.poison();
           attention(a, {.isa = isa});
-          double worst = 0.0;
-          for_each_index(p.out.extents(), [&](const Index& at) {
-            const std::int64_t row = (at[0] * c.q_len + at[1]) * c.q_heads + at[2];
-            const double expected = exact.out[static_cast<std::size_t>(row * c.value_dim + at[3])];
-            const double difference = std::abs(p.out.get(at) - expected);
-            worst = std::isnan(difference) ? kInfinity : std::max(worst, difference);
-          });
-          EXPECT_LE(worst, bound(c, rounding_of(call, isa)))
+          EXPECT_LE(largest_difference(p.out, exact.out), bound(c, rounding_of(call, isa)))
               << isa_name(isa) << " " << element_name(type) << (by_channel ? " by channel " : " ")
               << describe(c);
         }

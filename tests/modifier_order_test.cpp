@@ -1,11 +1,10 @@
 // All modifiers in one call, in the stated order, by the kernels of both many and few queries.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "attention/validate.hpp"
 #include "kernels/reference/attend.hpp"
 #include "polyhead/attention.h"
+#include "support/difference.h"
 #include "support/tensor.h"
 
 namespace polyhead::test {
@@ -49,12 +48,7 @@ double worst_error(Isa isa, std::int64_t q_len, bool custom_too) {
   }
   attention(arguments, {.isa = isa});
   const kernels::reference::Result expected = kernels::reference::attend(door::resolve(arguments));
-  double worst = 0.0;
-  std::size_t at = 0;
-  for_each_index(out.extents(), [&](const Index& index) {
-    worst = std::max(worst, std::abs(out.get(index) - expected.out[at++]));
-  });
-  return worst;
+  return largest_difference(out, expected.out);
 }
 
 TEST(ModifierOrder, AllTogetherAgreeWithTheReference) {

@@ -13,6 +13,7 @@
 #include "cli/page.hpp"
 #include "cli/page_rows.hpp"
 #include "polyhead/heads.h"
+#include "support/difference.h"
 
 namespace polyhead::cli {
 namespace {
@@ -91,7 +92,7 @@ TEST_P(PageRows, FullRowsAreWithinTheirStatedError) {
     ASSERT_EQ(static_cast<std::int64_t>(bytes.size()),
               FullRows::bytes(kTokens, kTokens, GetParam()));
     std::size_t at = 4 * kTokens;
-    double worst = 0, worst_sum = 0;
+    test::LargestDifference worst, worst_sum;
     for (std::size_t i = 0; i < kTokens; ++i) {
       const double top = static_cast<double>(read<float>(bytes, 4 * i));
       const std::size_t cells = GetParam() ? i + 1 : kTokens;
@@ -100,15 +101,15 @@ TEST_P(PageRows, FullRowsAreWithinTheirStatedError) {
         const double w = top * squared(static_cast<unsigned char>(bytes[at++]) / 255.0);
         // Half a step of b where the square is steepest: 2 * 0.5 / 255.
         EXPECT_LE(std::abs(w - static_cast<double>(encoded.exact[h][i][j])), top / 255 * 1.001);
-        worst = std::max(worst, std::abs(w - static_cast<double>(encoded.exact[h][i][j])));
+        worst.add(w, static_cast<double>(encoded.exact[h][i][j]));
         sum += w;
       }
-      worst_sum = std::max(worst_sum, std::abs(sum - 1));
+      worst_sum.add(sum, 1);
     }
     EXPECT_EQ(at, bytes.size());
-    EXPECT_NEAR(encoded.full[h].weight_error(), worst, 1e-9);
-    EXPECT_NEAR(encoded.full[h].row_sum_error(), worst_sum, 1e-5);
-    EXPECT_LT(worst_sum, 0.03);
+    EXPECT_NEAR(encoded.full[h].weight_error(), worst.value(), 1e-9);
+    EXPECT_NEAR(encoded.full[h].row_sum_error(), worst_sum.value(), 1e-5);
+    EXPECT_LT(worst_sum.value(), 0.03);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/difference.h"
 #include "support/effort.h"
 #include "support/problem.h"
 #include "support/random.h"
@@ -132,20 +133,19 @@ TEST(InCache, IsAttentionOverKeysMovedToTheirPlaces) {
         append(cache, text, first, count);
         Tensor out(f32, {kBatch, count, kQHeads, kValueDim});
         attend_in_cache(cache, part(text.q, first, count), rope(), out.view(), modifiers);
-        double worst = 0.0;
+        LargestDifference worst;
         for_each_index({kBatch, count, kQHeads}, [&](const Index& at) {
           const std::int64_t head = at[2];
           const std::vector<double> expected = moved(
               text, at[0], first + at[1], head, cache.config(),
               sink ? static_cast<double>(sinks[head]) : -std::numeric_limits<double>::infinity());
           for (std::int64_t d = 0; d < kValueDim; ++d)
-            worst = std::max(worst, std::abs(out.get({at[0], at[1], head, d}) -
-                                             expected[static_cast<std::size_t>(d)]));
+            worst.add(out.get({at[0], at[1], head, d}), expected[static_cast<std::size_t>(d)]);
         });
         // docs/numerics.md with D = 24, |q.k| scaled below 12, its rotation's 4 roundings of q and
         // of k, scores within 24 of each other, values below 3.5.
         const double e = (24 + 6 + 8) * 12 * 0x1p-24 + 4 * 24 * 0x1p-24;
-        EXPECT_LE(worst, 2 * 3.5 * (e + 82 * 0x1p-24))
+        EXPECT_LE(worst.value(), 2 * 3.5 * (e + 82 * 0x1p-24))
             << window << " + " << first_tokens << " at " << first;
       }
     }

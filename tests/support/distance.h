@@ -1,12 +1,11 @@
 // How far a float32 problem's outputs lie from the reference, and how far they may.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 #include "attention/validate.hpp"
 #include "kernels/reference/attend.hpp"
+#include "support/difference.h"
 #include "support/problem.h"
 #include "support/small_case.h"
 
@@ -19,21 +18,16 @@ struct Distance {
 inline Distance from_reference(Problem& p) {
   const Case& c = p.description();
   const kernels::reference::Result exact = kernels::reference::attend(door::resolve(p.arguments()));
-  Distance distance;
-  const auto grow = [](double& most, double found, double expected) {
-    if (found == expected) return;
-    const double difference = std::abs(found - expected);
-    most = std::isnan(difference) ? kInfinity : std::max(most, difference);
-  };
+  LargestDifference out, lse;
   for_each_index(p.lse.extents(), [&](const Index& at) {
     const std::size_t row = static_cast<std::size_t>((at[0] * c.q_len + at[1]) * c.q_heads + at[2]);
-    grow(distance.lse, p.lse.get(at), exact.lse[row]);
+    lse.add(p.lse.get(at), exact.lse[row]);
     for (std::int64_t d = 0; d < c.value_dim; ++d) {
-      grow(distance.out, p.out.get({at[0], at[1], at[2], d}),
-           exact.out[row * static_cast<std::size_t>(c.value_dim) + static_cast<std::size_t>(d)]);
+      out.add(p.out.get({at[0], at[1], at[2], d}),
+              exact.out[row * static_cast<std::size_t>(c.value_dim) + static_cast<std::size_t>(d)]);
     }
   });
-  return distance;
+  return {out.value(), lse.value()};
 }
 
 /// Worst-case roundings of a float32 case whose scores are of order 1: head_dim in a score, kv_len

@@ -9,6 +9,7 @@
 
 #include "attention/validate.hpp"
 #include "kernels/reference/attend.hpp"
+#include "support/difference.h"
 #include "support/held.h"
 
 namespace polyhead::test {
@@ -67,7 +68,7 @@ class Plain {
   }
   const Tensor& keys() const { return k_; }
   const Tensor& values() const { return v_; }
-  double furthest() const { return furthest_; }  ///< from what was appended
+  double furthest() const { return furthest_.value(); }  ///< from what was appended
 
  private:
   void read(const Tensor& appended, const kernels::AttendCall& call, const kernels::Sequence& s,
@@ -79,8 +80,7 @@ class Plain {
           if (std::isnan(appended.get(at))) continue;
           const double value = kernels::reference::key_element(call, s, operand, first, h, t, d);
           to.set(at, value);
-          const double distance = std::abs(value - appended.get(at));
-          furthest_ = distance <= furthest_ ? furthest_ : distance;  // NaN stays
+          furthest_.add(value, appended.get(at));
         }
       }
     }
@@ -88,7 +88,7 @@ class Plain {
 
   Tensor k_, v_;
   std::vector<std::int64_t> lengths_;
-  double furthest_ = 0.0;
+  LargestDifference furthest_;
 };
 
 }  // namespace polyhead::test

@@ -1,11 +1,10 @@
 // A small case for properties, and how far two computations of it may lie apart.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 
+#include "support/difference.h"
 #include "support/problem.h"
 
 namespace polyhead::test {
@@ -26,17 +25,6 @@ inline double tolerance(const Case& c) {
   const bool rounded_weights = c.types.q == bf16 && c.types.k == bf16 && c.types.v == bf16;
   return v_scale * (kEpsilon * static_cast<double>(c.head_dim + c.kv_len) +
                     (rounded_weights ? 0x1p-7 : 0.0) + unit_of(c.types.out));
-}
-
-inline double largest_difference(const Tensor& a, const Tensor& b) {
-  double most = 0.0;
-  for_each_index(a.extents(), [&](const Index& at) {
-    const double x = a.get(at), y = b.get(at);
-    if (x == y) return;
-    const double difference = std::abs(x - y);
-    most = std::isnan(difference) ? kInfinity : std::max(most, difference);
-  });
-  return most;
 }
 
 inline Case small_case(const Types& types, std::int64_t q_len = 20, std::int64_t kv_len = 150) {
