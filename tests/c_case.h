@@ -132,15 +132,9 @@ static inline void check_call(const char* name, const polyhead_attention_argumen
   for (row = 0; row < kRows; ++row) {
     const Pair at = pair_of_row(row);
     const double expected = weights_of(at, meaning, weights);
-    if (expected == -INFINITY) {
-      CHECK(lse[row] == -INFINITY);
-    } else {
-      const double error = fabs((double)lse[row] - expected);
-      if (!(error <= worst)) worst = error;
-    }
+    add_difference(&worst, (double)lse[row], expected);
     for (dim = 0; dim < kValueDim; ++dim) {
-      const double error = fabs((double)out[row * kValueDim + dim] - value_of(at, dim, weights));
-      if (!(error <= worst)) worst = error;
+      add_difference(&worst, (double)out[row * kValueDim + dim], value_of(at, dim, weights));
     }
   }
   if (!(worst <= kTolerance)) {

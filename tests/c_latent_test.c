@@ -125,9 +125,8 @@ static double worst_error(void) {
   for (token = 0; token < kTokens; ++token) {
     for (head = 0; head < kHeads; ++head) attend(token, head, latents, values + head * kValue);
     for (column = 0; column < kModel; ++column) {
-      const double expected = times_row(w_o + column * kHeads * kValue, values, kHeads * kValue);
-      const double error = fabs((double)y[token * kModel + column] - expected);
-      if (!(error <= worst)) worst = error;
+      add_difference(&worst, (double)y[token * kModel + column],
+                     times_row(w_o + column * kHeads * kValue, values, kHeads * kValue));
     }
   }
   return worst;

@@ -101,12 +101,11 @@ static double worst_error(void) {
   for (token = 0; token < kTokens; ++token) {
     for (head = 0; head < kQHeads; ++head) attend(packed, token, head, concatenated);
     for (column = 0; column < kModel; ++column) {
-      double expected = (double)b_o[column], error;
+      double expected = (double)b_o[column];
       for (i = 0; i < kQHeads * kDim; ++i) {
         expected += concatenated[i] * (double)w_o[column * kQHeads * kDim + i];
       }
-      error = fabs((double)y[token * kModel + column] - expected);
-      if (!(error <= worst)) worst = error;
+      add_difference(&worst, (double)y[token * kModel + column], expected);
     }
   }
   return worst;

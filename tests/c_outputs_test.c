@@ -131,8 +131,7 @@ static void test_inspect(void) {
                      kFirst + i % kQueries, 0};
     weights_of(at, &meaning, expected);
     for (key = 0; key < kKvLen; ++key) {
-      const double error = fabs((double)weights[i * kKvLen + key] - expected[key]);
-      if (!(error <= worst)) worst = error;
+      add_difference(&worst, (double)weights[i * kKvLen + key], expected[key]);
     }
   }
   CHECK(worst <= kTolerance);
