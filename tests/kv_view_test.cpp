@@ -19,6 +19,7 @@
 #include "polyhead/kv_cache.h"
 #include "support/difference.h"
 #include "support/effort.h"
+#include "support/half_step.h"
 #include "support/paged.h"
 #include "support/refused.h"
 #include "support/slice.h"
@@ -390,13 +391,8 @@ TEST(Codes, AreWithinHalfAStepOfTheValues) {
           }
           const double value = p.v.get({0, t, 0, d});
           const double held = kernels::reference::key_element(call, s, call.v, s.v, 0, t, d);
-          // int4 reaches its extreme with -8, the other side ends at 7.
-          const double step = type == ElementType::int8   ? most / 127.0 / 2.0
-                              : type == ElementType::int4 ? most / 8.0
-                              : type == ElementType::float8_e4m3
-                                  ? std::max(std::abs(value) / 16.0, 0x1p-10)
-                                  : std::max(std::abs(value) / 8.0, 0x1p-17);
-          EXPECT_LE(std::abs(held - value), step * (1.0 + 1e-6)) << element_name(type);
+          EXPECT_LE(std::abs(held - value), half_step(type, value, static_cast<double>(most)))
+              << element_name(type);
         }
       }
     }

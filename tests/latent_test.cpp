@@ -3,14 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "attention/validate.hpp"
 #include "base/element.hpp"
+#include "kernels/reference/attend.hpp"
 #include "models/formats/safetensors.hpp"
 #include "polyhead/isa.h"
+#include "support/half_step.h"
 #include "support/latent_model.h"
 #include "support/refusal.h"
 
@@ -46,26 +50,20 @@ class Definition {
   explicit Definition(const LatentModel& model) : m_(model), c_(model.c) {}
 
   Matrix operator()(const std::vector<float>& x, std::int64_t tokens) const {
-    const auto n = static_cast<std::size_t>(tokens);
-    Matrix rows(n);
-    for (std::size_t t = 0; t < n; ++t) {
-      for (std::int64_t i = 0; i < c_.model_dim; ++i) {
-        const float value =
-            x[t * static_cast<std::size_t>(c_.model_dim) + static_cast<std::size_t>(i)];
-        // Only bfloat16 layers round x.
-        rows[t].push_back(c_.weight_type == ElementType::bfloat16 ? rounded(value) : value);
-      }
-    }
+    return over(x, latents(rows_of(x, tokens)));
+  }
+
+  /// With the latents that a cache holds in the place of its own.
+  Matrix over(const std::vector<float>& x, const Matrix& latents) const {
+    const std::size_t n = latents.size();
+    const Matrix rows = rows_of(x, static_cast<std::int64_t>(n));
     Matrix q = rows;
     if (c_.q_rank > 0) {
       q = times(rows, m_.w_q_down, c_.q_rank);
       for (auto& row : q) norm(row, c_.q_rank, m_.q_norm);
     }
     q = times(q, m_.w_q, c_.heads * query_dim());
-    Matrix latents = times(rows, m_.w_kv_down, c_.kv_rank + c_.rope_dim);
     for (std::size_t t = 0; t < n; ++t) {
-      norm(latents[t], c_.kv_rank, m_.kv_norm);
-      turn(latents[t].data() + c_.kv_rank, t);
       for (std::int64_t h = 0; h < c_.heads; ++h) {
         turn(q[t].data() + h * query_dim() + c_.nope_dim, t);
       }
@@ -80,6 +78,28 @@ class Definition {
 
  private:
   std::int64_t query_dim() const { return c_.nope_dim + c_.rope_dim; }
+
+  Matrix rows_of(const std::vector<float>& x, std::int64_t tokens) const {
+    Matrix rows(static_cast<std::size_t>(tokens));
+    auto value = x.begin();
+    for (auto& row : rows) {
+      for (std::int64_t i = 0; i < c_.model_dim; ++i, ++value) {
+        // Only bfloat16 layers round x.
+        row.push_back(c_.weight_type == ElementType::bfloat16 ? rounded(*value) : *value);
+      }
+    }
+    return rows;
+  }
+
+  Matrix latents(const Matrix& rows) const {
+    Matrix latents = times(rows, m_.w_kv_down, c_.kv_rank + c_.rope_dim);
+    for (std::size_t t = 0; t < rows.size(); ++t) {
+      norm(latents[t], c_.kv_rank, m_.kv_norm);
+      turn(latents[t].data() + c_.kv_rank, t);
+    }
+    return latents;
+  }
+
   double rounded(float value) const {
     return c_.weight_type == ElementType::float32 ? value : round_to(value, c_.weight_type);
   }
@@ -156,6 +176,61 @@ class Definition {
   const LatentConfig& c_;
 };
 
+/// What attention over `view`, of one sequence, reads as its keys.
+Matrix keys_of(const polyhead::KvView& view, std::int64_t tokens, const LatentConfig& config) {
+  const std::int64_t dim = config.kv_rank + config.rope_dim;
+  std::vector<float> q(static_cast<std::size_t>(dim)), out(q);
+  polyhead::AttentionArguments call;
+  call.q = {q.data(), {std::int64_t{1}, std::int64_t{1}, std::int64_t{1}, dim}};
+  call.kv = view;
+  call.out = {out.data(), {std::int64_t{1}, std::int64_t{1}, std::int64_t{1}, config.kv_rank}};
+  const polyhead::kernels::AttendCall resolved = polyhead::door::resolve(call);
+  const polyhead::kernels::Sequence s = polyhead::kernels::sequence_of(resolved, 0);
+  EXPECT_EQ(s.kv_len, tokens);
+  Matrix keys(static_cast<std::size_t>(tokens));
+  for (std::int64_t t = 0; t < s.kv_len; ++t) {
+    for (std::int64_t d = 0; d < dim; ++d) {
+      keys[static_cast<std::size_t>(t)].push_back(
+          polyhead::kernels::reference::key_element(resolved, s, resolved.k, s.k, 0, t, d));
+    }
+  }
+  return keys;
+}
+
+/// Each within half a step of `type`; codes share a scale in blocks of 32 dims.
+void expect_held(const std::vector<double>& row, const std::vector<double>& exact,
+                 ElementType type) {
+  ASSERT_EQ(row.size(), exact.size());
+  double largest = 0;
+  for (std::size_t d = 0; d < row.size(); ++d) {
+    if (d % 32 == 0) {
+      largest = 0;
+      for (std::size_t i = d; i < std::min(d + 32, row.size()); ++i)
+        largest = std::max(largest, std::abs(exact[i]));
+    }
+    EXPECT_LE(std::abs(row[d] - exact[d]), polyhead::test::half_step(type, exact[d], largest))
+        << polyhead::element_name(type) << " dim " << d;
+  }
+}
+
+/// Five products between x and y, whose values have a spread of about 1: the float32 roundings of a
+/// sum of up to 60 terms, of either sign, add up as the root of 60 does; bfloat16 rounds once after
+/// each.
+constexpr double kFloat32Error = 8 * 5 * 0x1p-23, kBfloat16Error = 5 * 0x1p-8;
+
+void expect_near(const std::vector<float>& y, const Matrix& expected, double error,
+                 const std::string& what) {
+  std::size_t i = 0;
+  for (const auto& row : expected) {
+    for (const double want : row) {
+      ASSERT_LT(i, y.size()) << what;
+      ASSERT_NEAR(y[i], want, error * (1 + std::abs(want))) << what << " at " << i;
+      ++i;
+    }
+  }
+  EXPECT_EQ(i, y.size()) << what;
+}
+
 TEST(LatentAttention, EqualsItsDefinitionInBothForms) {
   for (const Isa isa : polyhead::available_isas()) {
     for (const ElementType type :
@@ -168,18 +243,12 @@ TEST(LatentAttention, EqualsItsDefinitionInBothForms) {
         constexpr std::int64_t kTokens = 37;
         const std::vector<float> x = random_floats(kTokens * config.model_dim, 11);
         const Matrix expected = Definition(model)(x, kTokens);
-        // Five roundings to the activation type between x and y, each relative to values of about
-        // 1 that sums of up to 60 terms mix; y itself has a spread of about 1.
-        const double tolerance = type == ElementType::bfloat16 ? 5 * 0x1p-8 : 60 * 5 * 0x1p-23;
         for (const LatentForm form : kForms) {
-          const std::vector<float> y = run(layer, x, 1, kTokens, form);
-          for (std::size_t i = 0; i < y.size(); ++i) {
-            const double want = expected[i / static_cast<std::size_t>(config.model_dim)]
-                                        [i % static_cast<std::size_t>(config.model_dim)];
-            ASSERT_NEAR(y[i], want, tolerance * (1 + std::abs(want)))
-                << polyhead::isa_name(isa) << ' ' << polyhead::element_name(type) << " q_rank "
-                << q_rank << " form " << static_cast<int>(form) << " at " << i;
-          }
+          expect_near(run(layer, x, 1, kTokens, form), expected,
+                      type == ElementType::bfloat16 ? kBfloat16Error : kFloat32Error,
+                      std::string(polyhead::isa_name(isa)) + ' ' + polyhead::element_name(type) +
+                          " q_rank " + std::to_string(q_rank) + " form " +
+                          std::to_string(static_cast<int>(form)));
         }
       }
     }
@@ -285,18 +354,23 @@ TEST(LatentAttention, AFormThatIsNotNamedIsTheLayersOwn) {
 }
 
 // What a cache of codes holds is what is read, also in the chunk that wrote it: the bits do not
-// depend on the chunks. Latents are normalised, of order 1: int8's half step of 1/254 of a block's
-// largest moves a score and a value by some hundredths, coarser codes by more.
-TEST(LatentAttention, TheAbsorbedFormReadsCachesOfAnyType) {
+// depend on the chunks. A narrow type rounds the latents and nothing else: each by at most half a
+// step, and the outputs are the definition's over the rounded ones, as exactly as those of a cache
+// of float32.
+void expect_reads_any_cache(Isa isa) {
   const LatentConfig config = small_latent();
-  const LatentAttention layer(config, LatentModel(config).weights());
+  const LatentModel model(config);
+  const LatentAttention layer(config, model.weights(), {.isa = isa});
   const std::int64_t dim = config.model_dim, tokens = 9;
   const std::vector<float> x = random_floats(tokens * dim, 14);
-  const std::vector<float> exact = run(layer, x, 1, tokens, LatentForm::absorbed);
+  Matrix exact;  // latents, as float32 holds them
   for (const ElementType type :
-       {ElementType::float16, ElementType::bfloat16, ElementType::int8, ElementType::int4,
-        ElementType::float8_e4m3, ElementType::float8_e5m2}) {
+       {ElementType::float32, ElementType::float16, ElementType::bfloat16, ElementType::int8,
+        ElementType::int4, ElementType::float8_e4m3, ElementType::float8_e5m2}) {
+    const std::string name =
+        std::string(polyhead::isa_name(isa)) + " " + polyhead::element_name(type);
     std::vector<float> results[2];
+    Matrix held;
     for (const std::int64_t chunk : {tokens, std::int64_t{1}}) {
       auto cache_config = layer.cache_config(1, tokens);
       cache_config.type = type;
@@ -307,17 +381,25 @@ TEST(LatentAttention, TheAbsorbedFormReadsCachesOfAnyType) {
         layer.forward({x.data() + t * dim, {chunk, dim}}, cache, {y.data() + t * dim, {chunk, dim}},
                       LatentForm::absorbed);
       }
+      held = keys_of(cache.view(), tokens, config);
     }
-    expect_same_bits(results[0], results[1], polyhead::element_name(type));
-    double most = 0, change = 0;
-    for (std::size_t i = 0; i < exact.size(); ++i) {
-      most = std::max(most, std::abs(static_cast<double>(exact[i])));
-      change = std::max(change, std::abs(static_cast<double>(exact[i]) - results[0][i]));
-    }
-    const bool coarse = type == ElementType::int4 || type == ElementType::float8_e5m2;
-    EXPECT_LE(change, most * (coarse ? 0.5 : 0.1)) << polyhead::element_name(type);
-    EXPECT_GT(change, 0) << polyhead::element_name(type);
+    expect_same_bits(results[0], results[1], name);
+    if (type == ElementType::float32) exact = held;
+    for (std::size_t t = 0; t < held.size(); ++t) expect_held(held[t], exact[t], type);
+    EXPECT_EQ(held == exact, type == ElementType::float32) << name;
+    expect_near(results[0], Definition(model).over(x, held), kFloat32Error, name);
   }
+}
+
+TEST(LatentAttention, TheAbsorbedFormReadsCachesOfAnyType) {
+  for (const Isa isa : polyhead::available_isas()) expect_reads_any_cache(isa);
+}
+
+TEST(LatentAttention, TheExpandedFormReadsFloat32Alone) {
+  const LatentConfig config = small_latent();
+  const LatentAttention layer(config, LatentModel(config).weights());
+  const std::int64_t dim = config.model_dim, tokens = 9;
+  const std::vector<float> x = random_floats(tokens * dim, 14);
   auto cache_config = layer.cache_config(1, tokens);
   cache_config.type = ElementType::int8;
   KvCache cache(cache_config);

@@ -10,32 +10,13 @@
 #include "attention/validate.hpp"
 #include "kernels/reference/attend.hpp"
 #include "support/difference.h"
+#include "support/half_step.h"
 #include "support/held.h"
 
 namespace polyhead::test {
 
-/// Most that a stored value of magnitude up to 3.5 differs from what was appended: half a step,
-/// where int4's is a step, since its codes reach 7 on the side that is not the extreme's. By
-/// channel the values' own channel has the extreme.
-inline double most_rounding(ElementType type) {
-  constexpr double kMost = 3.5;  // of Random::normal()
-  switch (type) {
-    case ElementType::float16:
-      return kMost * 0x1p-11;
-    case ElementType::bfloat16:
-      return kMost * 0x1p-8;
-    case ElementType::int8:
-      return kMost / 127;
-    case ElementType::int4:
-      return kMost / 7;
-    case ElementType::float8_e4m3:
-      return kMost * 0x1p-4;
-    case ElementType::float8_e5m2:
-      return kMost * 0x1p-3;
-    default:
-      return 0.0;
-  }
-}
+/// Most that a stored value differs from what was appended, which Random::normal() keeps below 3.5.
+inline double most_rounding(ElementType type) { return half_step(type, 3.5, 3.5); }
 
 /// What a cache holds, as the definition reads its view, in dense float32 arrays; NaN where nothing
 /// was appended.
