@@ -212,16 +212,28 @@ TEST(Threads, EachTaskRunsOnce) {
   }
 }
 
+/// How many of a run's tasks, one a thread, do not see all the others begin. Only threads at once
+/// can meet; a task waits a minute, far beyond what a busy machine delays a thread that is awake.
+int tasks_left_alone(ThreadPool& pool, int tasks) {
+  std::atomic<int> present{0}, alone{0};
+  auto meet = [&](int) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    ++present;
+    while (present.load() < tasks) {
+      if (std::chrono::steady_clock::now() > deadline) {
+        ++alone;
+        return;
+      }
+      std::this_thread::yield();
+    }
+  };
+  run(pool, tasks, meet);
+  return alone;
+}
+
 TEST(Threads, TasksRunAtOnce) {
   ThreadPool pool(3);
-  std::atomic<int> waiting{0};
-  // Each task waits for the others: only three threads at once can finish.
-  auto meet = [&](int) {
-    ++waiting;
-    while (waiting.load() < 3) std::this_thread::yield();
-  };
-  run(pool, 3, meet);
-  EXPECT_EQ(waiting, 3);
+  EXPECT_EQ(tasks_left_alone(pool, 3), 0);
 }
 
 TEST(Threads, ARunInsideATaskDoesNotWaitForItself) {
@@ -250,12 +262,7 @@ TEST(Threads, SeveralCallersTakeTurns) {
 TEST(Threads, WakesAfterASleep) {
   ThreadPool pool(2);
   for (int i = 0; i < 3; ++i) {
-    std::atomic<int> waiting{0};
-    auto meet = [&](int) {
-      ++waiting;
-      while (waiting.load() < 2) std::this_thread::yield();
-    };
-    run(pool, 2, meet);
+    ASSERT_EQ(tasks_left_alone(pool, 2), 0) << "run " << i;
     std::this_thread::sleep_for(
         std::chrono::milliseconds(5));  // far beyond the time workers stay awake
   }
