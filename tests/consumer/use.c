@@ -37,7 +37,7 @@ int main(void) {
   call.v = &v_view;
   call.out = &out_view;
   if (polyhead_attention(&call, NULL) != POLYHEAD_OK) return 1;
-  if (out[0] < 2.0f - 1e-6f || out[0] > 2.0f + 1e-6f) return 2;
+  if (!(out[0] >= 2.0f - 1e-6f && out[0] <= 2.0f + 1e-6f)) return 2;
 
   if (!over_a_cache(call, out)) return 5;
 

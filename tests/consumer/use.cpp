@@ -22,11 +22,11 @@ int main() {
       .out = {out, {1, 1, 1, 1}},
   };
   polyhead::attention(call);
-  if (std::abs(out[0] - 2.0f) > 1e-6f) return 1;
+  if (!(std::abs(out[0] - 2.0f) <= 1e-6f)) return 1;
 
   call.modifiers.custom[0] = &prefer_second_key;  // weights 1/4 and 3/4
   polyhead::attention(call);
-  if (std::abs(out[0] - 3.0f) > 1e-5f) return 2;
+  if (!(std::abs(out[0] - 3.0f) <= 1e-5f)) return 2;
 
   call.q = {q, {1, 1, 0, 1}};
   try {
