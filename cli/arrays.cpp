@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 
+#include "base/element.hpp"
 #include "cli/command.hpp"
 #include "cli/list_text.hpp"
 #include "models/formats/file_error.hpp"
@@ -57,32 +58,6 @@ void check_axes(const Array& list, const std::string& place, const std::string& 
                                (most_axes == 1 ? " takes one axis)" : " takes one axis or two)"));
 }
 
-bool is_floating(ElementType type) {
-  return type == ElementType::float32 || type == ElementType::float16 ||
-         type == ElementType::bfloat16;
-}
-
-float load_float(const std::byte* at, ElementType type) {
-  if (type == ElementType::float32) {
-    float value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  }
-  std::uint16_t bits;
-  std::memcpy(&bits, at, sizeof bits);
-  return type == ElementType::float16 ? to_float32(float16{bits}) : to_float32(bfloat16{bits});
-}
-
-void store_float(std::byte* at, ElementType type, float value) {
-  if (type == ElementType::float32) {
-    std::memcpy(at, &value, sizeof value);
-    return;
-  }
-  const std::uint16_t bits =
-      type == ElementType::float16 ? to_float16(value).bits : to_bfloat16(value).bits;
-  std::memcpy(at, &bits, sizeof bits);
-}
-
 const std::byte* address_of(const ConstView& view, std::span<const std::int64_t> index) {
   std::int64_t offset = 0;
   for (std::size_t axis = 0; axis < index.size(); ++axis)
@@ -118,8 +93,7 @@ Array load_array(const std::string& place) {
 Array load_float_array(const std::string& place, const std::string& what) {
   Array array = load_array(place);
   const ElementType type = array.view.type;
-  if (type != ElementType::float32 && type != ElementType::float16 &&
-      type != ElementType::bfloat16) {
+  if (!base::is_floating(type)) {
     throw formats::FileError(place, std::string("has type ") + element_name(type) + " (" + what +
                                         " takes float32, float16, bfloat16 or float64)");
   }
@@ -165,7 +139,7 @@ Array load_floats(const std::string& text, const std::string& what) {
     });
   }
   Array array = load_list(text, what);
-  if (!is_floating(array.view.type)) {
+  if (!base::is_floating(array.view.type)) {
     throw formats::FileError(text, std::string("has type ") + element_name(array.view.type) + " (" +
                                        what + " takes float32, float16 or bfloat16)");
   }
@@ -202,14 +176,14 @@ Array converted(const Array& array, ElementType type) {
   const auto* in = static_cast<const std::byte*>(from.data);
   if (formats::element_count(extents) == 0) return to.array;  // the other extents may be huge
   for_each_offset(from, 0, 0, [&](std::int64_t offset) {
-    store_float(out, type, load_float(in + offset, from.type));
+    base::store_float32(out, type, base::load_float32(in + offset, from.type));
     out += element_bytes(type);
   });
   return to.array;
 }
 
 double element(const ConstView& view, std::span<const std::int64_t> index) {
-  return load_float(address_of(view, index), view.type);
+  return base::load_float32(address_of(view, index), view.type);
 }
 
 std::int64_t integer_element(const ConstView& view, std::span<const std::int64_t> index) {
