@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "bench/ceilings/ceilings.hpp"
+#include "cli/measure.hpp"
 #include "cli/table.hpp"
 #include "models/head_observer.hpp"
 #include "models/model_path.hpp"
@@ -21,11 +22,6 @@ constexpr double kCeilingSeconds = 0.02;
 
 double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 /// Ids that no tokenizer need have written: their values change no speed.

@@ -11,6 +11,7 @@
 
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
+#include "cli/measure.hpp"
 #include "cli/model_options.hpp"
 #include "cli/stream_text.hpp"
 #include "cli/table.hpp"
@@ -42,9 +43,7 @@ class FirstWords {
       if (first) spoke.push_back(*first);
     }
     if (spoke.empty()) return {};
-    std::sort(spoke.begin(), spoke.end());
-    const double upper = spoke[spoke.size() / 2], lower = spoke[(spoke.size() - 1) / 2];
-    return std::pair((lower + upper) / 2, spoke.back());
+    return std::pair(median(spoke), *std::max_element(spoke.begin(), spoke.end()));
   }
 
  private:

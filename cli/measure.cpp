@@ -20,13 +20,6 @@ constexpr int kAloneRepeats = 5;        // medians: other programs come and go
 constexpr int kMaxSamples = 25, kMinSamples = 3;
 constexpr double kLongSample = 1.0;  // seconds; longer ones are taken once
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  const std::size_t half = values.size() / 2;
-  std::sort(values.begin(), values.end());
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 double seconds_of(bench::Workload& workload) {
   const auto begin = Clock::now();
   workload.run();
@@ -34,6 +27,13 @@ double seconds_of(bench::Workload& workload) {
 }
 
 }  // namespace
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0.0;
+  const std::size_t half = values.size() / 2;
+  std::sort(values.begin(), values.end());
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
 
 Measurer::Measurer(Isa isa, int threads) : isa_(isa), threads_(threads), reader_(kDramBytes) {}
 

@@ -32,6 +32,9 @@ struct Ceilings {
   std::vector<std::pair<Isa, double>> float32_by_isa;  ///< one thread
 };
 
+/// The middle of the values in their order, or halfway between the two in the middle; 0 of none.
+double median(std::vector<double> values);
+
 class Measurer {
  public:
   /// `isa` is not automatic. Threads: how many the cases that take all have.

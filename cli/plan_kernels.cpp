@@ -10,6 +10,7 @@
 
 #include "base/weight_blocks.hpp"
 #include "bench/cases/cases.hpp"
+#include "cli/measure.hpp"
 #include "kernels/cpu/gemm_table.hpp"
 #include "models/rows.hpp"
 #include "polyhead/executor.h"
@@ -38,8 +39,7 @@ double median_seconds(const auto& run) {
     run();
     times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
-  std::nth_element(times.begin(), times.begin() + kRepeats / 2, times.end());
-  return times[kRepeats / 2];
+  return median(times);
 }
 
 /// The type of that name that kernels know; float32 where there is none.

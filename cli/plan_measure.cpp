@@ -4,12 +4,12 @@
 #include <malloc.h>
 #endif
 
-#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <memory>
 #include <vector>
 
+#include "cli/measure.hpp"
 #include "models/model.hpp"
 #include "models/model_file.hpp"
 #include "models/model_path.hpp"
@@ -39,11 +39,6 @@ void give_back() {
 #ifdef __GLIBC__
   ::malloc_trim(0);
 #endif
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 template <class Call>
