@@ -4,27 +4,14 @@
 #include <cmath>
 #include <cstdio>
 
+#include "cli/escape.hpp"
+
 namespace polyhead::cli {
 namespace {
 
 constexpr double kWidth = 720, kHeight = 420;
 constexpr double kLeft = 72, kRight = 24, kTop = 48, kBottom = 56;
 constexpr int kTicks = 5;
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (static_cast<unsigned char>(c) >= 0x20)  // control characters are not XML
-      out += c;
-  }
-  return out;
-}
 
 template <class... Numbers>
 std::string format(const char* pattern, Numbers... numbers) {
@@ -72,11 +59,11 @@ std::string curve_svg(const Curve& curve) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" role=\"img\" "
       "font-family=\"system-ui, sans-serif\" font-size=\"13\">\n",
       kWidth, kHeight);
-  svg += "<title>" + escaped(curve.title) + "</title>\n";
+  svg += "<title>" + text_for_markup(curve.title) + "</title>\n";
   svg +=
       "<style>svg{background:#fff;color:#1a1a1a}@media(prefers-color-scheme:dark)"
       "{svg{background:#14161a;color:#e8e8e8}}text{fill:currentColor}</style>\n";
-  svg += format("<text x=\"%g\" y=\"26\" font-size=\"16\">", kLeft) + escaped(curve.title) +
+  svg += format("<text x=\"%g\" y=\"26\" font-size=\"16\">", kLeft) + text_for_markup(curve.title) +
          "</text>\n<g stroke=\"currentColor\" stroke-opacity=\"0.2\">\n";
   for (int i = 0; i < y.ticks(); ++i) {
     const double at = y.at(y.low + i * y.step);
@@ -95,10 +82,10 @@ std::string curve_svg(const Curve& curve) {
         format("<text x=\"%.2f\" y=\"%g\">%g</text>\n", x.at(value), kHeight - kBottom + 20, value);
   }
   svg += format("<text x=\"%g\" y=\"%g\">", (kLeft + kWidth - kRight) / 2, kHeight - 12) +
-         escaped(curve.x_label) + "</text>\n";
+         text_for_markup(curve.x_label) + "</text>\n";
   svg +=
       format("<text transform=\"translate(18 %g) rotate(-90)\">", (kTop + kHeight - kBottom) / 2) +
-      escaped(curve.y_label) + "</text>\n</g>\n";
+      text_for_markup(curve.y_label) + "</text>\n</g>\n";
   svg += "<polyline fill=\"none\" stroke=\"#2f6fde\" stroke-width=\"2\" points=\"";
   for (const auto& [px, py] : curve.points) svg += format("%.2f,%.2f ", x.at(px), y.at(py));
   svg += "\"/>\n<g fill=\"#2f6fde\">\n";

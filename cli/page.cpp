@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/escape.hpp"
 #include "cli/page_files.hpp"
 #include "models/formats/output_file.hpp"
 
@@ -44,40 +45,6 @@ void write_block(const std::string& name, std::string_view bytes, const Sink& si
   sink("<script type=\"text/plain\" id=\"" + name + "\">");
   write_base64(bytes, sink);
   sink("</script>\n");
-}
-
-/// JSON that may stand in a script element: no "<", so no "</script" or "<!--" either.
-std::string json_for_script(const ordered_json& value) {
-  const std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<') {
-      safe += "\\u003c";
-    } else {
-      safe += c;
-    }
-  }
-  return safe;
-}
-
-std::string html_text(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      default:
-        safe += c;
-    }
-  }
-  return safe;
 }
 
 /// A string, or {"bytes": "D9"} where the bytes alone are no text.
@@ -235,7 +202,7 @@ void write_to(const PageData& page, const Sink& sink) {
     if (!name) {
       sink(part);
     } else if (part == "title") {
-      sink(html_text("Polyhead: " + page.model));
+      sink(text_for_markup("Polyhead: " + page.model));
     } else if (part == "nonce") {
       sink(id);
     } else if (part == "meta") {

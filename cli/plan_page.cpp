@@ -1,6 +1,7 @@
 // The plan as one page: what was asked as data, the arithmetic and the views as script.
 #include <nlohmann/json.hpp>
 
+#include "cli/escape.hpp"
 #include "cli/plan.hpp"
 #include "cli/plan_page.hpp"
 #include "cli/table.hpp"
@@ -273,14 +274,6 @@ ordered_json page_json(const PlanResult& plan) {
   return made;
 }
 
-/// JSON that may stand in a script element: no "<" closes it or opens a comment.
-std::string safe(const ordered_json& value) {
-  const std::string text = value.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
-  std::string made;
-  for (const char c : text) made += c == '<' ? std::string("\\u003c") : std::string(1, c);
-  return made;
-}
-
 void replace(std::string& page, const std::string& mark, const std::string& text) {
   page.replace(page.find(mark), mark.size(), text);
 }
@@ -290,7 +283,7 @@ void replace(std::string& page, const std::string& mark, const std::string& text
 std::string plan_page(const PlanResult& plan) {
   std::string page = kPlanPage;
   replace(page, "POLYHEAD_SCRIPT", std::string(kPlanCost) + kPlanViews);
-  replace(page, "POLYHEAD_DATA", safe(page_json(plan)));
+  replace(page, "POLYHEAD_DATA", json_for_script(page_json(plan)));
   return page;
 }
 
