@@ -68,6 +68,7 @@ std::string line_of(const std::string& prompt) {
   return formats::escape_controls(characters.text());
 }
 
+/// Rounded up without a sum: --pool-tokens takes all that 63 bits hold.
 std::int64_t pages_of(std::int64_t tokens, const ManyOptions& options) {
   return tokens / options.page_tokens + (tokens % options.page_tokens != 0);
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ceil_div.hpp"
 #include "base/weight_blocks.hpp"
 #include "bench/cases/cases.hpp"
 #include "cli/measure.hpp"
@@ -18,6 +19,7 @@
 namespace polyhead::cli {
 namespace {
 
+using base::ceil_div;
 using bench::Case;
 using cost::Layer;
 using cost::ModelDescription;
@@ -28,8 +30,6 @@ constexpr std::int64_t kStackBytes = 192 << 20;     // of a stack of layers: mor
 constexpr std::int64_t kMostLayers = 32;            // of a stack
 constexpr int kRepeats = 7;                         // the median of which counts
 constexpr std::int64_t kShort = 128, kLong = 1024;  // keys of one query's attention
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 double median_seconds(const auto& run) {
   run();

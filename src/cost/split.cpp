@@ -1,16 +1,11 @@
 #include "cost/split.hpp"
 
-#include <algorithm>
-
+#include "base/ceil_div.hpp"
 #include "cost/calls.hpp"
 #include "cost/terms.hpp"
 
 namespace polyhead::inline v0::cost {
 namespace {
-
-std::int64_t share(std::int64_t size, std::int64_t devices) {
-  return (size + devices - 1) / devices;
-}
 
 Term all_reduces(const ModelDescription& model, const Workload& workload, Phase phase,
                  const Devices& devices) {
@@ -53,16 +48,16 @@ Term round_the_ring(const ModelDescription& model, const Workload& workload, Pha
                    {"query + partial", a_query + a_partial}},
                   "the query to every device, a float32 output and LSE back from each"));
     } else {
-      parts.push_back(product("keys_of_layers", Unit::bytes,
-                              {count,
-                               {"passes", trains(phase) ? 3 : 1},
-                               batch,
-                               others,
-                               {"tokens of a device", share(workload.prompt, devices.count)},
-                               {"bytes a token", key_bytes(layer, workload)}},
-                              trains(phase)
-                                  ? "keys and values forward, again backward, and their gradients"
-                                  : "every device's keys and values visit every other"));
+      parts.push_back(
+          product("keys_of_layers", Unit::bytes,
+                  {count,
+                   {"passes", trains(phase) ? 3 : 1},
+                   batch,
+                   others,
+                   {"tokens of a device", base::ceil_div(workload.prompt, devices.count)},
+                   {"bytes a token", key_bytes(layer, workload)}},
+                  trains(phase) ? "keys and values forward, again backward, and their gradients"
+                                : "every device's keys and values visit every other"));
     }
   }
   return sum("sent", Unit::bytes, std::move(parts));
@@ -74,18 +69,18 @@ ModelDescription of_one_device(const ModelDescription& model, const Devices& dev
   check(devices, model);
   if (devices.split != Split::tensor) return model;
   ModelDescription part = model;
-  part.vocab_size = share(model.vocab_size, devices.count);
+  part.vocab_size = base::ceil_div(model.vocab_size, devices.count);
   for (Layer& layer : part.layers) {
-    layer.q_heads = share(layer.q_heads, devices.count);
-    layer.kv_heads = share(layer.kv_heads, devices.count);
-    layer.ffn.ffn_dim = share(layer.ffn.ffn_dim, devices.count);
-    layer.ffn.shared_dim = share(layer.ffn.shared_dim, devices.count);
+    layer.q_heads = base::ceil_div(layer.q_heads, devices.count);
+    layer.kv_heads = base::ceil_div(layer.kv_heads, devices.count);
+    layer.ffn.ffn_dim = base::ceil_div(layer.ffn.ffn_dim, devices.count);
+    layer.ffn.shared_dim = base::ceil_div(layer.ffn.shared_dim, devices.count);
   }
   return part;
 }
 
 std::int64_t on_one_device(std::int64_t tokens, const Devices& devices) {
-  return devices.split == Split::ring ? share(tokens, devices.count) : tokens;
+  return devices.split == Split::ring ? base::ceil_div(tokens, devices.count) : tokens;
 }
 
 Term sent_bytes(const ModelDescription& model, const Workload& workload, Phase phase,
