@@ -1,29 +1,16 @@
 #include "cli/look_data.hpp"
 
-#include <algorithm>
 #include <cctype>
+#include <string_view>
+
+#include "models/tokenizers/unicode.hpp"
 
 namespace polyhead::cli {
 namespace {
 
-/// The code point at the start of valid UTF-8, or -1; its length in `length`.
-std::int32_t first_code_point(std::string_view text, std::size_t& length) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  length = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  if (lead < 0x80) return lead;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return -1;
-  std::int32_t point = lead & (0xff >> (length + 1));
-  for (std::size_t i = 1; i < length; ++i) {
-    const auto next = static_cast<unsigned char>(text[i]);
-    if ((next & 0xc0) != 0x80) return -1;
-    point = point << 6 | (next & 0x3f);
-  }
-  return point;
-}
-
-/// Punctuation of ASCII and Latin-1, general punctuation, and that of Greek, Arabic, Devanagari and
-/// East Asian scripts.
-bool is_punctuation(std::int32_t c) {
+/// Punctuation and symbols of ASCII; punctuation of Latin-1, general punctuation, and that of
+/// Greek, Arabic, Devanagari and East Asian scripts.
+bool is_delimiting(std::int32_t c) {
   if (c < 0x80) return c > 0x20 && std::ispunct(c) != 0;
   const auto within = [&](std::int32_t low, std::int32_t high) { return c >= low && c <= high; };
   return c == 0xa1 || c == 0xab || c == 0xb7 || c == 0xbb || c == 0xbf || c == 0x37e ||
@@ -36,11 +23,10 @@ bool is_punctuation(std::int32_t c) {
 bool is_delimiter(std::string_view bytes) {
   bool any = false;
   while (!bytes.empty()) {
-    std::size_t length = 1;
-    const std::int32_t point = first_code_point(bytes, length);
+    const auto [point, length] = models::first_character(bytes);
     if (point < 0) return false;
     const bool line_end = point == '\n' || point == '\r' || point == 0x85 || point == 0x2028;
-    if (!line_end && !is_punctuation(point) && point != ' ' && point != '\t') return false;
+    if (!line_end && !is_delimiting(point) && point != ' ' && point != '\t') return false;
     any = any || (point != ' ' && point != '\t');
     bytes.remove_prefix(length);
   }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/command.hpp"
@@ -231,6 +232,31 @@ TEST(Prune, RefusesEncoders) {
   if (!fetched("minilm")) GTEST_SKIP() << "scripts/get-model minilm was not run";
   EXPECT_NE(run_program({"prune", "minilm", "--text", "a b"}).err.find("the model is an encoder"),
             std::string::npos);
+}
+
+TEST(Delimiters, ArePunctuationOfTextThatIsUtf8) {
+  models::TokenizerSpec spec;
+  spec.source = "pieces";
+  spec.kind = models::TokenizerKind::word_piece;
+  spec.unknown = 0;
+  const std::vector<std::pair<std::string, bool>> flagged{
+      {"[UNK]", true},          // no text, as control tokens are none
+      {"##...", true},          // joined to what is before it
+      {"$", true},              // a symbol of ASCII
+      {"\xe3\x80\x82", true},   // U+3002, the full stop of East Asia
+      {"a,", false},            // more than punctuation
+      {"\xe2\x82\xac", false},  // U+20AC, a symbol beyond ASCII
+      {"\xe0\x80\xac", false},  // a comma in three bytes, which is no UTF-8
+  };
+  std::vector<std::int32_t> ids;
+  for (const auto& [piece, expected] : flagged) {
+    ids.push_back(static_cast<std::int32_t>(ids.size()));
+    spec.pieces.push_back(piece);
+    spec.kinds.push_back(models::TokenKind::normal);
+  }
+  spec.kinds[0] = models::TokenKind::unknown;
+  const std::vector<std::uint8_t> found = cli::delimiters_of(models::Tokenizer(spec), ids);
+  for (std::size_t i = 0; i < flagged.size(); ++i) EXPECT_EQ(found[i] != 0, flagged[i].second) << i;
 }
 
 TEST(CurveSvg, DrawsEveryPointWithinItsAxes) {
