@@ -1,8 +1,10 @@
 // Machines and element types by name, and finding by name.
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "base/refuse.hpp"
+#include "base/weight_type.hpp"
 #include "polyhead/cost.h"
 
 namespace polyhead::inline v0::cost {
@@ -87,6 +89,12 @@ Machine with(Machine made, const Datasheet& sheet) {
   return made;
 }
 
+/// A type of weights, under its own name where no other is given.
+StorageType weights_as(WeightType type, std::string name = "") {
+  if (name.empty()) name = lower(weight_type_name(type));
+  return {std::move(name), block_weights(type), block_bytes(type)};
+}
+
 }  // namespace
 
 const std::vector<Machine>& machine_presets() {
@@ -120,25 +128,24 @@ const std::vector<Machine>& machine_presets() {
 }
 
 const std::vector<StorageType>& storage_types() {
-  // Blocks of 32 carry one 16-bit scale (q4_1 and q5_1 a minimum too), the k types have blocks of
-  // 256 (ggml-common.h); mxfp4 one 8-bit scale (OCP Microscaling Formats 1.0).
-  static const std::vector<StorageType> types{{"f32", 1, 4},
-                                              {"f16", 1, 2},
-                                              {"bf16", 1, 2},
+  // mxfp4: one 8-bit scale a block (OCP Microscaling Formats 1.0).
+  static const std::vector<StorageType> types{weights_as(WeightType::float32),
+                                              weights_as(WeightType::float16),
+                                              weights_as(WeightType::bfloat16),
                                               {"fp8", 1, 1},
-                                              {"int8", 32, 34},
-                                              {"int4", 32, 18},
+                                              weights_as(WeightType::q8_0, "int8"),
+                                              weights_as(WeightType::q4_0, "int4"),
                                               {"mxfp4", 32, 17},
-                                              {"q8_0", 32, 34},
-                                              {"q4_0", 32, 18},
-                                              {"q4_1", 32, 20},
-                                              {"q5_0", 32, 22},
-                                              {"q5_1", 32, 24},
-                                              {"q2_k", 256, 84},
-                                              {"q3_k", 256, 110},
-                                              {"q4_k", 256, 144},
-                                              {"q5_k", 256, 176},
-                                              {"q6_k", 256, 210},
+                                              weights_as(WeightType::q8_0),
+                                              weights_as(WeightType::q4_0),
+                                              weights_as(WeightType::q4_1),
+                                              weights_as(WeightType::q5_0),
+                                              weights_as(WeightType::q5_1),
+                                              weights_as(WeightType::q2_k),
+                                              weights_as(WeightType::q3_k),
+                                              weights_as(WeightType::q4_k),
+                                              weights_as(WeightType::q5_k),
+                                              weights_as(WeightType::q6_k),
                                               {"cache-int8", 32, 36},
                                               {"cache-int4", 32, 20},
                                               {"cache-fp8", 32, 32},
