@@ -8,6 +8,7 @@
 #include "cli/option_checks.hpp"
 #include "cli/table.hpp"
 #include "models/formats/file_error.hpp"
+#include "models/formats/lines.hpp"
 #include "models/formats/npy.hpp"
 #include "models/formats/output_file.hpp"
 #include "models/tokenizers/tokenizer.hpp"
@@ -22,18 +23,6 @@ constexpr const char* kExample =
     "Examples:\n"
     "  polyhead embed minilm --file sentences.txt\n"
     "  polyhead embed minilm --file sentences.txt -o vectors.npy";
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string line = text.substr(at, end - at);
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    lines.push_back(std::move(line));
-    at = end + 1;
-  }
-  return lines;
-}
 
 /// The fewest digits that give the number back.
 std::string json_row(std::span<const float> vector) {
@@ -78,7 +67,7 @@ void Embed::run(const Console& console) {
     throw InvalidArgument("embed: the model is a decoder, expected an encoder, such as minilm");
   const models::Tokenizer tokenizer(file.tokenizer());
   std::vector<std::vector<std::int32_t>> texts;
-  for (const std::string& line : lines_of(read_text(file_))) {
+  for (const std::string& line : formats::lines_of(read_text(file_))) {
     texts.push_back(tokenizer.encode(line));
     const auto length = static_cast<std::int64_t>(texts.back().size());
     if (length > file.config().context_length) {

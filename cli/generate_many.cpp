@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
@@ -16,6 +17,7 @@
 #include "cli/stream_text.hpp"
 #include "cli/table.hpp"
 #include "models/formats/file_error.hpp"
+#include "models/formats/lines.hpp"
 #include "polyhead/error.h"
 
 namespace polyhead::cli {
@@ -211,14 +213,13 @@ models::BatcherOptions batcher_options(const models::Model& model,
 std::vector<Prompt> prompt_lines(const std::string& place) {
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some editors begin a file with it
   const std::string whole = read_text(place);
-  std::istringstream text(whole.starts_with(kByteOrderMark) ? whole.substr(kByteOrderMark.size())
-                                                            : whole);
+  std::string_view text = whole;
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<Prompt> prompts;
   std::size_t number = 0;
-  for (std::string line; std::getline(text, line);) {
+  for (std::string& line : formats::lines_of(text)) {
     ++number;
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (!line.empty()) prompts.push_back({number, line, {}});
+    if (!line.empty()) prompts.push_back({number, std::move(line), {}});
   }
   if (prompts.empty())
     throw UsageError("--prompts: " + place + " has no prompt, expected one a line");

@@ -1,6 +1,5 @@
 // A tokenizer as the files of a Hugging Face folder describe it.
 #include <array>
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -8,6 +7,7 @@
 
 #include "models/formats/file_error.hpp"
 #include "models/formats/json_text.hpp"
+#include "models/formats/lines.hpp"
 #include "models/formats/mapped_file.hpp"
 #include "models/tokenizers/algorithm.hpp"
 #include "models/tokenizers/end_of_turn.hpp"
@@ -34,18 +34,6 @@ json read_json(const std::string& path) { return formats::read_json(path, kMaxBy
 std::string whole_text(const std::string& path) {
   const formats::MappedFile file(path);
   return {reinterpret_cast<const char*>(file.data()), file.size()};
-}
-
-std::vector<std::string> lines_of(const std::string& path) {
-  const std::string text = whole_text(path);
-  std::vector<std::string> lines;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const bool carriage = end > begin && text[end - 1] == '\r';
-    lines.push_back(text.substr(begin, end - begin - (carriage ? 1 : 0)));
-    begin = end + 1;
-  }
-  return lines;
 }
 
 /// A token's spelling: "x" or {"content": "x"}.
@@ -234,7 +222,7 @@ void read_vocab_and_merges(TokenizerSpec& spec, const std::string& merges, const
   spec.compose = qwen;
   spec.unknowns = Unknowns::dropped;
   spec.merges_source = merges;
-  for (std::string& line : lines_of(merges)) {
+  for (std::string& line : formats::lines_of(whole_text(merges))) {
     if (!line.empty() && line.compare(0, 8, "#version") != 0)
       spec.merges.push_back(std::move(line));
   }
@@ -259,7 +247,7 @@ std::int32_t word_piece_token(TokenizerSpec& spec, const json& config, const cha
 
 void read_vocab_txt(TokenizerSpec& spec, const json& config) {
   spec.kind = TokenizerKind::word_piece;
-  spec.pieces = lines_of(spec.source);
+  spec.pieces = formats::lines_of(whole_text(spec.source));
   spec.kinds.assign(spec.pieces.size(), TokenKind::normal);
   const json lower = member(config, "do_lower_case"), strip = member(config, "strip_accents");
   if (member(config, "tokenize_chinese_chars") == false)
