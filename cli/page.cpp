@@ -10,6 +10,7 @@
 
 #include "cli/escape.hpp"
 #include "cli/page_files.hpp"
+#include "models/fingerprint.hpp"
 #include "models/formats/output_file.hpp"
 
 namespace polyhead::cli {
@@ -166,14 +167,12 @@ ordered_json meta_json(const PageData& page) {
 
 /// Names the content: a link made for one page is recognised as foreign by another.
 std::string file_id(const std::string& meta, const std::string& thumbs) {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a, 64 bits
-  const auto take = [&](const std::string& bytes) {
-    for (const char c : bytes) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  };
-  take(meta);
-  take(thumbs);
+  models::Fingerprint print;
+  print.add(meta);
+  print.add(thumbs);
   std::string id;
-  for (int shift = 60; shift >= 0; shift -= 4) id += "0123456789abcdef"[hash >> shift & 15];
+  for (int shift = 60; shift >= 0; shift -= 4)
+    id += "0123456789abcdef"[print.value() >> shift & 15];
   return id;
 }
 
