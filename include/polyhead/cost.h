@@ -323,7 +323,6 @@ struct KernelTime {
   std::string id;  ///< projections, attention, feed_forward, logits; row_wise where it is counted
   Count flops, bytes;
   double compute_seconds = 0, memory_seconds = 0;
-  double intensity() const { return flops.to_double() / bytes.to_double(); }
   double seconds() const {
     return compute_seconds > memory_seconds ? compute_seconds : memory_seconds;
   }

@@ -102,10 +102,6 @@ Term output_parameters(const ModelDescription& model) {
                  {{"vocab_size", model.vocab_size}, {"model_dim", model.layers.front().model_dim}});
 }
 
-Term norm_parameters(const Layer& layer) {
-  return product("norms", kUnit, {{"norm_parameters", layer.norm_parameters}});
-}
-
 Term parameters(const ModelDescription& model) {
   check(model);
   std::vector<Term> attention, ffn, experts, norms;

@@ -5,10 +5,9 @@
 
 namespace polyhead::inline v0::cost {
 
-/// Of one layer: all experts' matrices; everything else of the feed-forward; the norms.
+/// Of one layer: all experts' matrices; everything else of the feed-forward.
 Term expert_parameters(const Layer& layer);
 Term dense_ffn_parameters(const Layer& layer);
-Term norm_parameters(const Layer& layer);
 
 /// Of the model: token and position embeddings; the output matrix, whether it is tied or not.
 Term embedding_parameters(const ModelDescription& model);

@@ -182,7 +182,6 @@ Checkpoint read_checkpoint(const std::string& path) {
   std::error_code ignored;
   const bool is_folder = fs::is_directory(given, ignored);
   const fs::path folder = is_folder ? given : given.parent_path();
-  checkpoint.folder = folder.string();
 
   const std::string config_path = (folder / "config.json").string();
   const auto config = small_file(config_path, kMaxConfigBytes);

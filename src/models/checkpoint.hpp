@@ -11,7 +11,6 @@
 namespace polyhead::inline v0::models {
 
 struct Checkpoint {
-  std::string folder;
   ModelConfig config;
   std::vector<WeightTensor> tensors;  ///< under canonical names; by file, then by name
   std::shared_ptr<const void> owner;  ///< of names and data

@@ -15,7 +15,6 @@ class Loader {
   Loader(const ModelFile& file, const layers::Engine& engine, ElementType weights);
 
   const ModelConfig& config() const { return file_.config(); }
-  const layers::Engine& engine() const { return engine_; }
   bool has(const std::string& name) const { return file_.has(name); }
 
   /// `name`.weight and, where there is one, `name`.bias.
