@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <vector>
 
 #include "base/element.hpp"
 #include "cli/command.hpp"

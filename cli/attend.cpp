@@ -16,7 +16,6 @@
 #include "cli/json_text.hpp"
 #include "cli/option_checks.hpp"
 #include "cli/table.hpp"
-#include "models/formats/file_error.hpp"
 #include "models/formats/npy.hpp"
 #include "models/formats/output_file.hpp"
 #include "polyhead/error.h"

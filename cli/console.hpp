@@ -1,7 +1,6 @@
 // Where the program writes: results to `out`, progress and messages to `err`.
 #pragma once
 
-#include <chrono>
 #include <ostream>
 #include <string>
 #include <string_view>

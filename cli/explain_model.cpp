@@ -1,7 +1,5 @@
 #include "cli/explain_model.hpp"
 
-#include <algorithm>
-
 #include "models/head_observer.hpp"
 #include "models/model_path.hpp"
 #include "models/tokenizers/tokenizer.hpp"

@@ -1,8 +1,6 @@
 // polyhead info: what a model's file says of its attention, its size and its tokenizer.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>

@@ -1,8 +1,7 @@
 #include "cli/page.hpp"
 
-#include <array>
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>

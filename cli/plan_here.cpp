@@ -1,8 +1,6 @@
 // This machine as the planner sees it: the ceilings of `polyhead bench`, its memory.
 #include <unistd.h>
 
-#include <cmath>
-
 #include "cli/measure.hpp"
 #include "cli/plan.hpp"
 

@@ -1,7 +1,6 @@
 // From a request to figures, and figures to the words that tables and verdicts share.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "cli/plan.hpp"
 #include "cli/table.hpp"

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "base/refuse.hpp"
-#include "cost/split.hpp"
 #include "cost/terms.hpp"
 #include "cost/weights.hpp"
 

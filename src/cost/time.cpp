@@ -4,7 +4,6 @@
 
 #include "base/refuse.hpp"
 #include "cost/calls.hpp"
-#include "cost/split.hpp"
 #include "cost/terms.hpp"
 #include "cost/weights.hpp"
 

@@ -1,6 +1,5 @@
 #include "models/tokenizers/known_forms.hpp"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
