@@ -31,7 +31,7 @@ cost::ModelDescription find_model(const std::string& name);
 /// key.
 cost::ModelDescription model_of_config(const std::string& path, const std::string& text);
 
-/// "70.6 B", "8 KV heads", ...
+/// KV heads of the first layer, "8", or "MLA" where its attention is latent.
 std::string heads_text(const cost::ModelDescription& model);
 
 }  // namespace polyhead::cli

@@ -1,4 +1,4 @@
-// A sequence under way, and whole texts through an encoder.
+// A sequence under way: how it begins, the form of its cache and what calibrates that.
 #include <algorithm>
 
 #include "base/codes.hpp"
