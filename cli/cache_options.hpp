@@ -9,10 +9,6 @@
 #include "models/batcher.hpp"
 #include "models/cache_fingerprint.hpp"
 
-namespace CLI {
-class Option;
-}
-
 namespace polyhead::cli {
 
 /// --save-cache and --load-cache.
