@@ -59,6 +59,16 @@ void check_axes(const Array& list, const std::string& place, const std::string& 
                                (most_axes == 1 ? " takes one axis)" : " takes one axis or two)"));
 }
 
+/// The file of a list that is not written out.
+Array load_list(const std::string& place, const std::string& what) {
+  try {
+    return load_array(place);
+  } catch (const formats::FileError& error) {
+    throw formats::FileError(
+        what, std::string(error.what()) + " (expected numbers separated by commas, or a file)");
+  }
+}
+
 const std::byte* address_of(const ConstView& view, std::span<const std::int64_t> index) {
   std::int64_t offset = 0;
   for (std::size_t axis = 0; axis < index.size(); ++axis)
@@ -100,20 +110,6 @@ Array load_float_array(const std::string& place, const std::string& what) {
   }
   return array;
 }
-
-namespace {
-
-/// The file of a list that is not written out.
-Array load_list(const std::string& place, const std::string& what) {
-  try {
-    return load_array(place);
-  } catch (const formats::FileError& error) {
-    throw formats::FileError(
-        what, std::string(error.what()) + " (expected numbers separated by commas, or a file)");
-  }
-}
-
-}  // namespace
 
 Array load_integers(const std::string& text, const std::string& what, int most_axes) {
   if (is_written_out(text)) {

@@ -36,10 +36,9 @@ std::int64_t CacheOptions::pages(const models::Model& model,
   std::error_code failed;
   const std::uintmax_t bytes = std::filesystem::file_size(load_, failed);
   if (failed) throw FileError(load_, "cannot be read: " + failed.message());
-  const auto page = model.make_pool(1, options.page_tokens, options.cache)
-                        .cache()
-                        .bytes();  // rows lie alike there
-  return static_cast<std::int64_t>(bytes) / page + 1;
+  // A file's rows take as many bytes as a pool's, which nothing else tells.
+  const models::SequencePool page = model.make_pool(1, options.page_tokens, options.cache);
+  return static_cast<std::int64_t>(bytes) / page.cache().bytes() + 1;
 }
 
 void CacheOptions::load(models::Batcher& batcher, const CacheFingerprint& fingerprint) const {

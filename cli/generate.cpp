@@ -77,6 +77,8 @@ class Generate : public Command {
   void speak_in_pages(const Model& model, const ModelFile& file, const Tokenizer& tokenizer,
                       const Console& console, Outcome& outcome) const;
   ManyOptions many_options() const;
+  /// Files of the cache, where there are any, and what they must be of.
+  void take_files(ManyOptions& options, const ModelFile& file) const;
   void report(const Console& console, const Outcome& outcome) const;
 
   /// Throws UsageError where options make no sense together, or by themselves.
@@ -206,15 +208,19 @@ ManyOptions Generate::many_options() const {
   return options;
 }
 
+void Generate::take_files(ManyOptions& options, const ModelFile& file) const {
+  if (!files_.given()) return;
+  options.files = &files_;
+  options.fingerprint = models::cache_fingerprint(file, model_.options(), options.cache);
+}
+
 void Generate::speak_in_pages(const Model& model, const ModelFile& file, const Tokenizer& tokenizer,
                               const Console& console, Outcome& outcome) const {
   ManyOptions options = many_options();
   options.batch = 1;
   options.max_tokens = std::max<std::int64_t>(max_tokens_, 1);  // a prompt is read to predict one
   options.cache = cache_for(model, tokenizer, outcome.prompt);
-  options.files = &files_;
-  const CacheFingerprint fingerprint =
-      models::cache_fingerprint(file, model_.options(), options.cache);
+  take_files(options, file);
   std::ostringstream unseen;
   TextStream text(json_ ? unseen : console.out, console.out_terminal && !json_);
   Stopwatch watch;
@@ -227,7 +233,7 @@ void Generate::speak_in_pages(const Model& model, const ModelFile& file, const T
       [&](std::int64_t, std::int32_t id) {
         if (max_tokens_ > 0) text.write(tokenizer.written(id));
       });
-  files_.load(batcher, fingerprint);
+  files_.load(batcher, options.fingerprint);
   batcher.submit({outcome.prompt, options.max_tokens, sampling_});
   while (batcher.step()) {
   }
@@ -243,7 +249,7 @@ void Generate::speak_in_pages(const Model& model, const ModelFile& file, const T
   if (!json_) console.out << '\n';
   std::vector<std::int32_t> all = outcome.prompt;
   all.insert(all.end(), outcome.ids.begin(), outcome.ids.end());
-  outcome.saved = files_.save(batcher, fingerprint, all);
+  outcome.saved = files_.save(batcher, options.fingerprint, all);
 }
 
 void Generate::report(const Console& console, const Outcome& outcome) const {
@@ -315,10 +321,7 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   const std::vector<std::int32_t>& longest =
       std::ranges::max_element(prompts, {}, [](const auto& p) { return p.ids.size(); })->ids;
   options.cache = cache_for(model, tokenizer, longest);
-  if (files_.given()) {
-    options.files = &files_;
-    options.fingerprint = models::cache_fingerprint(file, model_.options(), options.cache);
-  }
+  take_files(options, file);
   generate_many(console, model, tokenizer, prompts_, prompts, options);
 }
 

@@ -8,7 +8,7 @@
 namespace polyhead::cli {
 
 /// Writes UTF-8 as soon as characters are whole. What can be no part of a character becomes U+FFFD;
-/// for a terminal, control characters other than newline and tab become \xNN.
+/// for a terminal, what steers one other than newline and tab becomes \xNN (escape_controls).
 class TextStream {
  public:
   TextStream(std::ostream& out, bool terminal) : out_(out), terminal_(terminal) {}

@@ -65,6 +65,7 @@ PartFile::PartFile(const std::string& path) : target_(link_target(path, error_))
     return;
   }
   unnamed_ = true;
+  // Not before: a handler would remove what somebody else has under this name.
   slot_ = list_unfinished(part_.c_str());
   // A file system without permissions refuses; the content matters more.
   if (replaces) static_cast<void>(::fchmod(descriptor_, before.st_mode & 0777));

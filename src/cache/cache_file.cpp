@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checksum.hpp"
 #include "base/refuse.hpp"
 #include "cache/paged_saving.hpp"
 #include "cache/saved_bytes.hpp"
@@ -43,25 +44,6 @@ struct Header {
 };
 static_assert(sizeof(Header) == kHeaderBytes);
 
-/// Eight bytes at a time, so that a large cache is not held up by it. Finds damage, not malice.
-std::uint64_t checksum(std::span<const std::byte> bytes) {
-  std::uint64_t sum = 0x9e3779b97f4a7c15u ^ bytes.size();
-  const auto mix = [&](std::uint64_t word) {
-    sum = (sum ^ word) * 0x9fb21c651e98df25u;
-    sum ^= sum >> 29;
-  };
-  std::size_t at = 0;
-  for (; at + 8 <= bytes.size(); at += 8) {
-    std::uint64_t word;
-    std::memcpy(&word, bytes.data() + at, 8);
-    mix(word);
-  }
-  std::uint64_t rest = 0;
-  if (at < bytes.size()) std::memcpy(&rest, bytes.data() + at, bytes.size() - at);
-  mix(rest);
-  return sum;
-}
-
 Header header_of(const Kind& kind, const CacheFingerprint& f, std::size_t items) {
   Header header{
       {}, kind.version, static_cast<std::uint32_t>(items), {f.model, f.weights, f.rope, f.tokens}};
@@ -82,7 +64,7 @@ std::span<const std::byte> checked_body(const Kind& kind, const std::string& pat
   std::uint64_t sum;
   std::memcpy(&sum, bytes.data() + bytes.size() - kChecksumBytes, kChecksumBytes);
   const std::span<const std::byte> summed = bytes.first(bytes.size() - kChecksumBytes);
-  if (sum != checksum(summed))
+  if (sum != base::checksum(summed))
     base::refuse(call, path, " is damaged or incomplete: its checksum does not match");
   const Header expected = header_of(kind, fingerprint, found.items);
   constexpr const char* kNames[] = {"another model", "other weights", "another RoPE",
@@ -97,7 +79,7 @@ std::span<const std::byte> checked_body(const Kind& kind, const std::string& pat
 
 /// Adds the checksum to a file's bytes and writes them.
 void finish(const char* call, const std::string& path, std::vector<std::byte>& bytes) {
-  const std::uint64_t sum = checksum(bytes);
+  const std::uint64_t sum = base::checksum(bytes);
   cache::put(bytes, &sum, sizeof sum);
   cache::write_file(call, path, bytes);
 }

@@ -7,9 +7,12 @@
 #include <span>
 #include <string_view>
 
+#include "base/checksum.hpp"
+
 namespace polyhead::inline v0::models {
 
-/// FNV-1a, bytes of long arrays eight at a time: tells things apart, is no secret's hash.
+/// FNV-1a over what is added, of arrays over their checksums: tells things apart, is no secret's
+/// hash.
 class Fingerprint {
  public:
   void add(std::string_view text) {
@@ -24,20 +27,11 @@ class Fingerprint {
     std::memcpy(&bits, &number, sizeof bits);
     add(bits);
   }
-  void add(std::span<const std::byte> bytes) {
-    add(std::uint64_t{bytes.size()});
-    for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, bytes.data(), sizeof word);
-      step(word);
-      hash_ ^= hash_ >> 29;  // a product carries nothing downwards
-    }
-    for (const std::byte byte : bytes) step(std::to_integer<std::uint64_t>(byte));
-  }
+  void add(std::span<const std::byte> bytes) { add(base::checksum(bytes)); }
   std::uint64_t value() const { return hash_; }
 
  private:
-  void step(std::uint64_t word) { hash_ = (hash_ ^ word) * 0x100000001b3u; }
+  void step(unsigned char byte) { hash_ = (hash_ ^ byte) * 0x100000001b3u; }
   std::uint64_t hash_ = 0xcbf29ce484222325u;
 };
 
