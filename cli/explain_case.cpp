@@ -142,8 +142,7 @@ AttentionArguments only_query(AttentionArguments call, std::int64_t query,
   return call;
 }
 
-/// What attention() itself makes of the same call, against the trace: `out` has its rows from
-/// first_query on.
+/// The largest difference of the traced rows from `out`, whose rows begin with first_query.
 double distance_from(const ConstView& out, std::int64_t first_query, const Case& traced,
                      std::int64_t batch) {
   double difference = 0.0;
@@ -161,6 +160,7 @@ double distance_from(const ConstView& out, std::int64_t first_query, const Case&
   return difference;
 }
 
+/// How far what attention() itself makes of the same call is from the trace.
 double compare_with_attention(AttentionArguments call, const Case& traced, std::int64_t batch,
                               std::optional<std::int64_t> query, const Options& options) {
   const std::vector<std::int64_t> q_starts(static_cast<std::size_t>(call.q.layout.extents[0]),

@@ -462,6 +462,7 @@ TEST(Batcher, EndsAndRefuses) {
   EXPECT_THROW(batcher.submit({{-1}, 4, {}}), InvalidArgument);
   EXPECT_THROW(batcher.submit({{3, beyond}, 4, {}}), InvalidArgument);
   EXPECT_THROW(batcher.submit({{3}, 4, {.temperature = -1.0f}}), InvalidArgument);
+  EXPECT_THROW(batcher.submit({{3}, 0, {.temperature = -1.0f}}), InvalidArgument);
   const std::int64_t nothing = batcher.submit({some_ids(30, 1), 0, {}});  // takes no page
   const std::int64_t ended = batcher.submit({some_ids(12, 1), 5, {}});
   EXPECT_EQ(batcher.answer(nothing).stop, models::Stop::max_tokens);

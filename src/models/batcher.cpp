@@ -75,14 +75,17 @@ std::int64_t Batcher::submit(const Request& request) {
   check(request);
   const auto number = static_cast<std::int64_t>(answers_.size());
   Running next{number, 0, request.prompt, request.max_tokens, Sampler(request.sampling)};
-  if (request.max_tokens > 0) waiting_.push_back(std::move(next));
+  if (request.max_tokens == 0) {  // it is answered already
+    answers_.push_back({{}, Stop::max_tokens});
+    return number;
+  }
+  waiting_.push_back(std::move(next));
   try {
     answers_.emplace_back();
   } catch (...) {
-    if (request.max_tokens > 0) waiting_.pop_back();
+    waiting_.pop_back();
     throw;
   }
-  if (request.max_tokens == 0) answers_.back().stop = Stop::max_tokens;
   return number;
 }
 
