@@ -9,13 +9,14 @@
 namespace polyhead::bench {
 namespace {
 
+constexpr std::size_t kLarge = std::size_t{8} << 20;  // bytes; smaller arrays lie as any program's
 constexpr std::size_t kPeriod = 65521;  // a prime: rows of powers of two all differ
 
 }  // namespace
 
 Numbers::Numbers(ElementType type, std::int64_t count, std::uint32_t seed)
     : bytes_(static_cast<std::size_t>(count * element_bytes(type))) {
-  base::prefer_large_pages(bytes_.data(), bytes_.bytes());
+  if (bytes_.bytes() >= kLarge) base::prefer_large_pages(bytes_.data(), bytes_.bytes());
   const auto size = static_cast<std::size_t>(element_bytes(type));
   std::vector<std::byte> pattern(kPeriod * size);
   std::uint32_t state = seed * 2654435761u + 1u;

@@ -10,12 +10,11 @@ namespace polyhead::inline v0::base {
 
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
 void prefer_large_pages(void* data, std::size_t bytes) {
-  constexpr std::uintptr_t kLarge = std::uintptr_t{2} << 20;
-  if (bytes < 4 * kLarge) return;
   // Whole large pages within the array alone: its neighbours keep what they have.
   const auto begin = reinterpret_cast<std::uintptr_t>(data);
-  const std::uintptr_t first = (begin + kLarge - 1) / kLarge * kLarge;
-  const std::uintptr_t end = (begin + bytes) / kLarge * kLarge;
+  const std::uintptr_t first = (begin + kLargePage - 1) / kLargePage * kLargePage;
+  const std::uintptr_t end = (begin + bytes) / kLargePage * kLargePage;
+  if (end <= first) return;
   static_cast<void>(
       madvise(static_cast<std::byte*>(data) + (first - begin), end - first, MADV_HUGEPAGE));
 }

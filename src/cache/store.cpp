@@ -60,10 +60,9 @@ Store::Store(const char* name, const StoreShape& shape, std::vector<float> chann
     blocks_ = base::code_blocks(shape.dim);
   const std::int64_t rows = product(name, product(name, shape.slots, shape.heads), shape.tokens);
   product(name, product(name, rows, blocks_), 4);
-  data_ = base::AlignedBuffer<std::byte>(static_cast<std::size_t>(product(name, rows, row_bytes_)));
-  scales_ = base::AlignedBuffer<float>(static_cast<std::size_t>(rows * blocks_));
-  base::prefer_large_pages(data_.data(), data_.bytes());
-  base::prefer_large_pages(scales_.data(), scales_.bytes());
+  data_ =
+      base::in_large_pages<std::byte>(static_cast<std::size_t>(product(name, rows, row_bytes_)));
+  scales_ = base::in_large_pages<float>(static_cast<std::size_t>(rows * blocks_));
 }
 
 std::int64_t Store::bytes() const {

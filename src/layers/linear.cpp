@@ -3,6 +3,7 @@
 #include "base/ceil_div.hpp"
 #include "base/element.hpp"
 #include "base/footprint.hpp"
+#include "base/large_pages.hpp"
 
 namespace polyhead::inline v0::layers {
 namespace {
@@ -114,7 +115,7 @@ Linear::Linear(const Engine& engine, std::int64_t in, std::span<const BlockRows>
 }
 
 void Linear::reserve(const kernels::cpu::GemmTable& table) {
-  panels_ = base::AlignedBuffer<std::byte>(static_cast<std::size_t>(table.packed_bytes(packed_)));
+  panels_ = base::in_large_pages<std::byte>(static_cast<std::size_t>(table.packed_bytes(packed_)));
   packed_.panels = panels_.data();
 }
 

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "attention/schedule.hpp"
+#include "base/large_pages.hpp"
 #include "base/memory.hpp"
 #include "base/share_out.hpp"
 #include "kernels/cpu/gemm_table.hpp"
@@ -61,7 +62,7 @@ class Buffer {
   std::byte* need(std::int64_t bytes) {
     if (static_cast<std::size_t>(bytes) > memory_.size()) {
       memory_ = base::AlignedBuffer<std::byte>();  // freed first: never both at once
-      memory_ = base::AlignedBuffer<std::byte>(static_cast<std::size_t>(bytes));
+      memory_ = base::in_large_pages<std::byte>(static_cast<std::size_t>(bytes));
     }
     return memory_.data();
   }

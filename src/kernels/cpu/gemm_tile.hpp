@@ -135,12 +135,9 @@ POLYHEAD_INLINE void add_bias(Simd::V (&acc)[kR][kVectors], const float* bias,
   }
 }
 
-template <int kR>
-POLYHEAD_INLINE void fetch_sums(const GemmTile& tile) {
-  for (int r = 0; r < kR; ++r) {
-    const std::byte* const row = tile.next_sums + r * tile.next_sums_row;
-    for (int line = 0; line < kTile * 4; line += 64) __builtin_prefetch(row + line, 1, 3);
-  }
+POLYHEAD_INLINE void fetch_sums(const GemmTile& tile, std::int64_t row) {
+  const std::byte* const at = tile.next_sums + row * tile.next_sums_row;
+  for (int line = 0; line < kTile * 4; line += 64) __builtin_prefetch(at + line, 1, 3);
 }
 
 /// One step of a tile: x broadcast from two bases, which suit x86's addressing modes.
@@ -166,7 +163,10 @@ POLYHEAD_INLINE void gemm_chain(Simd::V (&acc)[kR][kVectors], const GemmTile& ti
   const std::byte* high = tile.x + 4 * tile.x_row;
   const std::byte* w = tile.weights;
   const std::byte* next = tile.next_weights;
-  std::int64_t along = 0;
+  // Rows of sums a chunk: all their lines at once, and L1 would wait for no other ones meanwhile.
+  const std::int64_t chunks = std::max<std::int64_t>(tile.steps / kGemmChunk, 1);
+  const std::int64_t sums_a_chunk = (kR + chunks - 1) / chunks;
+  std::int64_t along = 0, sums = 0;
   std::int64_t left = tile.steps;
   for (; left >= kGemmChunk; left -= kGemmChunk) {
     for (int line = 0; line < kGemmChunk * 4; line += 64) {
@@ -178,6 +178,8 @@ POLYHEAD_INLINE void gemm_chain(Simd::V (&acc)[kR][kVectors], const GemmTile& ti
     for (std::int64_t line = 0; line < tile.next_lines; ++line, next += 64) {
       __builtin_prefetch(next, 0, 2);
     }
+    const std::int64_t sums_end = std::min<std::int64_t>(sums + sums_a_chunk, kR);
+    for (; sums < sums_end; ++sums) fetch_sums(tile, sums);
     for (int s = 0; s < kGemmChunk; ++s) {
       gemm_step<Weights, kR>(acc, low, high, tile.x_row, w);
       low += 4;
@@ -240,7 +242,6 @@ inline void gemm_tile(const GemmTile& tile, const GemmOutput& out) {
   Simd::V acc[kR][kVectors];
   load_sums<kR>(acc, tile);
   if constexpr (kR == Simd::kRows) {
-    fetch_sums<kR>(tile);
     gemm_chain<Weights, kR>(acc, tile);
   } else {
     gemm_stream<Weights, kR>(acc, tile);
