@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/element.hpp"
+#include "base/large_pages.hpp"
 #include "base/memory.hpp"
 #include "base/share_out.hpp"
 #include "base/float_environment.hpp"
@@ -166,6 +168,63 @@ TEST(Memory, AlignedAndMovable) {
   EXPECT_EQ(other.bytes(), 12u);
   EXPECT_EQ(buffer.data(), nullptr);  // NOLINT(bugprone-use-after-move): that is the test
   EXPECT_EQ(base::AlignedBuffer<float>().size(), 0u);
+}
+
+TEST(Memory, ArraysOfALargePageBeginWithOne) {
+  const auto place = [](const auto& buffer) {
+    return reinterpret_cast<std::uintptr_t>(buffer.data());
+  };
+  const auto small = base::in_large_pages<float>(1000);
+  EXPECT_EQ(place(small) % 64, 0u);
+  auto large = base::in_large_pages<float>(base::kLargePage / 4 + 1);
+  EXPECT_EQ(place(large) % base::kLargePage, 0u);
+  EXPECT_EQ(large.size(), base::kLargePage / 4 + 1);
+  large = base::in_large_pages<float>(3);  // each is freed with the alignment it was made with
+  EXPECT_EQ(large.size(), 3u);
+}
+
+TEST(Memory, LargePagesHandOutPiecesThatOutliveThem) {
+  const std::size_t sizes[] = {0, 1, 64, 65, 4096, base::kLargePage, 100, 3 * base::kLargePage + 1};
+  std::vector<std::shared_ptr<std::byte>> pieces;
+  {
+    base::LargePages pages;
+    for (int round = 0; round < 40; ++round) {
+      for (const std::size_t bytes : sizes) {
+        pieces.push_back(pages.take(bytes));
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(pieces.back().get()) % 64, 0u);
+        std::fill_n(pieces.back().get(), bytes, static_cast<std::byte>(pieces.size()));
+      }
+    }
+  }
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const std::byte* const begin = pieces[i].get();
+    const std::byte* const end = begin + sizes[i % std::size(sizes)];
+    EXPECT_TRUE(std::all_of(begin, end, [&](std::byte b) {
+      return b == static_cast<std::byte>(i + 1);
+    })) << i;
+    pieces[i].reset();
+  }
+}
+
+TEST(Memory, LargePagesLieNextToEachOther) {
+  base::LargePages pages;
+  const auto first = pages.take(base::kLargePage);
+  const auto second = pages.take(100), third = pages.take(1000), fourth = pages.take(64);
+  EXPECT_EQ(third.get() - second.get(), 128);
+  EXPECT_EQ(fourth.get() - third.get(), 1024);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(second.get()) % base::kLargePage, 0u);
+}
+
+TEST(Memory, LargePagesThatCannotBeHadLeaveTheOthers) {
+  base::LargePages pages;
+  const auto first = pages.take(128);
+  largest_allocation = 1000;
+  EXPECT_THROW(pages.take(4096), std::bad_alloc);
+  largest_allocation = static_cast<std::size_t>(-1);
+  const auto second = pages.take(64);
+  std::fill_n(first.get(), 128, std::byte{1});
+  std::fill_n(second.get(), 64, std::byte{2});
+  EXPECT_EQ(first.get()[127], std::byte{1});
 }
 
 template <class F>

@@ -17,6 +17,7 @@ namespace {
 using polyhead::Isa;
 using polyhead::WeightType;
 using polyhead::base::AlignedBuffer;
+using polyhead::base::LargePages;
 using polyhead::kernels::cpu::GemmCall;
 using polyhead::kernels::cpu::GemmTable;
 using polyhead::kernels::cpu::GemmWeights;
@@ -122,7 +123,7 @@ std::vector<float> product(const Engine& engine, const Linear& linear, std::vect
   return y;
 }
 
-Linear as_float32(const Engine& engine, const std::vector<const Blocks*>& parts,
+Linear as_float32(const Engine& engine, LargePages& pages, const std::vector<const Blocks*>& parts,
                   std::vector<float> bias) {
   polyhead::layers::MatrixSource source;
   source.in = parts.front()->in;
@@ -137,13 +138,14 @@ Linear as_float32(const Engine& engine, const std::vector<const Blocks*>& parts,
       begin += part->rows;
     }
   };
-  return {engine, polyhead::ElementType::float32, source, std::move(bias)};
+  return {engine, pages, polyhead::ElementType::float32, source, std::move(bias)};
 }
 
 TEST(GemmQuantised, HasTheBitsOfFloat32) {
   TwoWorkers executor;
   for (const Isa isa : polyhead::available_isas()) {
     const Engine engine = engine_for(isa, executor);
+    LargePages pages;
     for (const WeightType type : kQuantised) {
       const std::int64_t whole = polyhead::block_weights(type);
       // One block; several, with an odd number of outputs; more inputs than a pass takes.
@@ -153,8 +155,8 @@ TEST(GemmQuantised, HasTheBitsOfFloat32) {
         const Blocks blocks(type, out, in, 1);
         const std::vector<float> bias = random_floats(out, 2);
         const BlockRows part = blocks.part();
-        const Linear kept(engine, in, {&part, 1}, bias);
-        const Linear wide = as_float32(engine, {&blocks}, bias);
+        const Linear kept(engine, pages, in, {&part, 1}, bias);
+        const Linear wide = as_float32(engine, pages, {&blocks}, bias);
         EXPECT_LT(kept.bytes(), wide.bytes());
         for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 70}) {
           if (rows > 9 && in == whole) continue;
@@ -173,10 +175,11 @@ TEST(GemmQuantised, WeightsAreTheDequantisedOnes) {
   TwoWorkers executor;
   for (const Isa isa : polyhead::available_isas()) {
     const Engine engine = engine_for(isa, executor);
+    LargePages pages;
     for (const WeightType type : kQuantised) {
       const Blocks blocks(type, 53, 512, 4);
       const BlockRows part = blocks.part();
-      const Linear linear(engine, 512, {&part, 1}, {});
+      const Linear linear(engine, pages, 512, {&part, 1}, {});
       std::vector<float> row(512);
       for (std::int64_t o = 0; o < 53; ++o) {
         blocks.floats(o, 1, row.data());
@@ -200,13 +203,14 @@ TEST(GemmQuantised, StacksPartsOfDifferentTypes) {
   EXPECT_EQ(form(WeightType::float32, WeightType::float32).bits, 0);
   for (const Isa isa : polyhead::available_isas()) {
     const Engine engine = engine_for(isa, executor);
+    LargePages pages;
     for (const WeightType a : kQuantised) {
       for (const WeightType b : kQuantised) {
         if (form(a, b).bits == 0) continue;
         const Blocks first(a, 40, 512, 5), second(b, 37, 512, 6);
         const BlockRows parts[] = {first.part(), second.part()};
-        const Linear kept(engine, 512, parts, {});
-        const Linear wide = as_float32(engine, {&first, &second}, {});
+        const Linear kept(engine, pages, 512, parts, {});
+        const Linear wide = as_float32(engine, pages, {&first, &second}, {});
         std::vector<float> x = random_floats(3 * 512, 7);
         const auto y = product(engine, kept, x, 3), z = product(engine, wide, x, 3);
         ASSERT_EQ(std::memcmp(y.data(), z.data(), y.size() * 4), 0)

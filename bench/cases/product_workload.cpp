@@ -48,13 +48,14 @@ class Product : public Workload {
 
  private:
   Linear packed(const Case& c) const {
+    base::LargePages pages;
     const int weights = block_weights(c.weights);
     if (weights > 1) {
       const std::vector<std::byte> blocks =
           random_blocks(c.weights, c.inputs / weights * c.outputs);
       const layers::BlockRows rows{c.weights, c.outputs, blocks.data(),
                                    c.inputs / weights * block_bytes(c.weights)};
-      return {engine_, c.inputs, {&rows, 1}, {}};
+      return {engine_, pages, c.inputs, {&rows, 1}, {}};
     }
     const layers::MatrixSource source{
         c.inputs, c.outputs, [&](std::int64_t first, std::int64_t count, float* to) {
@@ -62,7 +63,7 @@ class Product : public Workload {
             to[i] = static_cast<float>((first * 7 + i) % 19 - 9) * 0.05f;
           }
         }};
-    return {engine_, c.type, source, {}};
+    return {engine_, pages, c.type, source, {}};
   }
 
   static layers::Rows rows_of(void* data, ElementType type, std::int64_t rows,

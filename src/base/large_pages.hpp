@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "base/memory.hpp"
 
@@ -23,5 +24,20 @@ AlignedBuffer<T> in_large_pages(std::size_t count) {
   prefer_large_pages(buffer.data(), buffer.bytes());
   return buffer;
 }
+
+/// Arrays that are read one after the other and live about as long, such as a model's weights: they
+/// lie next to each other, so that small ones are on large pages too. Not for several threads at
+/// once.
+class LargePages {
+ public:
+  /// Uninitialised memory, aligned to a cache line. It keeps the pages that it lies on, and the
+  /// last array there frees them.
+  std::shared_ptr<std::byte> take(std::size_t bytes);
+
+ private:
+  std::shared_ptr<AlignedBuffer<std::byte>> pages_;  // being filled
+  std::size_t used_ = 0;                             // of them
+  std::size_t total_ = 0;                            // handed out so far, in bytes
+};
 
 }  // namespace polyhead::inline v0::base

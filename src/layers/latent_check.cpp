@@ -120,8 +120,9 @@ LatentAttention::LatentAttention(const LatentConfig& config, const LatentWeights
   const LatentConfig& c = layer.config;
   make_core(layer.core, c, options);
   const kernels::cpu::GemmTable& table = *layer.core.engine.gemm;
+  base::LargePages pages;
   const auto pack = [&](const ConstView& view) {
-    return Linear(table, c.weight_type, {view}, {{}});
+    return Linear(table, pages, c.weight_type, {view}, {{}});
   };
   if (c.q_rank > 0) {
     layer.q_down = pack(w.w_q_down);

@@ -14,18 +14,20 @@ namespace {
 
 void pack(layers::Layer& layer, const LayerWeights& w) {
   const kernels::cpu::GemmTable& table = *layer.engine.gemm;
-  const ElementType type = layer.config.weight_type;
+  base::LargePages pages;
+  const auto linear = [&](std::initializer_list<ConstView> weights,
+                          std::initializer_list<ConstView> biases) {
+    return layers::Linear(table, pages, layer.config.weight_type, weights, biases);
+  };
   const std::int64_t q = layer.q_columns(), k = layer.k_columns(), v = layer.v_columns();
   if (w.w_qkv.given()) {
-    layer.q =
-        layers::Linear(table, type, {layers::slice(w.w_qkv, 0, q)}, {layers::slice(w.b_qkv, 0, q)});
-    layer.kv = layers::Linear(table, type, {layers::slice(w.w_qkv, q, k + v)},
-                              {layers::slice(w.b_qkv, q, k + v)});
+    layer.q = linear({layers::slice(w.w_qkv, 0, q)}, {layers::slice(w.b_qkv, 0, q)});
+    layer.kv = linear({layers::slice(w.w_qkv, q, k + v)}, {layers::slice(w.b_qkv, q, k + v)});
   } else if (layer.config.use_projections) {
-    layer.q = layers::Linear(table, type, {w.w_q}, {w.b_q});
-    layer.kv = layers::Linear(table, type, {w.w_k, w.w_v}, {w.b_k, w.b_v});
+    layer.q = linear({w.w_q}, {w.b_q});
+    layer.kv = linear({w.w_k, w.w_v}, {w.b_k, w.b_v});
   }
-  if (w.w_o.given()) layer.o = layers::Linear(table, type, {w.w_o}, {w.b_o});
+  if (w.w_o.given()) layer.o = linear({w.w_o}, {w.b_o});
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include "base/ceil_div.hpp"
 #include "base/element.hpp"
 #include "base/footprint.hpp"
-#include "base/large_pages.hpp"
+#include "base/memory.hpp"
 
 namespace polyhead::inline v0::layers {
 namespace {
@@ -53,7 +53,7 @@ base::BlockForm form_of(std::span<const BlockRows> parts) {
   return form;
 }
 
-Linear::Linear(const kernels::cpu::GemmTable& table, ElementType type,
+Linear::Linear(const kernels::cpu::GemmTable& table, base::LargePages& pages, ElementType type,
                std::initializer_list<ConstView> weights, std::initializer_list<ConstView> biases) {
   bool any_bias = false;
   for (const ConstView& bias : biases) any_bias = any_bias || bias.given();
@@ -68,7 +68,7 @@ Linear::Linear(const kernels::cpu::GemmTable& table, ElementType type,
     ++bias;
   }
   packed_.type = type;
-  reserve(table);
+  reserve(table, pages);
   const auto read = [&](std::int64_t first, std::int64_t count, float* to) {
     std::int64_t begin = 0;  // of the part
     for (const ConstView& part : weights) {
@@ -85,28 +85,28 @@ Linear::Linear(const kernels::cpu::GemmTable& table, ElementType type,
   pack(table, Crew{}, {packed_.in, packed_.out, read});
 }
 
-Linear::Linear(const Engine& engine, ElementType type, const MatrixSource& source,
-               std::vector<float> bias)
+Linear::Linear(const Engine& engine, base::LargePages& pages, ElementType type,
+               const MatrixSource& source, std::vector<float> bias)
     : bias_(std::move(bias)) {
   packed_.type = type;
   packed_.in = source.in;
   packed_.out = source.out;
-  reserve(*engine.gemm);
+  reserve(*engine.gemm, pages);
   pack(*engine.gemm, engine.crew, source);
 }
 
-Linear::Linear(const Engine& engine, std::int64_t in, std::span<const BlockRows> parts,
-               std::vector<float> bias)
+Linear::Linear(const Engine& engine, base::LargePages& pages, std::int64_t in,
+               std::span<const BlockRows> parts, std::vector<float> bias)
     : bias_(std::move(bias)) {
   packed_.in = in;
   packed_.blocks = form_of(parts);
   for (const BlockRows& part : parts) packed_.out += part.count;
-  reserve(*engine.gemm);
+  reserve(*engine.gemm, pages);
   std::int64_t begin = 0;
   for (const BlockRows& part : parts) {
     share_out(engine.crew, ceil_div(part.count, kPackRows), [&](std::int64_t item, int) {
       const std::int64_t row = item * kPackRows;
-      engine.gemm->pack_blocks(panels_.data(), packed_, begin + row,
+      engine.gemm->pack_blocks(panels_.get(), packed_, begin + row,
                                std::min(kPackRows, part.count - row), part.type,
                                part.data + row * part.row_bytes, part.row_bytes);
     });
@@ -114,9 +114,10 @@ Linear::Linear(const Engine& engine, std::int64_t in, std::span<const BlockRows>
   }
 }
 
-void Linear::reserve(const kernels::cpu::GemmTable& table) {
-  panels_ = base::in_large_pages<std::byte>(static_cast<std::size_t>(table.packed_bytes(packed_)));
-  packed_.panels = panels_.data();
+void Linear::reserve(const kernels::cpu::GemmTable& table, base::LargePages& pages) {
+  panel_bytes_ = static_cast<std::size_t>(table.packed_bytes(packed_));
+  panels_ = pages.take(panel_bytes_);
+  packed_.panels = panels_.get();
 }
 
 void Linear::pack(const kernels::cpu::GemmTable& table, const Crew& crew,
@@ -132,7 +133,7 @@ void Linear::pack(const kernels::cpu::GemmTable& table, const Crew& crew,
     const std::int64_t count = std::min<std::int64_t>(table.panel, source.out - first);
     float* const mine = rows.data() + worker * floats;
     source.rows(first, count, mine);
-    table.pack_panel(panels_.data(), packed_, panel, count, mine, source.in);
+    table.pack_panel(panels_.get(), packed_, panel, count, mine, source.in);
   };
   const std::int64_t panels = ceil_div(source.out, table.panel);
   if (crew.executor != nullptr) return share_out(crew, panels, pack_one);

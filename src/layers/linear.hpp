@@ -3,10 +3,11 @@
 
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "base/memory.hpp"
+#include "base/large_pages.hpp"
 #include "kernels/cpu/gemm_table.hpp"
 #include "layers/rows.hpp"
 
@@ -38,29 +39,30 @@ class Linear {
 
   /// Stacks checked [out, in] views, and their biases where given ([out] each; zeros where only
   /// some are).
-  Linear(const kernels::cpu::GemmTable& table, ElementType type,
+  Linear(const kernels::cpu::GemmTable& table, base::LargePages& pages, ElementType type,
          std::initializer_list<ConstView> weights, std::initializer_list<ConstView> biases);
 
   /// Rounds the source to `type`, on all threads of the engine. `bias`: [out], or empty.
-  Linear(const Engine& engine, ElementType type, const MatrixSource& source,
-         std::vector<float> bias);
+  Linear(const Engine& engine, base::LargePages& pages, ElementType type,
+         const MatrixSource& source, std::vector<float> bias);
 
   /// Keeps `parts`, stacked, as they are: form_of(parts) has bits. `bias`: [out], or empty.
-  Linear(const Engine& engine, std::int64_t in, std::span<const BlockRows> parts,
-         std::vector<float> bias);
+  Linear(const Engine& engine, base::LargePages& pages, std::int64_t in,
+         std::span<const BlockRows> parts, std::vector<float> bias);
 
   const kernels::cpu::GemmWeights& weights() const { return packed_; }
   const float* bias() const { return bias_.empty() ? nullptr : bias_.data(); }
   std::int64_t in() const { return packed_.in; }
   std::int64_t out() const { return packed_.out; }
-  std::size_t bytes() const { return panels_.size() + bias_.size() * sizeof(float); }
+  std::size_t bytes() const { return panel_bytes_ + bias_.size() * sizeof(float); }
 
  private:
-  void reserve(const kernels::cpu::GemmTable& table);
+  void reserve(const kernels::cpu::GemmTable& table, base::LargePages& pages);
   void pack(const kernels::cpu::GemmTable& table, const Crew& crew, const MatrixSource& source);
 
   kernels::cpu::GemmWeights packed_;
-  base::AlignedBuffer<std::byte> panels_;
+  std::shared_ptr<std::byte> panels_;
+  std::size_t panel_bytes_ = 0;
   std::vector<float> bias_;
 };
 

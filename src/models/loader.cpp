@@ -37,8 +37,9 @@ std::string block_name(std::int64_t layer, const char* tensor) {
   return "blk." + std::to_string(layer) + "." + tensor;
 }
 
-Loader::Loader(const ModelFile& file, const layers::Engine& engine, ElementType weights)
-    : file_(file), engine_(engine), weights_(weights) {}
+Loader::Loader(const ModelFile& file, const layers::Engine& engine, ElementType weights,
+               base::LargePages& pages)
+    : file_(file), engine_(engine), weights_(weights), pages_(pages) {}
 
 std::vector<float> Loader::floats(const std::string& name) const {
   const WeightTensor& tensor = file_.tensor(name);
@@ -86,7 +87,7 @@ layers::Linear Loader::stacked(const std::vector<Part>& parts) const {
   }
   // Quantised weights stay as they are: the same bits as float32, from a fraction of the memory.
   if (weights_ == ElementType::float32 && layers::form_of(blocks).bits != 0) {
-    return {engine_, in, blocks, std::move(bias)};
+    return {engine_, pages_, in, blocks, std::move(bias)};
   }
   source.rows = [&](std::int64_t first, std::int64_t count, float* to) {
     std::int64_t begin = 0;  // of the part
@@ -100,7 +101,7 @@ layers::Linear Loader::stacked(const std::vector<Part>& parts) const {
       begin += part.count;
     }
   };
-  return {engine_, weights_, source, std::move(bias)};
+  return {engine_, pages_, weights_, source, std::move(bias)};
 }
 
 layers::Layer Loader::attention(std::int64_t index) const {

@@ -12,7 +12,9 @@ namespace polyhead::inline v0::models {
 /// Reads weights of one file by their canonical names, for one engine.
 class Loader {
  public:
-  Loader(const ModelFile& file, const layers::Engine& engine, ElementType weights);
+  /// `pages`: where matrices go, one after the other, as a token reads them.
+  Loader(const ModelFile& file, const layers::Engine& engine, ElementType weights,
+         base::LargePages& pages);
 
   const ModelConfig& config() const { return file_.config(); }
   bool has(const std::string& name) const { return file_.has(name); }
@@ -44,6 +46,7 @@ class Loader {
   const ModelFile& file_;
   layers::Engine engine_;
   ElementType weights_;
+  base::LargePages& pages_;
 };
 
 /// "blk.N." before a tensor of layer N.
