@@ -29,7 +29,7 @@ struct Schedule {
   /// something; 1: an item walks all of its keys, or one split (split_major).
   std::int64_t key_splits = 1;
   /// Whether a split is an item of each KV head before the next split is: heads share pages, which
-  /// memory gives faster the closer they are read together (docs/performance.md).
+  /// memory gives faster the closer they are read together (docs/kernel-notes.md).
   bool split_major = false;
   std::int64_t items = 0;
   int workers = 1;

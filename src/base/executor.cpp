@@ -40,8 +40,8 @@ void pause_briefly() {
 
 // How long to look for work before falling asleep: calls that follow each other find the workers
 // awake, and an idle pool stops using the processor. Being woken takes some 40 us, but a virtual
-// processor that was halted is slower for several calls (docs/performance.md). Where there are more
-// threads than processors, looking on keeps others from working.
+// processor that was halted is slower for several calls (docs/kernel-notes.md). Where there are
+// more threads than processors, looking on keeps others from working.
 using Spin = std::chrono::microseconds;
 constexpr Spin kSpin{400}, kCrowdedSpin{40};
 

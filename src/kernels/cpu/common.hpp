@@ -33,7 +33,7 @@ inline bool is_made_by_intel() {
 
 /// `p`, about which the compiler forgets what it knows. Where many rows are read from one pointer,
 /// g++ gives each a pointer of its own, more than there are registers, and memory waits for them
-/// (docs/performance.md).
+/// (docs/kernel-notes.md).
 template <class T>
 POLYHEAD_INLINE T* forget(T* p) {
   __asm__("" : "+r"(p));

@@ -24,7 +24,7 @@ struct Decode {
                                                  call.v.dim == element_bytes(call.v.type)));
     if (!dense) return 0;
     // Beside 16 registers so many rows fill the lanes of prefill well enough, where nothing is
-    // converted (docs/performance.md).
+    // converted (docs/kernel-notes.md).
     const bool fill_lanes = kLanes == 8 && call.k.type == ElementType::float32;
     return fill_lanes ? Few::kRowsFillLanes - 1 : kRowsMost;
   }

@@ -12,7 +12,7 @@ struct DecodeBeside {
 
   /// Groups whose sums are under way at once. Two multiply-adds begin in a cycle, and the next one
   /// of a sum waits four: fewer than eight sums leave some of them idle. Tiles whose words are
-  /// single steps are too short for what they cost here (docs/performance.md).
+  /// single steps are too short for what they cost here (docs/kernel-notes.md).
   template <class Elements, int kR>
   static constexpr int groups() {
     if (kLanes != 8 || Elements::kSteps || (Elements::kWordSteps == 1 && kR > 1)) return 1;

@@ -33,9 +33,9 @@ inline constexpr bool kFillLanes = kLanes == 16;
 
 /// Where the share of a block's rows begins that belongs to one of its columns, kBytes wide: while
 /// kernels read a block column by column, the next one's lines are fetched in the order memory has
-/// them, for which DRAM gives a quarter more (docs/performance.md). Of `count` rows, `token` apart,
-/// the first at `rows`, the share from row `first` on; the column begins `column` bytes into a row.
-/// Where the rows are not dense, its own lines are fetched.
+/// them, for which DRAM gives a quarter more (docs/kernel-notes.md). Of `count` rows, `token`
+/// apart, the first at `rows`, the share from row `first` on; the column begins `column` bytes into
+/// a row. Where the rows are not dense, its own lines are fetched.
 template <std::int64_t kBytes>
 struct ColumnAhead {
   static constexpr int kRowsALine = kBytes < 64 ? 64 / kBytes : 1;  // each line once
@@ -67,7 +67,7 @@ template <class Path>
 struct FewRows {
   static constexpr int kTogether = 8;   // rows whose queries lie beside each other
   static constexpr int kRowsMost = 16;  // above that prefill's lanes are full
-  // From how many rows on they are lanes, and keys are not transposed (docs/performance.md).
+  // From how many rows on they are lanes, and keys are not transposed (docs/kernel-notes.md).
   static constexpr int kRowsFillLanes = 13;
   // Keys scored before their values are read, long runs of both for memory; fewer where the rows'
   // scores would fill L1.
@@ -83,11 +83,11 @@ struct FewRows {
   // of two steps a word.
   static constexpr int kMostBeside = 4, kLeastTurned = 2 * 2 * kTileSteps * kMostBeside * kLanes;
   // Where values are read in several passes, so many bytes of them at a time. Only the first pass
-  // over a piece waits for memory, but each loads and stores its sums (docs/performance.md).
+  // over a piece waits for memory, but each loads and stores its sums (docs/kernel-notes.md).
   static constexpr std::int64_t kPieceBytes = kLanes == 16 && !Path::kBfloat16 ? 2048 : 4096;
   static constexpr int kShortestPiece = kLanes == 16 ? 4 : 8;
   // How far ahead lines are fetched, in whole groups of keys and pieces of values
-  // (docs/performance.md).
+  // (docs/kernel-notes.md).
   static constexpr std::int64_t kBytesAhead = 4096, kBlockBytesAhead = 16384;
   static constexpr std::int64_t kFarBytes = 8192;  // from what goes to L1 to what goes to L2
 
@@ -221,7 +221,7 @@ struct FewRows {
   static constexpr int vectors_of(int rows) { return kLanes / std::max(rows, 2); }
 
   /// Whether values are read once, row by row, in one stream: processors see it, and fetch it into
-  /// L2 by themselves faster than they can be asked to (docs/performance.md). Sums take whole
+  /// L2 by themselves faster than they can be asked to (docs/kernel-notes.md). Sums take whole
   /// powers of two of vectors in a pass (DecodeSums::sum_rows).
   bool in_one_pass() const {
     return !bound_by_arithmetic() && !sequence.pages && element_bytes(call.v.type) >= 2 &&

@@ -20,7 +20,7 @@ class TiledGroup {
   /// kTileSteps steps of all keys, a vector each. They are read, transposed, and the lines that
   /// come ahead fetched, in kTileSteps parts, between which the arithmetic of another tile stands:
   /// processors do not look far enough ahead to do both at once by themselves
-  /// (docs/performance.md).
+  /// (docs/kernel-notes.md).
   class Tile {
    public:
     POLYHEAD_INLINE void advance(int part) {

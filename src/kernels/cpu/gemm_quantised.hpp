@@ -69,7 +69,7 @@ struct LanePlaces {
 
 /// What comes kQuantisedLead after a unit of the panels of kV vectors. A quarter of a unit is
 /// fetched at once: L1 waits for no more lines, and a processor stops at the next
-/// (docs/performance.md).
+/// (docs/kernel-notes.md).
 template <class Q, int kV>
 class UnitAhead {
  public:

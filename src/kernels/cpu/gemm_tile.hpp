@@ -197,7 +197,7 @@ POLYHEAD_INLINE void gemm_chain(Simd::V (&acc)[kR][kVectors], const GemmTile& ti
 
 /// The same for few rows, whose weights only stream by. They are fetched into L2, from where
 /// processors take them in time, since L1 waits for few lines at once; those that are converted
-/// come by more slowly and gain more from L1 (docs/performance.md).
+/// come by more slowly and gain more from L1 (docs/kernel-notes.md).
 template <class Weights, int kR>
 POLYHEAD_INLINE void gemm_stream(Simd::V (&acc)[kR][kVectors], const GemmTile& tile) {
   constexpr int kStepBytes = kTile * Weights::kBytes;

@@ -60,7 +60,7 @@ POLYHEAD_INLINE void outer_product(Simd::V (&acc)[kR][kV], BroadcastOperand a, c
     high += a.step_bytes;
     b += b_step;
   };
-  if constexpr (Simd::kLanes == 8) {  // a step of 12 multiply-adds is short (docs/performance.md)
+  if constexpr (Simd::kLanes == 8) {  // a step of 12 multiply-adds is short (docs/kernel-notes.md)
 #pragma GCC unroll 2
     for (std::int64_t s = 0; s < steps; ++s) step();
   } else {

@@ -87,7 +87,7 @@ struct Float32Path {
 
   /// Whether rows far apart, which share sets of L1 and lie on many pages, are copied first: where
   /// they are read for few lanes at a time, and so often, and on Intel's processors
-  /// (docs/performance.md).
+  /// (docs/kernel-notes.md).
   static bool gathers() { return kLanes < 16 || is_made_by_intel(); }
 
   /// K and V can be read where they lie.

@@ -14,7 +14,7 @@ struct Simd {
   POLYHEAD_INLINE static V load(const float* p) { return _mm256_loadu_ps(p); }
   POLYHEAD_INLINE static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
   /// As others write past the caches: with two stores a line that takes longer than through them
-  /// (docs/performance.md).
+  /// (docs/kernel-notes.md).
   POLYHEAD_INLINE static void stream(float* p, V v) { store(p, v); }
   POLYHEAD_INLINE static void fence() {}
   POLYHEAD_INLINE static V broadcast(float x) { return _mm256_set1_ps(x); }

@@ -24,7 +24,7 @@ struct Simd {
   POLYHEAD_INLINE static void fence() { _mm_sfence(); }
   POLYHEAD_INLINE static V broadcast(float x) { return _mm512_set1_ps(x); }
   /// Four bytes at any address in every lane. As integers: on Zen 4 vbroadcastss of 512 bits takes
-  /// arithmetic's time as well as a load, vpbroadcastd a load alone (docs/performance.md).
+  /// arithmetic's time as well as a load, vpbroadcastd a load alone (docs/kernel-notes.md).
   POLYHEAD_INLINE static V broadcast_at(const void* p) {
     int x;
     __builtin_memcpy(&x, p, 4);
