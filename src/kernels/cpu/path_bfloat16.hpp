@@ -130,10 +130,11 @@ struct Bfloat16Path {
                                       Simd::V& total, Simd::V& exact) {
     const Simd::V ones = Simd::from_bits(Simd::broadcast_int(0x3f803f80));
     for (int key = key_begin; key < key_end; key += 2) {
-      const Simd::V even = weight(key);
-      const Simd::V odd = key + 1 < key_end ? weight(key + 1) : Simd::zero();
-      if constexpr (kExact) exact = Simd::add(Simd::add(exact, even), odd);
-      const Simd::V pair = round_to_pairs(even, odd);
+      Simd::V even[1], odd[1] = {Simd::zero()};
+      weight(key, even);
+      if (key + 1 < key_end) weight(key + 1, odd);
+      if constexpr (kExact) exact = Simd::add(Simd::add(exact, even[0]), odd[0]);
+      const Simd::V pair = round_to_pairs(even[0], odd[0]);
       total = DotBf16::dot(ones, pair, total);
       Simd::store(p + key / 2 * kTile, pair);  // at or before the rows just read
     }

@@ -148,10 +148,21 @@ struct Float32Path {
   template <bool kExact, class Weight>
   POLYHEAD_INLINE static void weights(const Weight& weight, float* p, int key_begin, int key_end,
                                       Simd::V& total, Simd::V& exact) {
-    for (int key = key_begin; key < key_end; ++key) {
-      const Simd::V w = weight(key);
-      total = Simd::add(total, w);
-      Simd::store(p + key * kTile, w);
+    constexpr int kBeside = Simd::kExponents;
+    const auto add = [&]<int kN>(int key, std::integral_constant<int, kN>) POLYHEAD_LAMBDA {
+      Simd::V w[kN];
+      weight(key, w);
+#pragma GCC unroll 4
+      for (int i = 0; i < kN; ++i) {
+        total = Simd::add(total, w[i]);
+        Simd::store(p + (key + i) * kTile, w[i]);
+      }
+    };
+    int key = key_begin;
+    for (; key + kBeside <= key_end; key += kBeside)
+      add(key, std::integral_constant<int, kBeside>{});
+    if constexpr (kBeside > 1) {
+      for (; key < key_end; ++key) add(key, std::integral_constant<int, 1>{});
     }
     exact = total;
   }

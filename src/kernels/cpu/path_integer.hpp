@@ -105,7 +105,11 @@ struct IntegerPath : Float32Path {
   template <bool kExact, class Weight>
   POLYHEAD_INLINE static void weights(const Weight& weight, float* p, int key_begin, int key_end,
                                       Simd::V&, Simd::V&) {
-    for (int key = key_begin; key < key_end; ++key) Simd::store(p + key * kTile, weight(key));
+    for (int key = key_begin; key < key_end; ++key) {
+      Simd::V w[1];
+      weight(key, w);
+      Simd::store(p + key * kTile, w[0]);
+    }
   }
 
   /// total[0 .. kTile) += the weights of a tile, [key][kTile]: 16 chains that become one by halves,

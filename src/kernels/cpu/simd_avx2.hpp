@@ -6,6 +6,7 @@ struct Simd {
   using M = __m256;  // all ones or all zeros a lane
   using StoredMask = M;
   static constexpr int kLanes = 8;
+  static constexpr int kExponents = 2;  // vectors that exp2 takes at once
   static constexpr int kRows =
       4;  // 4 x 3 accumulators + 3 operands + 1 broadcast fill 16 registers
   static constexpr int kVectors = 3;
@@ -94,16 +95,31 @@ struct Simd {
   /// where n is -127. max() keeps a NaN in its second operand, the last product whatever its
   /// payload makes of 2^n.
   POLYHEAD_INLINE static V exp2(V t) {
+    V one[1] = {t};
+    exp2(one);
+    return one[0];
+  }
+  /// The same of each, step by step beside each other: a processor's schedulers hold few chains
+  /// that come one after the other.
+  template <int kN>
+  POLYHEAD_INLINE static void exp2(V (&t)[kN]) {
     const V magic = broadcast(kExp2Magic);
-    const V x = max(broadcast(-127.0f), t);
-    const V shifted = add(x, magic);
-    const V r = sub(x, sub(shifted, magic));
-    V p = fma(broadcast(kExp2C5), r, broadcast(kExp2C4));
-    p = fma(p, r, broadcast(kExp2C3));
-    p = fma(p, r, broadcast(kExp2C2));
-    p = fma(p, r, broadcast(kExp2C1));
-    p = fma(p, r, broadcast(1.0f));
-    return mul(p, from_bits(_mm256_slli_epi32(bits(shifted), 23)));
+    V r[kN], scale[kN];
+    const auto each = [](const auto& step) POLYHEAD_LAMBDA {
+#pragma GCC unroll 4
+      for (int i = 0; i < kN; ++i) step(i);
+    };
+    each([&](int i) POLYHEAD_LAMBDA { t[i] = max(broadcast(-127.0f), t[i]); });
+    each([&](int i) POLYHEAD_LAMBDA { scale[i] = add(t[i], magic); });
+    each([&](int i) POLYHEAD_LAMBDA { r[i] = sub(t[i], sub(scale[i], magic)); });
+    each([&](int i) POLYHEAD_LAMBDA { t[i] = fma(broadcast(kExp2C5), r[i], broadcast(kExp2C4)); });
+    each([&](int i) POLYHEAD_LAMBDA { t[i] = fma(t[i], r[i], broadcast(kExp2C3)); });
+    each([&](int i) POLYHEAD_LAMBDA { t[i] = fma(t[i], r[i], broadcast(kExp2C2)); });
+    each([&](int i) POLYHEAD_LAMBDA { t[i] = fma(t[i], r[i], broadcast(kExp2C1)); });
+    each([&](int i) POLYHEAD_LAMBDA { t[i] = fma(t[i], r[i], broadcast(1.0f)); });
+    each([&](int i) POLYHEAD_LAMBDA {
+      t[i] = mul(t[i], from_bits(_mm256_slli_epi32(bits(scale[i]), 23)));
+    });
   }
 
   /// Bit i is set where byte i of 64 is not zero.

@@ -12,6 +12,7 @@ struct Simd {
   using M = __mmask16;
   using StoredMask = std::uint16_t;
   static constexpr int kLanes = 16;
+  static constexpr int kExponents = 1;
   static constexpr int kRows =
       8;  // 8 x 3 accumulators + 3 operands + 1 broadcast fill 28 of 32 registers
   static constexpr int kVectors = 3;
@@ -97,6 +98,10 @@ struct Simd {
     p = _mm512_fmadd_ps(p, r, broadcast(kExp2C1));
     p = _mm512_fmadd_ps(p, r, broadcast(1.0f));
     return _mm512_scalef_ps(p, n);
+  }
+  template <int kN>
+  POLYHEAD_INLINE static void exp2(V (&t)[kN]) {
+    for (V& x : t) x = exp2(x);
   }
 
   /// Bit i is set where byte i of 64 is not zero.

@@ -8,6 +8,7 @@ struct Simd {
   using M = I;  // all ones or all zeros a lane
   using StoredMask = M;
   static constexpr int kLanes = 4;
+  static constexpr int kExponents = 1;
 #if defined(__aarch64__)
   static constexpr int kRows = 8;  // 32 registers
 #else
@@ -117,6 +118,10 @@ struct Simd {
     p = fma(p, r, broadcast(kExp2C1));
     p = fma(p, r, broadcast(1.0f));
     return p * from_bits(reinterpret_cast<I>(reinterpret_cast<U>(shifted) << 23));
+  }
+  template <int kN>
+  POLYHEAD_INLINE static void exp2(V (&t)[kN]) {
+    for (V& x : t) x = exp2(x);
   }
 
   /// Bit i is set where byte i of 64 is not zero.

@@ -166,9 +166,7 @@ struct TileSoftmax {
       const V reference = exponent_base<Exponent::folded>(Simd::load(state.max + at), unit);
       const V largest = Simd::load(best.max + at);
       Simd::I best_key = Simd::load_int(best.key + at);
-      const auto weight = [&](int key) __attribute__((always_inline)) {
-        const V s = Simd::load(scores + key * kTile + at);
-        V p = Simd::exp2(exponent_of<kForm>(s, base, unit));
+      const auto finish = [&](int key, V s, V p) __attribute__((always_inline)) {
         [[maybe_unused]] const Simd::M seen =
             kMasked ? Simd::load_mask(sight.masks[key * kVectors + v]) : Simd::M{};
         if constexpr (kMasked) p = Simd::select(seen, p, Simd::zero());
@@ -183,6 +181,17 @@ struct TileSoftmax {
           best_key = Simd::min_where(same, best_key, Simd::broadcast_int(kNumbers.data()[key]));
         }
         return p;
+      };
+      const auto weight = [&]<int kN>(int key, V(&p)[kN]) __attribute__((always_inline)) {
+        V s[kN];
+#pragma GCC unroll 4
+        for (int i = 0; i < kN; ++i) {
+          s[i] = Simd::load(scores + (key + i) * kTile + at);
+          p[i] = exponent_of<kForm>(s[i], base, unit);
+        }
+        Simd::exp2(p);
+#pragma GCC unroll 4
+        for (int i = 0; i < kN; ++i) p[i] = finish(key + i, s[i], p[i]);
       };
       Path::template weights<kDetail != Detail::output>(weight, scores + at, part.key_begin,
                                                         part.key_end, total, exact);
