@@ -145,7 +145,7 @@ TEST(GemmQuantised, HasTheBitsOfFloat32) {
   TwoWorkers executor;
   for (const Isa isa : polyhead::available_isas()) {
     const Engine engine = engine_for(isa, executor);
-    LargePages pages;
+    LargePages pages(0);
     for (const WeightType type : kQuantised) {
       const std::int64_t whole = polyhead::block_weights(type);
       // One block; several, with an odd number of outputs; more inputs than a pass takes.
@@ -175,7 +175,7 @@ TEST(GemmQuantised, WeightsAreTheDequantisedOnes) {
   TwoWorkers executor;
   for (const Isa isa : polyhead::available_isas()) {
     const Engine engine = engine_for(isa, executor);
-    LargePages pages;
+    LargePages pages(0);
     for (const WeightType type : kQuantised) {
       const Blocks blocks(type, 53, 512, 4);
       const BlockRows part = blocks.part();
@@ -203,7 +203,7 @@ TEST(GemmQuantised, StacksPartsOfDifferentTypes) {
   EXPECT_EQ(form(WeightType::float32, WeightType::float32).bits, 0);
   for (const Isa isa : polyhead::available_isas()) {
     const Engine engine = engine_for(isa, executor);
-    LargePages pages;
+    LargePages pages(0);
     for (const WeightType a : kQuantised) {
       for (const WeightType b : kQuantised) {
         if (form(a, b).bits == 0) continue;

@@ -48,7 +48,7 @@ class Product : public Workload {
 
  private:
   Linear packed(const Case& c) const {
-    base::LargePages pages;
+    base::LargePages pages(0);
     const int weights = block_weights(c.weights);
     if (weights > 1) {
       const std::vector<std::byte> blocks =

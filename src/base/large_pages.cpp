@@ -1,6 +1,5 @@
 #include "base/large_pages.hpp"
 
-#include <algorithm>
 #include <cstdint>
 
 #if defined(__linux__)
@@ -24,17 +23,17 @@ void prefer_large_pages(void*, std::size_t) {}
 #endif
 
 std::shared_ptr<std::byte> LargePages::take(std::size_t bytes) {
-  constexpr std::size_t kMost = 16 * kLargePage;  // taken in advance
   const std::size_t lines = bytes / kCacheLine + (bytes % kCacheLine != 0 ? 1 : 0);
-  if (!pages_ || lines > (pages_->size() - used_) / kCacheLine) {
-    // As much again as there is: a few small arrays take little, many of them few allocations.
-    const std::size_t size = std::max(lines, std::min(total_, kMost) / kCacheLine) * kCacheLine;
-    pages_ = std::make_shared<AlignedBuffer<std::byte>>(in_large_pages<std::byte>(size));
-    used_ = 0;
+  const auto make = [](std::size_t size) {
+    return std::make_shared<AlignedBuffer<std::byte>>(in_large_pages<std::byte>(size));
+  };
+  if (lines > (room_ - used_) / kCacheLine) {
+    const auto own = make(bytes);
+    return {own, own->data()};
   }
+  if (!pages_) pages_ = make(room_);
   std::byte* const at = pages_->data() + used_;
   used_ += lines * kCacheLine;
-  total_ += lines * kCacheLine;
   return {pages_, at};
 }
 

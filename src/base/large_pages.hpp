@@ -30,14 +30,17 @@ AlignedBuffer<T> in_large_pages(std::size_t count) {
 /// once.
 class LargePages {
  public:
+  /// Room for `bytes` in all; arrays that do not fit any more have memory of their own.
+  explicit LargePages(std::size_t bytes) : room_(bytes) {}
+
   /// Uninitialised memory, aligned to a cache line. It keeps the pages that it lies on, and the
   /// last array there frees them.
   std::shared_ptr<std::byte> take(std::size_t bytes);
 
  private:
-  std::shared_ptr<AlignedBuffer<std::byte>> pages_;  // being filled
+  std::size_t room_;                                 // bytes
+  std::shared_ptr<AlignedBuffer<std::byte>> pages_;  // where there is room, from the first array on
   std::size_t used_ = 0;                             // of them
-  std::size_t total_ = 0;                            // handed out so far, in bytes
 };
 
 }  // namespace polyhead::inline v0::base

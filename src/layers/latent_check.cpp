@@ -120,7 +120,18 @@ LatentAttention::LatentAttention(const LatentConfig& config, const LatentWeights
   const LatentConfig& c = layer.config;
   make_core(layer.core, c, options);
   const kernels::cpu::GemmTable& table = *layer.core.engine.gemm;
-  base::LargePages pages;
+  const auto key_of = [&](std::int64_t head) {
+    return layers::slice(w.w_kv_up, head * (c.nope_dim + c.value_dim), c.nope_dim);
+  };
+  const auto value_of = [&](std::int64_t head) {
+    return layers::slice(w.w_kv_up, head * (c.nope_dim + c.value_dim) + c.nope_dim, c.value_dim);
+  };
+  const ConstView& w_q = c.q_rank > 0 ? w.w_q_up : w.w_q;
+  const ConstView of_all[] = {w.w_q_down, w_q, w.w_kv_down, w.w_o};
+  const ConstView of_head[] = {key_of(0), transposed(key_of(0)), value_of(0)};
+  base::LargePages pages(layers::packed_bytes(table, c.weight_type, of_all) +
+                         static_cast<std::size_t>(c.heads) *
+                             layers::packed_bytes(table, c.weight_type, of_head));
   const auto pack = [&](const ConstView& view) {
     return Linear(table, pages, c.weight_type, {view}, {{}});
   };
@@ -128,15 +139,13 @@ LatentAttention::LatentAttention(const LatentConfig& config, const LatentWeights
     layer.q_down = pack(w.w_q_down);
     layer.q_norm = layers::floats_of(w.q_norm);
   }
-  layer.q = pack(c.q_rank > 0 ? w.w_q_up : w.w_q);
+  layer.q = pack(w_q);
   layer.kv_down = pack(w.w_kv_down);
   layer.kv_norm = layers::floats_of(w.kv_norm);
   for (std::int64_t h = 0; h < c.heads; ++h) {
-    const std::int64_t first = h * (c.nope_dim + c.value_dim);
-    const ConstView key = layers::slice(w.w_kv_up, first, c.nope_dim);
-    layer.to_key.push_back(pack(key));
-    layer.absorb_key.push_back(pack(transposed(key)));
-    layer.to_value.push_back(pack(layers::slice(w.w_kv_up, first + c.nope_dim, c.value_dim)));
+    layer.to_key.push_back(pack(key_of(h)));
+    layer.absorb_key.push_back(pack(transposed(key_of(h))));
+    layer.to_value.push_back(pack(value_of(h)));
   }
   layer.core.o = pack(w.w_o);
 }

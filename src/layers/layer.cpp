@@ -14,15 +14,18 @@ namespace {
 
 void pack(layers::Layer& layer, const LayerWeights& w) {
   const kernels::cpu::GemmTable& table = *layer.engine.gemm;
-  base::LargePages pages;
+  const ElementType type = layer.config.weight_type;
+  const std::int64_t q = layer.q_columns(), kv = layer.k_columns() + layer.v_columns();
+  const ConstView w_q = layers::slice(w.w_qkv, 0, q), w_kv = layers::slice(w.w_qkv, q, kv);
+  base::LargePages pages(
+      layers::packed_bytes(table, type, {{w_q, w_kv, w.w_q, w.w_k, w.w_v, w.w_o}}));
   const auto linear = [&](std::initializer_list<ConstView> weights,
                           std::initializer_list<ConstView> biases) {
-    return layers::Linear(table, pages, layer.config.weight_type, weights, biases);
+    return layers::Linear(table, pages, type, weights, biases);
   };
-  const std::int64_t q = layer.q_columns(), k = layer.k_columns(), v = layer.v_columns();
   if (w.w_qkv.given()) {
-    layer.q = linear({layers::slice(w.w_qkv, 0, q)}, {layers::slice(w.b_qkv, 0, q)});
-    layer.kv = linear({layers::slice(w.w_qkv, q, k + v)}, {layers::slice(w.b_qkv, q, k + v)});
+    layer.q = linear({w_q}, {layers::slice(w.b_qkv, 0, q)});
+    layer.kv = linear({w_kv}, {layers::slice(w.b_qkv, q, kv)});
   } else if (layer.config.use_projections) {
     layer.q = linear({w.w_q}, {w.b_q});
     layer.kv = linear({w.w_k, w.w_v}, {w.b_k, w.b_v});

@@ -53,6 +53,26 @@ base::BlockForm form_of(std::span<const BlockRows> parts) {
   return form;
 }
 
+std::size_t packed_bytes(const kernels::cpu::GemmTable& table,
+                         const kernels::cpu::GemmWeights& shape) {
+  const auto bytes = static_cast<std::size_t>(table.packed_bytes(shape));
+  return (bytes + base::kCacheLine - 1) / base::kCacheLine * base::kCacheLine;
+}
+
+std::size_t packed_bytes(const kernels::cpu::GemmTable& table, ElementType type,
+                         std::span<const ConstView> weights) {
+  std::size_t sum = 0;
+  for (const ConstView& view : weights) {
+    if (!view.given()) continue;
+    kernels::cpu::GemmWeights shape;
+    shape.type = type;
+    shape.out = view.layout.extents[0];
+    shape.in = view.layout.extents[1];
+    sum += packed_bytes(table, shape);
+  }
+  return sum;
+}
+
 Linear::Linear(const kernels::cpu::GemmTable& table, base::LargePages& pages, ElementType type,
                std::initializer_list<ConstView> weights, std::initializer_list<ConstView> biases) {
   bool any_bias = false;

@@ -31,6 +31,14 @@ struct BlockRows {
 /// The form that holds all parts quantised; its bits are 0 where there is none.
 base::BlockForm form_of(std::span<const BlockRows> parts);
 
+/// Bytes that a packed matrix of this shape takes among others.
+std::size_t packed_bytes(const kernels::cpu::GemmTable& table,
+                         const kernels::cpu::GemmWeights& shape);
+
+/// The same of [out, in] views that become a Linear each, together; those not given take none.
+std::size_t packed_bytes(const kernels::cpu::GemmTable& table, ElementType type,
+                         std::span<const ConstView> weights);
+
 /// y = x W^T + b with W packed for one instruction set. Products with quantised weights have the
 /// bits of products with the same weights as float32.
 class Linear {

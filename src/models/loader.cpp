@@ -31,15 +31,38 @@ LayerConfig layer_config(const ModelConfig& model, const LayerGeometry& layer) {
   return config;
 }
 
+/// What a matrix of one tensor has for the product: its own form where that is kept.
+kernels::cpu::GemmWeights packed_shape(const WeightTensor& tensor, ElementType weights) {
+  kernels::cpu::GemmWeights shape;
+  shape.type = weights;
+  shape.in = columns_of(tensor);
+  shape.out = rows_of(tensor);
+  if (weights == ElementType::float32) shape.blocks = base::block_form(tensor.type);
+  return shape;
+}
+
+/// At least what all matrices of the file take, but for parts of several forms; memory that is not
+/// used is never touched.
+std::size_t room_for_matrices(const ModelFile& file, const kernels::cpu::GemmTable& table,
+                              ElementType weights) {
+  std::size_t sum = 0;
+  for (const WeightTensor& tensor : file.tensors()) {
+    if (tensor.shape.size() == 2) sum += layers::packed_bytes(table, packed_shape(tensor, weights));
+  }
+  return sum;
+}
+
 }  // namespace
 
 std::string block_name(std::int64_t layer, const char* tensor) {
   return "blk." + std::to_string(layer) + "." + tensor;
 }
 
-Loader::Loader(const ModelFile& file, const layers::Engine& engine, ElementType weights,
-               base::LargePages& pages)
-    : file_(file), engine_(engine), weights_(weights), pages_(pages) {}
+Loader::Loader(const ModelFile& file, const layers::Engine& engine, ElementType weights)
+    : file_(file),
+      engine_(engine),
+      weights_(weights),
+      pages_(room_for_matrices(file, *engine.gemm, weights)) {}
 
 std::vector<float> Loader::floats(const std::string& name) const {
   const WeightTensor& tensor = file_.tensor(name);

@@ -12,9 +12,7 @@ namespace polyhead::inline v0::models {
 /// Reads weights of one file by their canonical names, for one engine.
 class Loader {
  public:
-  /// `pages`: where matrices go, one after the other, as a token reads them.
-  Loader(const ModelFile& file, const layers::Engine& engine, ElementType weights,
-         base::LargePages& pages);
+  Loader(const ModelFile& file, const layers::Engine& engine, ElementType weights);
 
   const ModelConfig& config() const { return file_.config(); }
   bool has(const std::string& name) const { return file_.has(name); }
@@ -46,7 +44,7 @@ class Loader {
   const ModelFile& file_;
   layers::Engine engine_;
   ElementType weights_;
-  base::LargePages& pages_;
+  mutable base::LargePages pages_;  // where matrices go, one after the other, as a token reads them
 };
 
 /// "blk.N." before a tensor of layer N.

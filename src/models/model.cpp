@@ -104,8 +104,7 @@ Model::State::State(const ModelFile& from, const ModelOptions& options)
       engine(layers::engine_of("Model", options.run)),
       activations(options.weights == WeightForm::bfloat16 ? ElementType::bfloat16
                                                           : ElementType::float32) {
-  base::LargePages pages;
-  const Loader loader(file, engine, activations, pages);
+  const Loader loader(file, engine, activations);
   const Rules& rules = rules_of(config.architecture);
   for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {
     blocks.push_back(rules.load(loader, static_cast<std::int64_t>(layer)));
