@@ -89,7 +89,8 @@ struct FewRows {
   // How far ahead lines are fetched, in whole groups of keys and pieces of values
   // (docs/kernel-notes.md).
   static constexpr std::int64_t kBytesAhead = 4096, kBlockBytesAhead = 16384;
-  static constexpr std::int64_t kFarBytes = 8192;  // from what goes to L1 to what goes to L2
+  static constexpr std::int64_t kFarBytes = 8192;   // from what goes to L1 to what goes to L2
+  static constexpr std::int64_t kLongGroup = 8192;  // from where on groups stay whole
 
   static constexpr int kGroups = kKeyBlock / kLanes;
   static constexpr std::int64_t kLine = 64;
@@ -151,6 +152,8 @@ struct FewRows {
   const std::int64_t keys_run;          // of what is scored together, on one page
   const bool parted_keys;               // whether a group's halves are on pages of their own
   const bool dense_keys, dense_values;  // rows touch, and are not long
+  const std::int64_t keys_early,
+      keys_far_early;  // bytes that keys_ahead and keys_far exceed theirs
   std::int64_t query[kRowsMost], head[kRowsMost], position[kRowsMost];
   std::int64_t begin[kRowsMost], end[kRowsMost];
   float slope[kRowsMost];
@@ -179,17 +182,21 @@ struct FewRows {
         keys_ahead(whole(keys_together, kBytesAhead / some_bytes(c.k, c.head_dim))),
         keys_far(keys_ahead + whole(keys_together, kFarBytes / some_bytes(c.k, c.head_dim))),
         values_together(in_one_piece() ? kKeyBlock : piece_of(c)),
-        values_ahead(
-            whole(values_together, (values_together == kKeyBlock ? kBlockBytesAhead : kBytesAhead) /
-                                       some_bytes(c.v, c.value_dim))),
-        values_far(
-            values_ahead +
-            (in_one_pass() ? 0 : whole(values_together, kFarBytes / some_bytes(c.v, c.value_dim)))),
+        values_ahead(whole(
+            streams_values() ? 1 : values_together,
+            (values_together < kKeyBlock || streams_values() ? kBytesAhead : kBlockBytesAhead) /
+                some_bytes(c.v, c.value_dim))),
+        values_far(values_ahead + (in_one_pass() && !streams_values()
+                                       ? 0
+                                       : whole(streams_values() ? 1 : values_together,
+                                               kFarBytes / some_bytes(c.v, c.value_dim)))),
         keys_run(std::min<std::int64_t>(keys_together,
                                         sequence.pages ? c.pages.page_tokens() : keys_together)),
         parted_keys(keys_run < kLanes),
         dense_keys(!parted_keys && !rows_are_lanes && touch(c.k, c.head_dim, keys_together)),
-        dense_values(touch(c.v, c.value_dim, values_together)) {
+        dense_values(touch(c.v, c.value_dim, values_together)),
+        keys_early(too_early(keys_ahead, kBytesAhead)),
+        keys_far_early(too_early(keys_far - keys_ahead, kFarBytes)) {
     lay_out(call, base, &memory);
     const std::int64_t group = call.group();
     for (int r = 0; r < row_count; ++r) {
@@ -227,6 +234,20 @@ struct FewRows {
     return !bound_by_arithmetic() && !sequence.pages && element_bytes(call.v.type) >= 2 &&
            call.value_dim <= vectors_of(rows_computed) * kLanes &&
            std::has_single_bit(static_cast<std::uint64_t>(call.value_dim));
+  }
+
+  /// Whether they stream by with next to no arithmetic, so that no whole block need be ahead.
+  bool streams_values() const {
+    return in_one_pass() && row_count == 1 && element_bytes(call.v.type) == 4;
+  }
+
+  /// By how many bytes whole groups of keys, `tokens` in all, come sooner than `wanted` bytes
+  /// ahead. Keys in one piece need not come as whole groups; those of long rows do better that way
+  /// (docs/kernel-notes.md).
+  std::int64_t too_early(std::int64_t tokens, std::int64_t wanted) const {
+    const std::int64_t token = call.k.token;
+    if (!dense_keys || sequence.pages || keys_together * token > kLongGroup) return 0;
+    return std::max<std::int64_t>(0, tokens * token - wanted);
   }
 
   /// Whether a block of values is one piece: read in one pass, fetched as keys, or not waited for.
@@ -402,7 +423,7 @@ struct FewRows {
     const KeyRows here{rows.data - at * x.token, nullptr};
     const KeyRows ahead = rows_ahead(x, sequence.k, here, first - at, keys_ahead);
     const KeyRows far = rows_ahead(x, sequence.k, here, first - at, keys_far);
-    return {ahead.data, far.data - ahead.data, keys_run, at,
+    return {ahead.data - keys_early, far.data - ahead.data - keys_far_early, keys_run, at,
             ahead.scales ? ahead.scales + at * x.scales.token : nullptr};
   }
 
