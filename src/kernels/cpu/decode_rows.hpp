@@ -90,7 +90,7 @@ struct FewRows {
   // (docs/kernel-notes.md).
   static constexpr std::int64_t kBytesAhead = 4096, kBlockBytesAhead = 16384;
   static constexpr std::int64_t kFarBytes = 8192;   // from what goes to L1 to what goes to L2
-  static constexpr std::int64_t kLongGroup = 8192;  // from where on groups stay whole
+  static constexpr std::int64_t kLongGroup = 8192;  // bytes; longer groups stay whole
 
   static constexpr int kGroups = kKeyBlock / kLanes;
   static constexpr std::int64_t kLine = 64;
@@ -182,14 +182,13 @@ struct FewRows {
         keys_ahead(whole(keys_together, kBytesAhead / some_bytes(c.k, c.head_dim))),
         keys_far(keys_ahead + whole(keys_together, kFarBytes / some_bytes(c.k, c.head_dim))),
         values_together(in_one_piece() ? kKeyBlock : piece_of(c)),
-        values_ahead(whole(
-            streams_values() ? 1 : values_together,
-            (values_together < kKeyBlock || streams_values() ? kBytesAhead : kBlockBytesAhead) /
-                some_bytes(c.v, c.value_dim))),
-        values_far(values_ahead + (in_one_pass() && !streams_values()
-                                       ? 0
-                                       : whole(streams_values() ? 1 : values_together,
-                                               kFarBytes / some_bytes(c.v, c.value_dim)))),
+        values_ahead(whole(values_fetched(),
+                           (values_fetched() == kKeyBlock ? kBlockBytesAhead : kBytesAhead) /
+                               some_bytes(c.v, c.value_dim))),
+        values_far(values_ahead +
+                   (values_fetched() == kKeyBlock && in_one_pass()
+                        ? 0
+                        : whole(values_fetched(), kFarBytes / some_bytes(c.v, c.value_dim)))),
         keys_run(std::min<std::int64_t>(keys_together,
                                         sequence.pages ? c.pages.page_tokens() : keys_together)),
         parted_keys(keys_run < kLanes),
@@ -236,9 +235,11 @@ struct FewRows {
            std::has_single_bit(static_cast<std::uint64_t>(call.value_dim));
   }
 
-  /// Whether they stream by with next to no arithmetic, so that no whole block need be ahead.
-  bool streams_values() const {
-    return in_one_pass() && row_count == 1 && element_bytes(call.v.type) == 4;
+  /// Values that are fetched as one: a piece, or each by itself where they stream by with next to
+  /// no arithmetic.
+  std::int64_t values_fetched() const {
+    const bool stream = in_one_pass() && row_count == 1 && element_bytes(call.v.type) == 4;
+    return stream ? 1 : values_together;
   }
 
   /// By how many bytes whole groups of keys, `tokens` in all, come sooner than `wanted` bytes
