@@ -55,8 +55,8 @@ base::BlockForm form_of(std::span<const BlockRows> parts) {
 
 std::size_t packed_bytes(const kernels::cpu::GemmTable& table,
                          const kernels::cpu::GemmWeights& shape) {
-  const auto bytes = static_cast<std::size_t>(table.packed_bytes(shape));
-  return (bytes + base::kCacheLine - 1) / base::kCacheLine * base::kCacheLine;
+  constexpr std::int64_t kLine = base::kCacheLine;
+  return static_cast<std::size_t>(ceil_div(table.packed_bytes(shape), kLine) * kLine);
 }
 
 std::size_t packed_bytes(const kernels::cpu::GemmTable& table, ElementType type,

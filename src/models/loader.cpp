@@ -41,8 +41,8 @@ kernels::cpu::GemmWeights packed_shape(const WeightTensor& tensor, ElementType w
   return shape;
 }
 
-/// At least what all matrices of the file take, but for parts of several forms; memory that is not
-/// used is never touched.
+/// What all matrices of the file take, embeddings that are not packed among them, but for parts of
+/// several forms, which take more. Memory that is not used is never touched.
 std::size_t room_for_matrices(const ModelFile& file, const kernels::cpu::GemmTable& table,
                               ElementType weights) {
   std::size_t sum = 0;

@@ -86,8 +86,8 @@ struct FewRows {
   // over a piece waits for memory, but each loads and stores its sums (docs/kernel-notes.md).
   static constexpr std::int64_t kPieceBytes = kLanes == 16 && !Path::kBfloat16 ? 2048 : 4096;
   static constexpr int kShortestPiece = kLanes == 16 ? 4 : 8;
-  // How far ahead lines are fetched, in whole groups of keys and pieces of values
-  // (docs/kernel-notes.md).
+  // How far ahead lines are fetched, in whole groups of keys and pieces of values but for those
+  // that need not be (too_early, values_fetched; docs/kernel-notes.md).
   static constexpr std::int64_t kBytesAhead = 4096, kBlockBytesAhead = 16384;
   static constexpr std::int64_t kFarBytes = 8192;   // from what goes to L1 to what goes to L2
   static constexpr std::int64_t kLongGroup = 8192;  // bytes; longer groups stay whole
@@ -152,8 +152,9 @@ struct FewRows {
   const std::int64_t keys_run;          // of what is scored together, on one page
   const bool parted_keys;               // whether a group's halves are on pages of their own
   const bool dense_keys, dense_values;  // rows touch, and are not long
-  const std::int64_t keys_early,
-      keys_far_early;  // bytes that keys_ahead and keys_far exceed theirs
+  // Bytes by which keys_ahead and the way from there to keys_far are more than is wanted
+  // (too_early).
+  const std::int64_t keys_early, keys_far_early;
   std::int64_t query[kRowsMost], head[kRowsMost], position[kRowsMost];
   std::int64_t begin[kRowsMost], end[kRowsMost];
   float slope[kRowsMost];
