@@ -441,12 +441,11 @@ TEST(LatentView, RefusesWhatDoesNotFit) {
     return messages[0];
   };
   const std::string kForward = "LatentAttention::forward: ";
-  EXPECT_EQ(message([&](KvView& kv) {
-              kv.lengths = {few, {1}};
-            }),
-            kForward +
-                "kv has 2 tokens of sequence 0, expected at least the 3 of x: their latents "
-                "come first");
+  EXPECT_EQ(
+      message([&](KvView& kv) {
+        kv.lengths = {few, {1}};
+      }),
+      kForward + "kv has 2 tokens of sequence 0, expected at least the 3 of x: they are its last");
   EXPECT_EQ(message([&](KvView& kv) {
               kv.page_table = {beyond, {1, 1}};
             }),

@@ -5,12 +5,16 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "polyhead/attention.h"
 #include "polyhead/explain.h"
 #include "polyhead/kv_cache.h"
+#include "polyhead/kv_view.h"
+#include "polyhead/paged_cache.h"
 #include "polyhead/rope.h"
+#include "polyhead/sliding_cache.h"
 
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
@@ -85,8 +89,8 @@ struct LayerCall {
   /// int32/int64 [batch]: valid tokens of x; the rest are padding (y is b_o there).
   ConstView lengths{};
   ConstView context_lengths{};  ///< int32/int64 [batch]: valid tokens of the context
-  /// int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one after the other; self
-  /// attention only.
+  /// int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one after the other; not
+  /// with a context that is no cache.
   ConstView offsets{};
   /// int32/int64 [batch, tokens] ([tokens] for two axes): RoPE's; the mask keeps its own.
   ConstView positions{};
@@ -94,6 +98,28 @@ struct LayerCall {
   RowStatistics statistics{};           ///< as AttentionArguments::statistics
   LayerWorkspace* workspace = nullptr;  ///< null: one is made for the call
 };
+
+/// Who makes room in a pool for the tokens of a call.
+///   to_make  the call: it extends each sequence by its tokens of x
+///   made     extend() has: the tokens of x are each sequence's last. Of a model with several
+///            layers all but the first find it so.
+enum class PagedRoom : std::uint8_t { to_make, made };
+
+/// Sequences of a pool that a layer's call goes on with.
+struct PagedSequences {
+  PagedCache* cache = nullptr;
+  std::span<const std::int64_t> sequences{};  ///< one for each of x's, each once
+  std::int64_t layer = 0;                     ///< of the cache's: whose rows these are
+  PagedRoom room = PagedRoom::to_make;
+  /// Numbers of the rows of x, padding included, as extend() takes them for sharing; or none.
+  std::span<const std::int32_t> tokens{};
+};
+
+/// What RoPE counts over a SlidingCache.
+///   original  a token's place in its sequence
+///   in_cache  its place among what the cache holds: the first tokens, then the window without a
+///             gap (sliding_attention.h)
+enum class SlidingPositions : std::uint8_t { original, in_cache };
 
 /// q, k and v of a packed projection, by heads: the split is a change of view, no number moves.
 struct LayerHeads {
@@ -144,15 +170,33 @@ class MultiHeadAttention {
   /// `lengths` of each sequence) to a cache. RoPE counts on from the tokens held.
   void project_context(ConstView context, KvCache& cache, ConstView lengths = {}) const;
 
-  /// Cross attention to such a cache, which it only reads: the same bits as with the context
-  /// itself.
+  /// Cross attention to such a cache, or to what any other shows, which it only reads: the same
+  /// bits as with the context itself.
   void cross(ConstView x, const KvCache& context, View y, const LayerCall& call = {}) const;
+  void cross(ConstView x, const KvView& context, View y, const LayerCall& call = {}) const;
 
-  /// Self attention after a cache: appends the tokens of x (all, or `lengths` of each sequence) and
-  /// attends to everything held. Prefill, chunked prefill and decoding are this one call. The
-  /// layer's mask should be causal, as a token sees what the cache holds when it arrives. Without a
-  /// workspace in `call`, scratch is allocated each time.
+  /// Self attention after a cache: appends the tokens of x (all, `lengths` of each sequence, or
+  /// those between `offsets`) and attends to everything held. Prefill, chunked prefill and decoding
+  /// are this one call; with offsets, chunks of some sequences and steps of others. The layer's
+  /// mask should be causal, as a token sees what the cache holds when it arrives. The cache has
+  /// lengths of its own, so a mask has none of keys. Without a workspace in `call`, scratch is
+  /// allocated each time.
   void forward(ConstView x, KvCache& cache, View y, const LayerCall& call = {}) const;
+
+  /// The same over sequences of a pool: the bits of a contiguous cache of its type, whatever the
+  /// pages. Exhausted, with y and the cache untouched, where the pool has too few of them.
+  [[nodiscard]] PagedCache::Status forward(ConstView x, const PagedSequences& pages, View y,
+                                           const LayerCall& call = {}) const;
+
+  /// The same over rings, under the layer's mask and the cache's: the bits of everything under that
+  /// mask, however the tokens came, `chunk` of a sequence at most in a call. Keys are held turned
+  /// by their place in the sequence for either kind of positions, so that calls may mix them. With
+  /// positions in the cache, as attend_in_cache: the layer has rope and `call` no positions; masks
+  /// are causal, or the cache's own, and nothing else; of the modifiers scale, soft-cap and sink
+  /// are served; row statistics are refused.
+  void forward(ConstView x, SlidingCache& cache, View y, const LayerCall& call = {}) const;
+  void forward(ConstView x, SlidingCache& cache, View y, SlidingPositions positions,
+               const LayerCall& call = {}) const;
 
   /// The steps, one at a time: forward(x, y) is project, split, attend, concat and output.
 
@@ -172,6 +216,10 @@ class MultiHeadAttention {
   /// are given, which those of another number of tokens need.
   void attend(ConstView q, ConstView k, ConstView v, View heads, const LayerCall& call = {}) const;
 
+  /// The same over what any cache shows. There the tokens of q are each sequence's last, whatever
+  /// alignment the mask states. q and heads [tokens, ..] with `offsets`.
+  void attend(ConstView q, const KvView& kv, View heads, const LayerCall& call = {}) const;
+
   /// Step 4: heads side by side, [batch, tokens, q_heads * value_dim]: a change of view, so they
   /// must lie so in memory.
   ConstView concat(ConstView heads) const;
@@ -182,6 +230,11 @@ class MultiHeadAttention {
   /// Every number of one query row, from the projected rows that attention reads.
   RowTrace explain(ConstView x, const ExplainRow& row = {}, const LayerCall& call = {}) const;
   RowTrace explain(ConstView x, ConstView context, const ExplainRow& row,
+                   const LayerCall& call = {}) const;
+
+  /// After a cache: the keys and values of x are each sequence's last in what it shows, as forward
+  /// over the cache leaves them. Of a SlidingCache with its mask() in `call`.
+  RowTrace explain(ConstView x, const KvView& kv, const ExplainRow& row,
                    const LayerCall& call = {}) const;
 
  private:

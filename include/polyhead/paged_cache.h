@@ -75,6 +75,7 @@ class PagedCache {
   void release(std::int64_t sequence);
 
   std::int64_t sequences() const;
+  bool holds(std::int64_t sequence) const;           ///< whether it was created and not released
   std::int64_t length(std::int64_t sequence) const;  ///< tokens
 
   /// Lets an empty sequence begin with as many of the remembered pages as spell `tokens`, at most

@@ -165,6 +165,8 @@ void PagedCache::release(std::int64_t sequence) {
   state_->held.erase(sequence);
 }
 
+bool PagedCache::holds(std::int64_t sequence) const { return state_->held.contains(sequence); }
+
 std::int64_t PagedCache::length(std::int64_t sequence) const {
   return state_->at("PagedCache::length", sequence).length;
 }

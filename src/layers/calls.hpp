@@ -53,39 +53,6 @@ AttentionArguments prepare_self(const Layer& layer, const Input& input, const La
 AttentionArguments prepare_cross(const Layer& layer, const Input& input, const Rows& context,
                                  const LayerCall& call, Scratch& scratch);
 
-/// The lengths of a cache when a call begins.
-class CacheStart {
- public:
-  CacheStart(const KvCache& cache, Buffer& memory)
-      : lengths_(reinterpret_cast<std::int64_t*>(memory.need(cache.config().batch, 8))) {
-    for (std::int64_t b = 0; b < cache.config().batch; ++b) lengths_[b] = cache.length(b);
-  }
-  const std::int64_t* lengths() const { return lengths_; }
-
- private:
-  std::int64_t* lengths_;
-};
-
-/// Takes back what a call appended, unless it is told that the call succeeded.
-class Appended {
- public:
-  Appended(KvCache& cache, const CacheStart& start) : cache_(cache), start_(start) {}
-  Appended(const Appended&) = delete;
-  Appended& operator=(const Appended&) = delete;
-  ~Appended() {
-    if (kept_) return;
-    for (std::int64_t b = 0; b < cache_.config().batch; ++b) {
-      cache_.truncate(b, start_.lengths()[b]);
-    }
-  }
-  void keep() { kept_ = true; }
-
- private:
-  KvCache& cache_;
-  const CacheStart& start_;
-  bool kept_ = false;
-};
-
 /// Scratch of the call: the caller's workspace, or one for this call.
 template <class State>
 Scratch& scratch_of(State* state, std::optional<Scratch>& own) {

@@ -162,7 +162,7 @@ struct Held {
   Rows rows;  ///< [batch, kv_len] of kv_rank + rope_dim columns, of the activation type
   bool ragged = false;
   /// A cache's: what the absorbed form reads, of any type and without `rows`; in the expanded form
-  /// it has the table and lengths of what is made of `rows`.
+  /// the table and lengths of what is made of `rows`.
   std::optional<KvView> view{};
 };
 
@@ -211,7 +211,6 @@ void attend_absorbed(const Step& step, const Slab& q, const Held& held,
   arguments.q = by_heads(to, c.heads, step.latent_dim(), step.input.ragged);
   if (held.view) {
     arguments.kv = *held.view;
-    arguments.mask.kv_lengths = {};  // the view's
   } else {
     arguments.k = latent_keys(held, step.latent_dim());
     arguments.v = latent_keys(held, c.kv_rank);
@@ -272,6 +271,7 @@ Held held_in(const KvCache& cache, LatentForm form) {
   const ConstView keys = cache.keys();
   const std::int64_t bytes = layers::float_bytes(keys.type);
   Held held;
+  held.view.emplace().lengths = cache.lengths();
   held.rows.data = const_cast<std::byte*>(static_cast<const std::byte*>(keys.data));  // only read
   held.rows.type = keys.type;
   held.rows.batch = keys.layout.extents[0];
@@ -365,19 +365,23 @@ void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm fo
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   AttentionArguments arguments = layers::arguments_of(layer.core, kCall, call);
-  const layers::CacheStart start(cache, scratch.starts);
+  layers::refuse_key_lengths(kCall, arguments.mask, "the cache");
+  const layers::Growth growth = layers::growth_after(
+      input, call.lengths, scratch.starts, [&](std::int64_t b) { return cache.length(b); });
   const Step step{
       layer, input,
-      layers::positions_of(layer.core, input, call.positions, start.lengths(), scratch.positions),
+      layers::positions_of(layer.core, input, call.positions, growth.starts, scratch.positions),
       scratch};
   const Slab q = queries(step);
-  const Rows fresh = latents_of(step);
+  const Held fresh{latents_of(step), input.ragged};
 
-  cache.append(latent_keys({fresh, false}, step.latent_dim()), {}, call.lengths);
-  layers::Appended appended(cache, start);
-  arguments.mask = arguments.mask & layers::padding(cache.lengths(), call.lengths);
+  layers::Appended appended(cache, growth.starts);
+  layers::append_rows(cache, input, latent_keys(fresh, step.latent_dim()), {}, call.lengths,
+                      scratch.counts);
+  arguments.mask = arguments.mask & layers::padding({}, call.lengths);
   arguments.mask.align = Align::unstated;  // positions are the cache's
-  arguments.q_start = ConstView(start.lengths(), {input.rows.batch});
+  arguments.q_offsets = call.offsets;
+  arguments.q_start = ConstView(growth.starts, {input.sequences});
   finish(step, form, q, held_in(cache, form), arguments, to);
   appended.keep();
 }
@@ -423,11 +427,12 @@ void LatentAttention::forward(ConstView x, const KvView& kv, View y, LatentForm 
   const kernels::AttendCall resolved = layers::resolve_latents(layer, input, kv, form, read);
   layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer.core, input, y, call);
-  layers::check_outputs(y, call, read);
+  layers::check_outputs(kCall, "y", y, call, read);
   std::optional<Scratch> own;
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   AttentionArguments arguments = layers::arguments_of(layer.core, kCall, call);
+  layers::refuse_key_lengths(kCall, arguments.mask, "kv");
   const std::int64_t* const starts =
       layers::starts_in(input, resolved, call.lengths, scratch.starts);
   arguments.mask = arguments.mask & layers::padding({}, call.lengths);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/contract.hpp"
-#include "layers/layer_state.hpp"
+#include "layers/held.hpp"
 
 namespace polyhead::inline v0::layers {
 
@@ -11,11 +11,6 @@ struct LatentPages {
   Rows rows;               ///< [pages, page_tokens], or [batch, tokens] of a view without pages
   ConstView page_table{};  ///< over these pages
 };
-
-/// Tokens of sequence `b` of a resolved view.
-inline std::int64_t tokens_held(const kernels::AttendCall& held, std::int64_t b) {
-  return held.kv_lengths.given() ? held.kv_lengths[b] : held.kv_len;
-}
 
 /// Copies what `held`, a resolved view of one KV head and a floating type, holds of its sequences:
 /// each page once, whoever shares it. Rows past a page's last token are zeros, never read.

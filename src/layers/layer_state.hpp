@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "layers/heads.hpp"
+#include "layers/in_cache_rooms.hpp"
 #include "layers/linear.hpp"
 #include "layers/rows.hpp"
 #include "polyhead/layer.h"
@@ -36,10 +37,15 @@ struct Layer {
 struct Scratch {
   Buffer prepared, prepared_context, packed, packed_context, wide, wide_context, heads,
       prepared_heads, result, products, dressing, attention, positions, context_positions, starts,
-      latents, keys, values, held, pages, page_table;
+      counts, latents, keys, values, held, pages, page_table;
+  InCacheRooms in_cache;
+  PagedBatch batch;
+  std::vector<PagedCache::Extension> extensions;
 
   std::size_t bytes() const {
-    std::size_t sum = 0;
+    std::size_t sum = in_cache.bytes() + batch.table.capacity() * sizeof(std::int32_t) +
+                      batch.lengths.capacity() * sizeof(std::int64_t) +
+                      extensions.capacity() * sizeof(PagedCache::Extension);
     for (const Buffer* buffer : {&prepared,  &prepared_context,
                                  &packed,    &packed_context,
                                  &wide,      &wide_context,
@@ -47,10 +53,10 @@ struct Scratch {
                                  &result,    &products,
                                  &dressing,  &attention,
                                  &positions, &context_positions,
-                                 &starts,    &latents,
-                                 &keys,      &values,
-                                 &held,      &pages,
-                                 &page_table}) {
+                                 &starts,    &counts,
+                                 &latents,   &keys,
+                                 &values,    &held,
+                                 &pages,     &page_table}) {
       sum += buffer->bytes();
     }
     return sum;
@@ -63,14 +69,16 @@ LayerConfig check_layer(const LayerConfig& config, const LayerWeights& weights);
 /// A checked array of rows: [batch, tokens, columns], or [tokens, columns] for a batch of one.
 Rows rows_of(const char* call, const char* name, const ConstView& view, std::int64_t columns);
 
-/// Which heads a run of projected rows holds.
-enum class Columns { q, kv, packed };
+/// Which heads a run of projected rows holds; with packed_still the q of packed is not turned.
+enum class Columns { q, kv, packed, packed_still };
 
 /// Projected rows, of the activation type.
 struct Slab {
   std::byte* data = nullptr;
   std::int64_t pitch = 0;                 ///< bytes
   std::int64_t first_k = 0, first_v = 0;  ///< columns
+  std::byte* wide = nullptr;              ///< the rows before rounding, float32, where it was done
+  std::int64_t wide_pitch = 0;            ///< bytes
 };
 
 /// Dense rows of a buffer, as many as `like` has.

@@ -39,9 +39,11 @@ void place_heads(const Layer& layer, Columns columns, Dressing& dressing) {
   const LayerConfig& c = layer.config;
   const float* const q_norm = c.qk_norm ? layer.q_norm.data() : nullptr;
   const float* const k_norm = c.qk_norm ? layer.k_norm.data() : nullptr;
-  if (columns != Columns::kv) dressing.parts[0] = {0, c.q_heads, c.head_dim, q_norm};
+  if (columns != Columns::kv) {
+    dressing.parts[0] = {0, c.q_heads, c.head_dim, q_norm, 0, columns != Columns::packed_still};
+  }
   if (columns != Columns::q) {
-    const std::int64_t first = columns == Columns::packed ? layer.q_columns() : 0;
+    const std::int64_t first = columns == Columns::kv ? 0 : layer.q_columns();
     dressing.parts[1] = {first, c.kv_heads, c.head_dim, k_norm};
   }
 }
@@ -62,11 +64,11 @@ void fill(const Layer& layer, const Rows& x, Columns columns, const Rows& to, Sc
           Buffer& prepared) {
   if (!layer.config.use_projections) {
     return copy_columns(layer.engine, x, to,
-                        columns == Columns::packed ? 3 : (columns == Columns::kv ? 2 : 1));
+                        columns == Columns::q ? 1 : (columns == Columns::kv ? 2 : 3));
   }
   const Linear& first = columns == Columns::kv ? layer.kv : layer.q;
   const Source source = source_of(layer.engine, first, x, prepared);
-  if (columns != Columns::packed) {
+  if (columns == Columns::q || columns == Columns::kv) {
     return multiply(layer.engine, {{&first, source, to}}, scratch.products);
   }
   // Both matrices take the same source: their inputs and types are equal.
@@ -96,6 +98,8 @@ RowStage open_rows(const Layer& layer, const Rows& like, std::int64_t columns, b
     const std::int64_t pitch = row_pitch(columns * 4);
     stage.to =
         dense_rows(wide.need(like.count(), pitch), ElementType::float32, like, columns, pitch);
+    stage.slab.wide = stage.to.data;
+    stage.slab.wide_pitch = pitch;
   }
   return stage;
 }
@@ -117,7 +121,7 @@ Slab project(const Layer& layer, const Rows& x, Columns columns, const std::int6
   RowStage stage = open_rows(layer, x, count_of(layer, columns), layer.dresses(),
                              context ? scratch.packed_context : scratch.packed,
                              context ? scratch.wide_context : scratch.wide);
-  stage.slab.first_k = columns == Columns::packed ? layer.q_columns() : 0;
+  stage.slab.first_k = columns == Columns::kv ? 0 : layer.q_columns();
   stage.slab.first_v = stage.slab.first_k + layer.k_columns();
   if (x.count() == 0) return stage.slab;
   fill(layer, x, columns, stage.to, scratch, context ? scratch.prepared_context : scratch.prepared);

@@ -1,7 +1,7 @@
 // The steps of a layer, one at a time, and the trace of all of them.
 #include "base/element.hpp"
 #include "base/refuse.hpp"
-#include "layers/calls.hpp"
+#include "layers/held.hpp"
 
 namespace polyhead::inline v0 {
 
@@ -73,6 +73,26 @@ void MultiHeadAttention::attend(ConstView q, ConstView k, ConstView v, View head
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   layers::attend(*state_, kName, arguments, scratch);
+}
+
+void MultiHeadAttention::attend(ConstView q, const KvView& kv, View heads,
+                                const LayerCall& call) const {
+  constexpr const char* kName = "MultiHeadAttention::attend";
+  if (call.positions.given())
+    base::refuse(kName, "positions are given, but RoPE belongs to project");
+  if (call.context_lengths.given())
+    base::refuse(kName, "context_lengths are given, but kv has lengths of its own");
+  AttentionArguments arguments = layers::arguments_of(*state_, kName, call);
+  layers::refuse_key_lengths(kName, arguments.mask, "kv");
+  arguments.mask = arguments.mask & layers::padding({}, call.lengths);
+  arguments.mask.align = Align::end;  // positions are the view's
+  arguments.q_offsets = call.offsets;
+  arguments.q = q;
+  arguments.kv = kv;
+  arguments.out = heads;
+  std::optional<Scratch> own;
+  layers::attend(*state_, kName, arguments,
+                 layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own));
 }
 
 void MultiHeadAttention::output(ConstView concatenated, View y) const {
@@ -147,6 +167,31 @@ RowTrace MultiHeadAttention::explain(ConstView x, ConstView context, const Expla
   layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
   Scratch scratch;
   return trace(layer, input, layers::prepare_cross(layer, input, from, call, scratch), row);
+}
+
+RowTrace MultiHeadAttention::explain(ConstView x, const KvView& kv, const ExplainRow& row,
+                                     const LayerCall& call) const {
+  constexpr const char* kName = "MultiHeadAttention::explain";
+  const Layer& layer = *state_;
+  layers::require_self(layer, kName, call);
+  const Input input = layers::input_of(layer, kName, x, call);
+  layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
+  door::Inputs read;
+  const kernels::AttendCall held = layers::resolve_held(layer, input, kv, read);
+  Scratch scratch;
+  const std::int64_t* const starts = layers::starts_in(input, held, call.lengths, scratch.starts);
+  AttentionArguments arguments = layers::arguments_of(layer, kName, call);
+  layers::refuse_key_lengths(kName, arguments.mask, "kv");
+  arguments.mask = arguments.mask & layers::padding({}, call.lengths);
+  arguments.mask.align = Align::unstated;  // positions are the view's
+  arguments.q_offsets = call.offsets;
+  arguments.q_start = ConstView(starts, {input.sequences});
+  const std::int64_t* const positions =
+      layers::positions_of(layer, input, call.positions, starts, scratch.positions);
+  layers::place_q(layer, layers::project(layer, input.rows, Columns::q, positions, scratch), input,
+                  arguments);
+  arguments.kv = kv;
+  return trace(layer, input, arguments, row);
 }
 
 }  // namespace polyhead::inline v0

@@ -1,0 +1,104 @@
+#include "layers/held.hpp"
+
+namespace polyhead::inline v0::layers {
+
+HeldSizes held_sizes(const Layer& layer) {
+  const LayerConfig& c = layer.config;
+  return {c.kv_heads, c.head_dim, c.value_dim};
+}
+
+void refuse_key_lengths(const char* name, const Mask& mask, const char* what) {
+  if (!mask.kv_lengths.given()) return;
+  base::refuse(name, "mask.kv_lengths are given, but ", what, " has lengths of its own");
+}
+
+void check_outputs(const char* name, const char* output, const View& to, const LayerCall& call,
+                   const door::Inputs& read) {
+  const RowStatistics& rows = call.statistics;
+  for (const auto& [of, view] : {std::pair{output, to},
+                                 {"lse", call.lse},
+                                 {"statistics.entropy", rows.entropy},
+                                 {"statistics.max_weight", rows.max_weight},
+                                 {"statistics.max_key", rows.max_key}}) {
+    if (!view.given()) continue;
+    door::check_writable(name, door::footprint_of(name, of, view), read.prints, read.count);
+  }
+}
+
+kernels::AttendCall resolve_held(const Layer& layer, const Input& input, const KvView& kv,
+                                 door::Inputs& read) {
+  const LayerConfig& c = layer.config;
+  kernels::AttendCall held;
+  held.batch = input.sequences;
+  held.head_dim = c.head_dim;
+  door::resolve_view(input.name, kv, true, held, read);
+  const struct {
+    const char* name;
+    std::int64_t found, expected;
+  } sizes[] = {{"kv.k: kv_heads", held.kv_heads, c.kv_heads},
+               {"kv.v: value_dim", held.value_dim, c.value_dim}};
+  for (const auto& size : sizes) {
+    if (size.found != size.expected)
+      base::refuse(input.name, size.name, " is ", size.found, ", expected ", size.expected);
+  }
+  return held;
+}
+
+const std::int64_t* starts_in(const Input& input, const kernels::AttendCall& held,
+                              const ConstView& lengths, Buffer& memory) {
+  auto* const starts = reinterpret_cast<std::int64_t*>(memory.need(input.sequences, 8));
+  for (std::int64_t b = 0; b < input.sequences; ++b) {
+    const std::int64_t count = tokens_of(input, lengths, b);
+    starts[b] = tokens_held(held, b) - count;
+    if (starts[b] < 0) {
+      base::refuse(input.name, "kv has ", tokens_held(held, b), " tokens of sequence ", b,
+                   ", expected at least the ", count, " of x: they are its last");
+    }
+  }
+  return starts;
+}
+
+void foresee(const Layer& layer, const Input& input, AttentionArguments arguments,
+             const std::int64_t* ends) {
+  static constexpr float kRow = 0.0f;  // all keys and values are this one: only sizes are looked at
+  std::int64_t longest = 0;
+  for (std::int64_t b = 0; b < input.sequences; ++b) longest = std::max(longest, ends[b]);
+  const LayerConfig& c = layer.config;
+  const detail::Layout nowhere(0, 0, 0, 0);
+  arguments.k = arguments.v = {};
+  arguments.kv = {};
+  arguments.kv.k = {&kRow, {input.sequences, longest, c.kv_heads, c.head_dim}, nowhere};
+  arguments.kv.v = {&kRow, {input.sequences, longest, c.kv_heads, c.value_dim}, nowhere};
+  arguments.kv.lengths = ConstView(ends, {input.sequences});
+  door::resolve(arguments, input.name);
+}
+
+ConstView token_rows(const ConstView& rows, std::int64_t first, std::int64_t count) {
+  if (!rows.given()) return rows;
+  ConstView part = rows;
+  part.layout.extents[0] = count;
+  part.data = static_cast<const std::byte*>(rows.data) +
+              first * rows.layout.strides[0] * float_bytes(rows.type);
+  return part;
+}
+
+ConstView rows_for_each(const ConstView& rows, std::int64_t batch) {
+  if (!rows.given()) return rows;
+  const auto& [axes, extents, strides, too_many] = rows.layout;
+  return {rows.data,
+          rows.type,
+          {{batch, extents[0], extents[1], extents[2]},
+           {std::int64_t{0}, strides[0], strides[1], strides[2]}}};
+}
+
+void check_chunk(const Input& input, const SlidingCache& cache, const ConstView& lengths) {
+  for (std::int64_t b = 0; b < input.sequences; ++b) {
+    const std::int64_t count = tokens_of(input, lengths, b);
+    if (count > cache.config().chunk) {
+      base::refuse(input.name, "sequence ", b, " gets ", count, " tokens, expected at most the ",
+                   "cache's chunk (", cache.config().chunk, ")");
+    }
+  }
+}
+
+}  // namespace polyhead::inline v0::layers

@@ -1,0 +1,41 @@
+// Sequences of a pool that a layer goes on with.
+#pragma once
+
+#include "layers/held.hpp"
+#include "polyhead/paged_cache.h"
+
+namespace polyhead::inline v0::layers {
+
+/// Throws unless `pages` names one sequence of the pool for each of the input's, each once, and the
+/// pool holds rows of these sizes.
+void check_pages(const Input& input, const PagedSequences& pages, const HeldSizes& sizes);
+
+/// Where the tokens of x begin and will end.
+Growth growth_in(const Input& input, const PagedSequences& pages, const ConstView& lengths,
+                 Buffer& memory);
+
+/// The rows of x in a pool: room made for them, written, and taken back unless the call succeeds.
+class PagedRows {
+ public:
+  PagedRows(const Input& input, const PagedSequences& pages, const Growth& growth)
+      : input_(input), pages_(pages), growth_(growth) {}
+  PagedRows(const PagedRows&) = delete;
+  PagedRows& operator=(const PagedRows&) = delete;
+  ~PagedRows();
+
+  /// Exhausted, with nothing changed, where the pool has too few pages.
+  PagedCache::Status make_room(std::vector<PagedCache::Extension>& parts);
+  /// k and v [batch, tokens, kv_heads, dim] or ragged. After make_room().
+  void write(const ConstView& k, const ConstView& v);
+  void keep() { extended_ = false; }
+
+ private:
+  bool room_to_write() const;
+
+  const Input& input_;
+  const PagedSequences& pages_;
+  const Growth& growth_;
+  bool extended_ = false;
+};
+
+}  // namespace polyhead::inline v0::layers

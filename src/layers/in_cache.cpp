@@ -1,0 +1,249 @@
+#include "layers/in_cache.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "attention/validate.hpp"
+#include "base/element.hpp"
+#include "base/refuse.hpp"
+
+namespace polyhead::inline v0::layers {
+
+void check_in_cache_rows(const char* name, std::int64_t batch, std::int64_t q_len,
+                         std::int64_t q_heads) {
+  std::int64_t rows = 0;
+  if (__builtin_mul_overflow(batch, q_len, &rows) || __builtin_mul_overflow(rows, q_heads, &rows)) {
+    base::refuse(name, "batch (", batch, ") times q_len (", q_len, ") times q_heads (", q_heads,
+                 ") overflow 64 bits");
+  }
+}
+
+void check_in_cache(const char* name, const Modifiers& m) {
+  const bool custom =
+      std::ranges::any_of(m.custom, [](const TileModifier* f) { return f != nullptr; });
+  if (m.bias.given() || m.alibi.given() || custom || m.dropout.probability != 0.0f) {
+    base::refuse(name, "modifiers has ",
+                 m.bias.given()    ? "bias"
+                 : m.alibi.given() ? "alibi"
+                 : custom          ? "custom"
+                                   : "dropout",
+                 ", expected scale, soft_cap and sink alone: the others go by positions");
+  }
+}
+
+namespace {
+
+/// A ragged call without the rows of q that belong to no sequence.
+InCacheCall cut(InCacheCall call) {
+  if (!call.offsets.given()) return call;
+  const std::int64_t end = door::integers_of(call.offsets)[call.cache.config().batch];
+  for (detail::Layout* layout : {&call.q.layout, &call.out.layout}) layout->extents[0] = end;
+  if (call.lse.given()) call.lse.layout.extents[0] = end;
+  return call;
+}
+
+}  // namespace
+
+InCache::InCache(const InCacheCall& call)
+    : call_(cut(call)),
+      config_(call.cache.config()),
+      ragged_(call.offsets.given()),
+      q_len_(call.q.layout.extents[ragged_ ? 0 : 1]),
+      q_heads_(call.q.layout.extents[ragged_ ? 1 : 2]) {
+  check();
+}
+
+void InCache::check() const {
+  const char* const name = call_.name;
+  const std::int64_t batch = config_.batch;
+  if (config_.values_in_keys) {
+    base::refuse(name,
+                 "cache has values_in_keys, expected values of their own: those in the keys would "
+                 "be turned with them");
+  }
+  if (!ragged_) {  // else it is a layer's own
+    door::check_axes(name, "q", call_.q,
+                     {{"batch", batch},
+                      {"q_len", q_len_},
+                      {"q_heads", q_heads_},
+                      {"head_dim", config_.head_dim}});
+  }
+  door::check_floating(name, "q", call_.q);
+  door::footprint_of(name, "q", call_.q);
+  check_in_cache_rows(name, ragged_ ? 1 : batch, q_len_, q_heads_);
+  if (call_.counts.given()) {
+    door::check_axes(name, "counts", call_.counts, {{"batch", batch}});
+    door::check_integer(name, "counts", call_.counts);
+    door::footprint_of(name, "counts", call_.counts);
+  }
+  for (std::int64_t b = 0; b < batch; ++b) {
+    const std::int64_t count = count_of(b), length = call_.cache.length(b);
+    const std::int64_t most = std::min(q_len_, length);
+    if (count < 0 || count > std::min(most, config_.chunk)) {
+      base::refuse(name, "sequence ", b, " has ", count, " queries, expected at most q_len (",
+                   q_len_, "), chunk (", config_.chunk, ") and its length (", length, ")");
+    }
+    const std::int64_t first = length - count - config_.window + 1;
+    if (count > 0 && std::max(first, config_.first_tokens) < call_.cache.oldest(b)) {
+      base::refuse(name, "sequence ", b, " has ", count,
+                   " queries, the first of which sees keys from ", first, " on, but those before ",
+                   call_.cache.oldest(b), " were written over before it was truncated");
+    }
+  }
+  check_in_cache(name, call_.modifiers);
+  check_resolved();
+}
+
+/// What the calls below would refuse of these arguments, refused in this call's name.
+void InCache::check_resolved() const {
+  AttentionArguments whole;
+  whole.q = call_.q;
+  whole.kv = call_.cache.view();
+  whole.out = call_.out;
+  whole.lse = call_.lse;
+  whole.mask = call_.cache.mask();
+  whole.mask.q_lengths = call_.counts;
+  whole.q_offsets = call_.offsets;
+  whole.modifiers = call_.modifiers;
+  door::resolve(whole, call_.name);
+}
+
+std::int64_t InCache::count_of(std::int64_t b) const {
+  if (ragged_) {
+    const kernels::Integers at = door::integers_of(call_.offsets);
+    return at[b + 1] - at[b];
+  }
+  return call_.counts.given() ? door::integers_of(call_.counts)[b] : q_len_;
+}
+
+/// Of sequence `b` among the tokens of q.
+std::int64_t InCache::first_token(std::int64_t b) const {
+  return ragged_ ? door::integers_of(call_.offsets)[b] : b * q_len_;
+}
+
+/// Of q, all sequences together; ragged, those that belong to one.
+std::int64_t InCache::tokens() const { return first_token(config_.batch); }
+
+InCacheRooms::Places InCache::open(InCacheRooms& memory) const {
+  const std::int64_t bytes = std::max(element_bytes(call_.q.type), element_bytes(call_.type));
+  const InCacheRooms::Places rooms = memory.need({.batch = config_.batch,
+                                                  .tokens = tokens(),
+                                                  .q_heads = q_heads_,
+                                                  .head_dim = config_.head_dim,
+                                                  .value_dim = config_.value_dim,
+                                                  .q_bytes = bytes});
+  // Where each query stands: in its sequence, and in the cache.
+  for (std::int64_t b = 0; b < config_.batch; ++b) {
+    const std::int64_t length = call_.cache.length(b), start = length - count_of(b);
+    const std::int64_t first = first_token(b);
+    for (std::int64_t token = first; token < first_token(b + 1); ++token) {
+      const std::int64_t place = start + token - first;
+      rooms.ends[token] = place;
+      rooms.places[token] = std::min(place, config_.first_tokens + config_.window - 1);
+    }
+    rooms.first_lengths[b] = std::min(length, config_.first_tokens);
+    rooms.first_starts[b] = start - config_.window;
+  }
+  return rooms;
+}
+
+AttentionArguments InCache::window_part(const position::Rotation& rotation,
+                                        const InCacheRooms::Places& rooms) const {
+  AttentionArguments window;
+  window.kv = call_.cache.view();
+  window.mask = call_.cache.mask();
+  window.mask.first_tokens = 0;
+  window.mask.q_lengths = call_.counts;
+  window.q_offsets = call_.offsets;
+  window.modifiers = call_.modifiers;
+  window.q = rotated(rotation, rooms.ends, rooms.window_q, rooms.turn);
+  return window;
+}
+
+AttentionArguments InCache::first_part(const AttentionArguments& window,
+                                       const position::Rotation& rotation,
+                                       const InCacheRooms::Places& rooms) const {
+  AttentionArguments first = window;
+  first.kv.lengths = ConstView(rooms.first_lengths, {config_.batch});
+  first.mask = causal();  // query p sees the first tokens t <= p - window
+  first.mask.q_lengths = call_.counts;
+  first.q_start = ConstView(rooms.first_starts, {config_.batch});
+  first.q = rotated(rotation, rooms.places, rooms.first_q, rooms.turn);
+  return first;
+}
+
+/// A dense copy of q in `to`, rotated by `positions`, one a token.
+ConstView InCache::rotated(const position::Rotation& rotation, const std::int64_t* positions,
+                           std::byte* to, double* turn) const {
+  const ConstView& q = call_.q;
+  const std::int64_t bytes = element_bytes(q.type), dim = config_.head_dim;
+  const auto& strides = q.layout.strides;
+  const int token_axis = ragged_ ? 0 : 1;
+  const auto* const from = static_cast<const std::byte*>(q.data);
+  std::byte* element = to;
+  for (std::int64_t row = 0; row < rows(); ++row) {
+    const std::int64_t head = row % q_heads_, token = row / q_heads_;
+    const std::int64_t at =
+        ragged_ ? token * strides[0] : token / q_len_ * strides[0] + token % q_len_ * strides[1];
+    const std::byte* const begin = from + (at + head * strides[token_axis + 1]) * bytes;
+    for (std::int64_t d = 0; d < dim; ++d, element += bytes)
+      std::memcpy(element, begin + d * strides[token_axis + 2] * bytes,
+                  static_cast<std::size_t>(bytes));
+  }
+  const View copy(to, q.type, {std::int64_t{1}, tokens(), q_heads_, dim});
+  position::rotate_heads(copy, ConstView(positions, {std::int64_t{1}, tokens()}), rotation, turn);
+  if (call_.type != q.type) {  // rounded once, in place: what is written was read
+    const std::int64_t narrow = element_bytes(call_.type);
+    for (std::int64_t i = 0; i < rows() * dim; ++i) {
+      base::store_float32(to + i * narrow, call_.type, base::load_float32(to + i * bytes, q.type));
+    }
+  }
+  if (ragged_) return {to, call_.type, {tokens(), q_heads_, dim}};
+  return {to, call_.type, {config_.batch, q_len_, q_heads_, dim}};
+}
+
+/// One of the two parts, into its rooms. A sink is counted once, by the join.
+AttentionArguments InCache::as_part(AttentionArguments call, const InCacheRooms::Places& rooms,
+                                    std::int64_t part) const {
+  call.modifiers.sink = {};
+  float* const out = rooms.outs + part * rows() * config_.value_dim;
+  float* const lse = rooms.lses + part * rows();
+  if (ragged_) {
+    call.out = {out, {tokens(), q_heads_, config_.value_dim}};
+    call.lse = {lse, {tokens(), q_heads_}};
+  } else {
+    call.out = {out, {config_.batch, q_len_, q_heads_, config_.value_dim}};
+    call.lse = {lse, {config_.batch, q_len_, q_heads_}};
+  }
+  return call;
+}
+
+namespace {
+
+/// A ragged view's tokens as a batch of one; others as they are.
+View as_batch(View view, bool ragged) {
+  if (!ragged || !view.given()) return view;
+  detail::Layout& layout = view.layout;
+  for (int axis = layout.axes; axis > 0; --axis) {
+    layout.extents[axis] = layout.extents[axis - 1];
+    layout.strides[axis] = layout.strides[axis - 1];
+  }
+  layout.extents[0] = 1;
+  ++layout.axes;
+  return view;
+}
+
+}  // namespace
+
+void InCache::join(const InCacheRooms::Places& rooms, const Options& options) const {
+  const std::int64_t batch = ragged_ ? 1 : config_.batch, tokens_each = ragged_ ? tokens() : q_len_;
+  MergeArguments merge;
+  merge.outs = {rooms.outs, {std::int64_t{2}, batch, tokens_each, q_heads_, config_.value_dim}};
+  merge.lses = {rooms.lses, {std::int64_t{2}, batch, tokens_each, q_heads_}};
+  merge.out = as_batch(call_.out, ragged_);
+  merge.lse = as_batch(call_.lse, ragged_);
+  merge.sink = call_.modifiers.sink;
+  merge_partials(merge, options);
+}
+
+}  // namespace polyhead::inline v0::layers
