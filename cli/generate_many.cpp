@@ -193,6 +193,8 @@ const char* stop_name(models::Stop stop) {
       return "context";
     case models::Stop::failed:
       return "failed";
+    case models::Stop::cancelled:
+      return "cancelled";
     default:
       return "max_tokens";
   }

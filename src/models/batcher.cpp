@@ -21,7 +21,7 @@ const BatcherOptions& checked(const BatcherOptions& options) {
 
 /// A sequence for as long as this lives.
 struct LentSequence {
-  explicit LentSequence(PagedCache& from) : cache(from), number(from.create()) {}
+  LentSequence(PagedCache& from, std::uint64_t salt) : cache(from), number(from.create(salt)) {}
   LentSequence(const LentSequence&) = delete;
   LentSequence& operator=(const LentSequence&) = delete;
   ~LentSequence() { cache.release(number); }
@@ -74,7 +74,8 @@ std::int64_t Batcher::pages_of(std::int64_t tokens) const {
 std::int64_t Batcher::submit(const Request& request) {
   check(request);
   const auto number = static_cast<std::int64_t>(answers_.size());
-  Running next{number, 0, request.prompt, request.max_tokens, Sampler(request.sampling)};
+  Running next{number,      0, request.prompt, request.max_tokens, Sampler(request.sampling),
+               request.salt};
   if (request.max_tokens == 0) {  // it is answered already
     answers_.push_back({{}, Stop::max_tokens});
     return number;
@@ -105,6 +106,7 @@ void Batcher::admit() {
 bool Batcher::should_wait(const Running& next) const {
   std::int64_t computed = 0, coming = 0;
   for (const Running& running : running_) {
+    if (running.salt != next.salt) continue;
     const auto same = std::ranges::mismatch(next.tokens, running.tokens).in1;
     // The last token is run in any case: its logits are wanted.
     const std::int64_t common = std::min(same - next.tokens.begin(), std::ssize(next.tokens) - 1);
@@ -147,7 +149,7 @@ bool Batcher::join(const Running& next) {
   running_.push_back(next);
   Undo undo{*this};
   Running& last = running_.back();
-  last.sequence = undo.sequence = cache.create();
+  last.sequence = undo.sequence = cache.create(next.salt);
   last.held = last.adopted = cache.adopt_prefix(last.sequence, last.tokens);
   if (running_.size() > 1 && !fits_last()) return false;
   undo.joined = true;
@@ -207,18 +209,39 @@ void Batcher::take(Running& running, std::span<const float> logits, std::excepti
     answer.stop = Stop::failed;
     return;
   }
-  if (ends_ && asked([&] { return ends_(token); })) {
+  const bool ends = ends_ && asked([&] { return ends_(token); });
+  if (answer.stop != Stop::running) return;  // the callback cancelled it
+  if (ends) {
     answer.stop = Stop::end;
     return;
   }
   answer.ids.push_back(token);
   running.tokens.push_back(token);
   if (hear_) asked([&] { return hear_(running.request, token), true; });
+  if (answer.stop != Stop::running) return;
   if (std::ssize(answer.ids) == running.max_tokens) {
     answer.stop = Stop::max_tokens;
   } else if (std::ssize(running.tokens) > model_.config().context_length) {
     answer.stop = Stop::context;
   }
+}
+
+void Batcher::drop_finished() {
+  std::erase_if(running_, [&](const Running& running) {
+    if (!finished(running)) return false;
+    pool_.cache().release(running.sequence);
+    return true;
+  });
+}
+
+bool Batcher::cancel(std::int64_t request) {
+  check_number("Batcher::cancel", request);
+  Answer& answer = answers_[static_cast<std::size_t>(request)];
+  if (answer.stop != Stop::running) return false;
+  answer.stop = Stop::cancelled;
+  std::erase_if(waiting_, [&](const Running& waiting) { return waiting.request == request; });
+  if (!stepping_) drop_finished();  // else at the end of the step, which walks through them
+  return true;
 }
 
 bool Batcher::step() {
@@ -231,7 +254,8 @@ bool Batcher::step() {
     parts.clear();
     who.clear();
     plan(parts, who);
-    logits_.resize(parts.size() * vocabulary);
+    const auto wanted = std::ranges::count_if(parts, &SequencePart::logits);
+    logits_.resize(static_cast<std::size_t>(wanted) * vocabulary);
     if (model_.forward(pool_, parts, logits_.data()) == PagedCache::Status::ok) break;
     interrupt_last();  // one request alone always fits: submit has seen to it
   }
@@ -239,49 +263,51 @@ bool Batcher::step() {
   figures_.most_pages = std::max(figures_.most_pages, options_.pages - pool_.cache().free_pages());
   std::exception_ptr thrown;  // of a callback: out when all requests have their tokens
   std::size_t row = 0;
+  stepping_ = true;  // what can throw within is caught by take()
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Running& running = running_[who[i]];
     const auto count = static_cast<std::int64_t>(parts[i].ids.size());
     running.held += count;
     figures_.tokens += count;
-    if (parts[i].logits)
-      take(running, std::span(logits_).subspan(row++ * vocabulary, vocabulary), thrown);
+    if (!parts[i].logits) continue;
+    const auto logits = std::span(logits_).subspan(row++ * vocabulary, vocabulary);
+    if (!finished(running)) take(running, logits, thrown);
   }
-  std::erase_if(running_, [&](const Running& running) {
-    if (!finished(running)) return false;
-    pool_.cache().release(running.sequence);
-    return true;
-  });
+  stepping_ = false;
+  drop_finished();
   if (thrown) std::rethrow_exception(thrown);
   return !running_.empty() || !waiting_.empty();
 }
 
 std::int64_t Batcher::save(std::span<const std::int32_t> tokens, const std::string& path,
-                           const CacheFingerprint& fingerprint) {
+                           const CacheFingerprint& fingerprint, std::uint64_t salt) {
   PagedCache& cache = pool_.cache();
   // A sequence adopts all but its last token at most: one more than are wanted.
   std::vector<std::int32_t> and_one(tokens.begin(), tokens.end());
   and_one.push_back(0);
-  const LentSequence sequence(cache);
+  const LentSequence sequence(cache, salt);
   const std::int64_t held = cache.adopt_prefix(sequence.number, and_one);
   if (held > 0) save_sequences(path, fingerprint, cache, {&sequence.number, 1});
   return held;
 }
 
-void Batcher::load(const std::string& path, const CacheFingerprint& fingerprint) {
+void Batcher::load(const std::string& path, const CacheFingerprint& fingerprint,
+                   std::uint64_t salt) {
   PagedCache& cache = pool_.cache();
   std::vector<std::int64_t> sequences;
-  if (load_sequences(path, fingerprint, cache, sequences) == PagedCache::Status::exhausted) {
+  if (load_sequences(path, fingerprint, cache, sequences, salt) == PagedCache::Status::exhausted) {
     base::refuse("Batcher::load", path, " holds more pages than are free, ", cache.free_pages());
   }
   for (const std::int64_t sequence : sequences) cache.release(sequence);
 }
 
+void Batcher::check_number(const char* call, std::int64_t request) const {
+  if (request >= 0 && request < std::ssize(answers_)) return;
+  base::refuse(call, "request (", request, ") is not within 0 .. ", std::ssize(answers_) - 1);
+}
+
 const Answer& Batcher::answer(std::int64_t request) const {
-  if (request < 0 || request >= std::ssize(answers_)) {
-    base::refuse("Batcher::answer", "request (", request, ") is not within 0 .. ",
-                 std::ssize(answers_) - 1);
-  }
+  check_number("Batcher::answer", request);
   return answers_[static_cast<std::size_t>(request)];
 }
 

@@ -29,10 +29,12 @@ struct Request {
   std::vector<std::int32_t> prompt;
   std::int64_t max_tokens = 128;
   Sampling sampling{};
+  /// Of a tenant: requests of different salts share no pages, however alike they begin.
+  std::uint64_t salt = 0;
 };
 
 /// Why an answer is no longer than it is. `failed`: its logits were no numbers; step() said so.
-enum class Stop : std::uint8_t { running, end, max_tokens, context, failed };
+enum class Stop : std::uint8_t { running, end, max_tokens, context, failed, cancelled };
 
 struct Answer {
   std::vector<std::int32_t> ids;
@@ -50,17 +52,17 @@ struct BatcherFigures {
 
 /// Runs many requests over one pool of pages. Each step takes one token of every request that is
 /// past its prompt, however many they are, and chunks of prompts as long as all are not more than
-/// step_tokens. Where prompts begin alike the pages are shared: a request joins when nobody is
-/// about to compute a page that it could share, and when the pool has pages for its first chunk
-/// beside what those who run take in the same step. Where the pool is full, the request that joined
-/// last gives its pages back and begins again later.
+/// step_tokens. Where prompts of one salt begin alike the pages are shared: a request joins when
+/// nobody is about to compute a page that it could share, and when the pool has pages for its first
+/// chunk beside what those who run take in the same step. Where the pool is full, the request that
+/// joined last gives its pages back and begins again later.
 ///
 /// Every request gets the tokens, and the logits' bits, that it gets alone: neither the batch nor
 /// the chunks nor sharing nor an interruption changes them. Used by one caller at a time.
 class Batcher {
  public:
   /// Says for each request which tokens end an answer, and hears of each token as it comes. Both
-  /// are called within step(); they may submit more and read answers, but not step.
+  /// are called within step(); they may submit more, cancel and read answers, but not step.
   using Ends = std::function<bool(std::int32_t token)>;
   using Hear = std::function<void(std::int64_t request, std::int32_t token)>;
 
@@ -73,6 +75,12 @@ class Batcher {
   /// is queued then.
   std::int64_t submit(const Request& request);
 
+  /// Ends a request that waits or runs: its answer stays as far as it came, Stop::cancelled, and
+  /// its pages are given back, at the end of the step where it is called within one. False, with
+  /// nothing changed, where the answer is over. Others get the tokens that they get anyway. Throws
+  /// InvalidArgument for a number that no request has.
+  bool cancel(std::int64_t request);
+
   /// One joint run. False when nothing is left to do. What `ends` or `hear` throws comes out, the
   /// first of it, when the step is done: every request has its token, and steps go on from there.
   /// A token that `ends` threw at does not end its answer. InvalidArgument in the same way where
@@ -80,15 +88,15 @@ class Batcher {
   bool step();
 
   /// Writes to a file (cache_file.h) the keys and values of the whole pages that are remembered of
-  /// what `tokens` begin with: of requests that have ended, say. Returns how many tokens they are;
-  /// without one there is no file. Throws InvalidArgument.
+  /// what `tokens` begin with under a salt: of requests that have ended, say. Returns how many
+  /// tokens they are; without one there is no file. Throws InvalidArgument.
   std::int64_t save(std::span<const std::int32_t> tokens, const std::string& path,
-                    const CacheFingerprint& fingerprint);
+                    const CacheFingerprint& fingerprint, std::uint64_t salt = 0);
 
-  /// Remembers the pages of such a file, for prompts that begin with its tokens, until the pool
-  /// needs them. Throws InvalidArgument as load_sequences does, and where they are more than the
-  /// free ones.
-  void load(const std::string& path, const CacheFingerprint& fingerprint);
+  /// Remembers the pages of such a file, for prompts of this salt that begin with its tokens, until
+  /// the pool needs them. Throws InvalidArgument as load_sequences does, and where they are more
+  /// than the free ones.
+  void load(const std::string& path, const CacheFingerprint& fingerprint, std::uint64_t salt = 0);
 
   /// What there is of an answer; the reference lasts as long as the batcher.
   const Answer& answer(std::int64_t request) const;
@@ -101,6 +109,7 @@ class Batcher {
     std::vector<std::int32_t> tokens;  ///< prompt and answer so far
     std::int64_t max_tokens = 0;
     Sampler sampler;
+    std::uint64_t salt = 0;
     std::int64_t held = 0;     ///< of `tokens`, in the cache
     std::int64_t adopted = 0;  ///< of these, what it found there
     std::int64_t reached = 0;  ///< the most it held before it was interrupted
@@ -108,6 +117,7 @@ class Batcher {
   };
 
   void check(const Request& request) const;
+  void check_number(const char* call, std::int64_t request) const;
   void admit();
   bool should_wait(const Running& next) const;
   bool join(const Running& next);
@@ -117,6 +127,7 @@ class Batcher {
   void interrupt_last();
   void take(Running& running, std::span<const float> logits, std::exception_ptr& thrown);
   bool finished(const Running& running) const;
+  void drop_finished();
 
   const Model& model_;
   BatcherOptions options_;
@@ -128,6 +139,7 @@ class Batcher {
   std::deque<Answer> answers_;    ///< its elements stay where they are when one is added
   BatcherFigures figures_;
   std::vector<float> logits_;
+  bool stepping_ = false;
 };
 
 }  // namespace polyhead::inline v0::models
