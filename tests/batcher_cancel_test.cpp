@@ -159,6 +159,7 @@ TEST(BatcherCancel, WithinAStep) {
     for (const Request& request : requests) batcher.submit(request);
     while (batcher.step()) {
     }
+    EXPECT_EQ(heard, 4 + 3 + 4) << "nothing of who is cancelled";
     const std::size_t said[] = {2, at_ends ? 1u : 2u, 1, 6, 0};
     for (std::size_t i = 0; i < requests.size(); ++i) {
       const models::Answer& answer = batcher.answer(static_cast<std::int64_t>(i));

@@ -200,6 +200,17 @@ POLYHEAD_C_API polyhead_status polyhead_paged_sequence_adopt_prefix(polyhead_pag
 POLYHEAD_C_API polyhead_status polyhead_paged_sequence_extend(polyhead_paged_cache* cache,
                                                               int64_t sequence, int64_t count,
                                                               const int32_t* tokens);
+/* What one sequence gets of polyhead_paged_sequences_extend. */
+typedef struct polyhead_paged_extension {
+  size_t struct_bytes;
+  int64_t sequence, count;
+  const int32_t* tokens; /* [count], or NULL */
+} polyhead_paged_extension;
+
+/* The same for several sequences, each given once: all of them get their room, or none does. */
+POLYHEAD_C_API polyhead_status polyhead_paged_sequences_extend(
+    polyhead_paged_cache* cache, const polyhead_paged_extension* const* parts, int64_t count);
+
 /* The rows of tokens [first, first + n) of one layer: k [n, kv_heads, head_dim], v [n, kv_heads,
  * value_dim] (NULL with values_in_keys), float32, float16 or bfloat16. Pages that other sequences
  * hold are copied first: POLYHEAD_EXHAUSTED, with nothing written, where the pool has too few;

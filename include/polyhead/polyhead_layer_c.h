@@ -1,6 +1,5 @@
-/* The C door to the five steps: RoPE, the multi-head attention layer, which takes the contiguous
- * cache of polyhead_cache_c.h, and the latent one, which takes all of them. The rules of
- * polyhead_c.h hold here too.
+/* The C door to the five steps: RoPE, the multi-head attention layer and the latent one, both over
+ * the caches of polyhead_cache_c.h. The rules of polyhead_c.h hold here too.
  */
 #ifndef POLYHEAD_POLYHEAD_LAYER_C_H
 #define POLYHEAD_POLYHEAD_LAYER_C_H
@@ -157,12 +156,64 @@ POLYHEAD_C_API polyhead_status polyhead_layer_forward_cross(const polyhead_layer
                                                             const polyhead_view* y,
                                                             const polyhead_layer_call* call);
 
-/* Self attention after a cache: appends the tokens of x and attends to everything held. */
+/* Self attention after a cache: appends the tokens of x, padded (lengths) or ragged (offsets), and
+ * attends to everything held. */
 POLYHEAD_C_API polyhead_status polyhead_layer_forward_cached(const polyhead_layer* layer,
                                                              const polyhead_view* x,
                                                              polyhead_kv_cache* cache,
                                                              const polyhead_view* y,
                                                              const polyhead_layer_call* call);
+
+/* Sequences of a pool that a call goes on with; see PagedSequences in layer.h. */
+typedef struct polyhead_paged_sequences {
+  size_t struct_bytes;
+  polyhead_paged_cache* cache;
+  const int64_t* sequences; /* [count], one for each of x's, each once */
+  int64_t count;
+  int64_t layer; /* of the cache's: whose rows these are */
+  /* Numbers of the rows of x, padding included, [token_count], for sharing; or NULL and 0. */
+  const int32_t* tokens;
+  int64_t token_count;
+  int32_t room_made; /* 1: the tokens of x are each sequence's last, as _extend has made room for
+                        them; 0: the call makes it */
+  int32_t reserved;  /* 0 */
+} polyhead_paged_sequences;
+
+/* The same over sequences of a pool. POLYHEAD_EXHAUSTED, with nothing changed, where it has too few
+ * pages. */
+POLYHEAD_C_API polyhead_status polyhead_layer_forward_paged(const polyhead_layer* layer,
+                                                            const polyhead_view* x,
+                                                            const polyhead_paged_sequences* pages,
+                                                            const polyhead_view* y,
+                                                            const polyhead_layer_call* call);
+
+/* What RoPE counts: places in the sequence, or in the cache (see SlidingPositions in layer.h). */
+enum { POLYHEAD_POSITIONS_ORIGINAL = 0, POLYHEAD_POSITIONS_IN_CACHE = 1 };
+
+/* The same over rings, under the layer's mask and the cache's; at most `chunk` tokens a sequence.
+ */
+POLYHEAD_C_API polyhead_status polyhead_layer_forward_sliding(
+    const polyhead_layer* layer, const polyhead_view* x, polyhead_sliding_cache* cache,
+    const polyhead_view* y, int32_t positions, const polyhead_layer_call* call);
+
+/* Cross attention's k and v, computed once: appends those of context [batch, context_tokens,
+ * context_dim] to a cache; lengths: int32/int64 [batch], or NULL, all. */
+POLYHEAD_C_API polyhead_status polyhead_layer_project_context(const polyhead_layer* layer,
+                                                              const polyhead_view* context,
+                                                              polyhead_kv_cache* cache,
+                                                              const polyhead_view* lengths);
+
+/* Cross attention to such a cache, or to what any other shows, which it only reads. */
+POLYHEAD_C_API polyhead_status polyhead_layer_cross(const polyhead_layer* layer,
+                                                    const polyhead_view* x,
+                                                    const polyhead_kv_cache* context,
+                                                    const polyhead_view* y,
+                                                    const polyhead_layer_call* call);
+POLYHEAD_C_API polyhead_status polyhead_layer_cross_view(const polyhead_layer* layer,
+                                                         const polyhead_view* x,
+                                                         const polyhead_kv_view* context,
+                                                         const polyhead_view* y,
+                                                         const polyhead_layer_call* call);
 
 /* A cache that fits the layer, of its activation type. */
 POLYHEAD_C_API polyhead_status polyhead_layer_cache_create(const polyhead_layer* layer,
@@ -192,6 +243,13 @@ POLYHEAD_C_API polyhead_status polyhead_layer_attend(const polyhead_layer* layer
                                                      const polyhead_view* v,
                                                      const polyhead_view* heads,
                                                      const polyhead_layer_call* call);
+
+/* The same over what a cache shows: the tokens of q are each sequence's last. */
+POLYHEAD_C_API polyhead_status polyhead_layer_attend_view(const polyhead_layer* layer,
+                                                          const polyhead_view* q,
+                                                          const polyhead_kv_view* kv,
+                                                          const polyhead_view* heads,
+                                                          const polyhead_layer_call* call);
 
 /* Steps 4 and 5: heads side by side, [.., q_heads * value_dim] (the memory of `heads` above), times
  * w_o. */

@@ -1,7 +1,10 @@
 // The paged cache behind polyhead_cache_c.h.
 #include "polyhead/paged_cache.h"
 
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "capi/convert_cache.hpp"
 #include "capi/handles.hpp"
@@ -110,6 +113,23 @@ polyhead_status polyhead_paged_sequence_extend(polyhead_paged_cache* cache, int6
   constexpr const char* kCall = "polyhead_paged_sequence_extend";
   return guarded_pool(kCall, cache, [&](polyhead::PagedCache& pool) {
     return pool.extend(sequence, count, to_tokens(kCall, tokens, count));
+  });
+}
+
+polyhead_status polyhead_paged_sequences_extend(polyhead_paged_cache* cache,
+                                                const polyhead_paged_extension* const* parts,
+                                                int64_t count) {
+  constexpr const char* kCall = "polyhead_paged_sequences_extend";
+  return guarded_pool(kCall, cache, [&](polyhead::PagedCache& of) {
+    std::vector<polyhead::PagedCache::Extension> to;
+    for (const polyhead_paged_extension* const part : to_span(kCall, "parts", parts, count)) {
+      const polyhead_paged_extension from = read_struct(kCall, "parts[i]", part);
+      to.push_back({from.sequence, from.count,
+                    from.tokens == nullptr
+                        ? std::span<const std::int32_t>{}
+                        : to_span(kCall, "parts[i].tokens", from.tokens, from.count)});
+    }
+    return of.extend(to);
   });
 }
 
