@@ -129,7 +129,7 @@ TEST_F(CacheFile, RefusesAnotherModelOrCache) {
   into.pop_back();
   EXPECT_EQ(load(into), "load_caches: FILE holds 2 caches, expected 1");
   std::vector<KvCache> small = caches(f16, false, false, 2, 69);
-  EXPECT_EQ(load(small), "load_caches: FILE, cache 0: a length exceeds the capacity");
+  EXPECT_EQ(load(small), "load_caches: FILE, cache 0: its lengths[0] is 70, expected 0 .. 69");
   save_caches(path_, kPrint, caches(ElementType::int8, true, true, 1));
   std::vector<KvCache> by_token = caches(ElementType::int8, false, false, 1);
   EXPECT_EQ(load(by_token),
@@ -243,13 +243,57 @@ TEST_F(CacheFile, RefusesOtherSlidingCaches) {
     return wrong;
   };
   for (std::size_t size = 0; size < good.size(); size += 97)
-    EXPECT_EQ(refused(std::span(good).first(size)), "it is cut short") << size;
-  constexpr std::size_t kLengths = 10 * 8;
-  for (const std::int64_t length : {std::int64_t{-1}, std::int64_t{421}, std::int64_t{359}}) {
+    EXPECT_EQ(refused(std::span(good).first(size)).find("it is cut short: expected "), 0u) << size;
+  constexpr std::size_t kLengths = 10 * 8, kLongest = kLengths + 2 * 8;
+  EXPECT_EQ(refused(std::span(good).first(9)),
+            "it is cut short: expected 80 bytes of sizes, found 9");
+  EXPECT_EQ(refused(std::span(good).first(kLongest + 3)),
+            "it is cut short: expected 16 bytes of longest, found 3");
+  const std::size_t rows = good.size() - kLongest - 2 * 8;
+  EXPECT_EQ(refused(std::span(good).first(good.size() - 1)),
+            "it is cut short: expected " + std::to_string(rows) + " bytes of rows, found " +
+                std::to_string(rows - 1));
+  const auto with = [&](std::size_t at, std::int64_t length) {
     std::vector<std::byte> bytes = good;
-    std::memcpy(bytes.data() + kLengths, &length, 8);
-    EXPECT_EQ(refused(bytes), "a length is impossible") << length;
+    std::memcpy(bytes.data() + at, &length, 8);
+    return refused(bytes);
+  };
+  for (const std::int64_t length : {-1, 421, 359}) {
+    EXPECT_EQ(with(kLengths, length),
+              "its lengths[0] is " + std::to_string(length) + ", expected 360 .. 420");
   }
+  EXPECT_EQ(with(kLongest + 8, -7), "its longest[1] is -7, expected 0 .. 68719476736");
+}
+
+// Each length is named with what it could be, and what is cut short with what there is of it.
+TEST(CacheLoad, SaysWhichLengthIsWrong) {
+  const std::vector<KvCache> from = caches(f16, false, true, 1);
+  std::vector<std::byte> good;
+  from[0].save(good);
+  constexpr std::size_t kLengths = 7 * 8;
+  const auto refused = [](KvCache cache, std::span<const std::byte> bytes) {
+    std::string wrong;
+    EXPECT_FALSE(cache.load(bytes, wrong));
+    EXPECT_EQ(cache.max_length(), 0);
+    return wrong;
+  };
+  const auto fixed = [] { return std::move(caches(f16, false, false, 1, 80)[0]); };
+  const auto growing = [] { return std::move(caches(f16, false, false, 1)[0]); };
+  const auto with = [&](std::size_t b, std::int64_t length) {
+    std::vector<std::byte> bytes = good;
+    std::memcpy(bytes.data() + kLengths + b * 8, &length, 8);
+    return bytes;
+  };
+  EXPECT_EQ(refused(fixed(), with(1, -2)), "its lengths[1] is -2, expected 0 .. 80");
+  EXPECT_EQ(refused(fixed(), with(0, 81)), "its lengths[0] is 81, expected 0 .. 80");
+  EXPECT_EQ(refused(growing(), with(1, std::int64_t{1} << 49)),
+            "its lengths[1] is 562949953421312, expected 0 .. 281474976710656");
+  const std::int64_t there = from[0].length(0) + from[0].length(1);
+  EXPECT_EQ(refused(growing(), with(0, 1000)),
+            "it is cut short: its lengths[0] is 1000, expected at most the " +
+                std::to_string(there) + " tokens whose rows are there");
+  EXPECT_EQ(refused(fixed(), std::span(good).first(kLengths + 9)),
+            "it is cut short: expected 16 bytes of lengths, found 9");
 }
 
 TEST_F(CacheFile, RefusesDamage) {

@@ -387,6 +387,13 @@ TEST(KvCache, RefusesByName) {
             "KvCache: key_scales are float32 of too many axes, expected float32 [3, 4]: kv_heads, "
             "head_dim");
   config = small(8);
+  config.capacity = std::int64_t{1} << 48;
+  config.head_dim = std::int64_t{1} << 20;
+  EXPECT_EQ(
+      polyhead::test::refusal_of([&] { KvCache{config}; }),
+      "KvCache: the bytes of rows [2, 3, 281474976710656, 1048576] (batch or pages, kv_heads, "
+      "tokens, dim) of float32 overflow 64 bits");
+  config = small(8);
   config.batch = 0;
   const KvCache empty(config);
   EXPECT_EQ(polyhead::test::refusal_of([&] { (void)empty.length(0); }),

@@ -276,6 +276,27 @@ TEST_F(PagedFile, RefusesDamage) {
   });
 }
 
+TEST(PagedCacheLoad, SaysWhichLengthIsWrong) {
+  PagedCache cache = cache_of({ElementType::int4, false, 16, 40, 0.02f, true});
+  std::vector<std::byte> good;
+  cache.save(fill(cache)[1], good);
+  constexpr std::size_t kLength = 7 * 8;
+  std::int64_t held = 0;
+  std::memcpy(&held, good.data() + kLength, 8);
+  const auto refused = [&](std::span<const std::byte> bytes) { return cache.load(bytes).wrong; };
+  const auto with = [&](std::int64_t length) {
+    std::vector<std::byte> bytes = good;
+    std::memcpy(bytes.data() + kLength, &length, 8);
+    return refused(bytes);
+  };
+  EXPECT_EQ(with(-1), "its length is -1, expected 0 or more");
+  EXPECT_EQ(with(held + 1), "it is cut short: its length is " + std::to_string(held + 1) +
+                                ", expected at most the " + std::to_string(held) +
+                                " tokens whose rows are there");
+  EXPECT_EQ(refused(std::span(good).first(kLength + 5)),
+            "it is cut short: expected 8 bytes of length, found 5");
+}
+
 // A file whose checksum is right may still lie; what the cache reads is bounds-checked by itself.
 TEST(PagedCacheLoad, BelievesNothing) {
   for (const bool values_in_keys : {false, true}) {

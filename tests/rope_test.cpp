@@ -367,7 +367,11 @@ TEST(Rope, TheAttentionFactorRefusesWhatFrequenciesDo) {
               c = config_of(RopePairing::half_split);
               c.scaling = static_cast<RopeScaling>(9);
             }),
-            kCall + "scaling is not one of the known ones");
+            kCall + "scaling (9) is none, expected none, linear, ntk_aware, yarn or llama3");
+  EXPECT_EQ(message([](RopeConfig& c) { c.mscale_all_dim = -1; }),
+            kCall + "mscale_all_dim (-1) is negative or not finite");
+  EXPECT_EQ(message([](RopeConfig& c) { c.mscale = -1e-9; }),
+            kCall + "mscale (-1e-09) is negative or not finite");
 }
 
 TEST(Rope, RefusesFieldsOfAnotherScaling) {
@@ -396,7 +400,7 @@ TEST(Rope, RefusesImpossibleDivisors) {
       [](RopeConfig& c) {
         c.frequency_divisors = {1, 1, 1};
       });
-  expect_refused("rope_frequencies: rope.frequency_divisors (0) is not positive and finite",
+  expect_refused("rope_frequencies: rope.frequency_divisors[31] (0) is not positive and finite",
                  [](RopeConfig& c) {
                    c.frequency_divisors.assign(32, 1.0f), c.frequency_divisors[31] = 0.0f;
                  });

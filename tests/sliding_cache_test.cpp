@@ -303,6 +303,11 @@ TEST(SlidingCache, RefusesByName) {
               SlidingCache{config({1, 0, 1, ElementType::bit})};
             }),
             "SlidingCache: type (bit) is not one a cache holds");
+  SlidingCacheConfig many = config({100, 3, 20, f32});
+  many.batch = std::int64_t{1} << 30;
+  EXPECT_EQ(refusal_of([&] { SlidingCache{many}; }),
+            "SlidingCache: batch (1073741824) times the 4 pages of window (100), first_tokens (3) "
+            "and chunk (20) is more than 2^31 - 1 pages");
 }
 
 }  // namespace

@@ -241,28 +241,26 @@ void KvCache::save(std::vector<std::byte>& to) const {
 }
 
 bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
-  const auto fail = [&](std::string reason) {
-    wrong = std::move(reason);
-    return false;
-  };
   const State& s = *state_;
   std::span<const std::byte> rest = from;
   wrong = cache::take_sizes(rest, kSizes, sizes_of(s.config));
   if (!wrong.empty()) return false;
   std::vector<std::int64_t> lengths(s.lengths.size());
   std::vector<float> scales(s.key_scales.size());
-  if (!cache::take(rest, lengths.data(), lengths.size() * 8)) return fail(cache::kCutShort);
-  if (!cache::take(rest, scales.data(), scales.size() * 4)) return fail(cache::kCutShort);
-  wrong = cache::impossible_scale(scales);
+  wrong = cache::take_all(rest, "lengths", lengths);
+  if (wrong.empty()) wrong = cache::take_all(rest, "key_scales", scales);
+  if (wrong.empty()) wrong = cache::impossible_scale(scales);
   if (!wrong.empty()) return false;
   // Before anything is allocated: the rows that the lengths promise are there.
   const std::int64_t row = s.config.kv_heads * (s.keys.row_bytes() + s.values.row_bytes() +
                                                 4 * (s.keys.blocks() + s.values.blocks()));
   std::int64_t left = static_cast<std::int64_t>(rest.size()), longest = 0;
-  for (const std::int64_t length : lengths) {
-    if (length < 0 || length > kMostTokens) return fail("a length is impossible");
-    if (!s.config.growing && length > s.capacity) return fail("a length exceeds the capacity");
-    if (row > 0 && length > left / row) return fail(cache::kCutShort);
+  for (std::size_t b = 0; b < lengths.size(); ++b) {
+    const std::int64_t length = lengths[b], most = s.config.growing ? kMostTokens : s.capacity;
+    const std::string field = cache::of_sequence("lengths", b);
+    wrong = cache::impossible_length(field, length, 0, most);
+    if (wrong.empty() && row > 0) wrong = cache::too_few_rows(field, length, left / row);
+    if (!wrong.empty()) return false;
     left -= length * row;
     longest = std::max(longest, length);
   }

@@ -5,6 +5,7 @@
 #include "cache/paged_saving.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "cache/paged_state.hpp"
@@ -16,7 +17,6 @@ namespace {
 
 using cache::Equal;
 using cache::Held;
-using cache::kCutShort;
 using cache::Store;
 
 /// What must agree before rows can be taken over, and how many of them there are.
@@ -74,14 +74,21 @@ std::int64_t token_bytes(const std::vector<Store>& keys, const std::vector<Store
 std::string cache::read_key_scales(std::span<const std::byte> from, std::vector<float>& scales) {
   Sizes sizes{};
   std::int64_t length = 0;
-  if (!take(from, &sizes, sizeof sizes) || !take(from, &length, sizeof length)) return kCutShort;
+  if (!take(from, &sizes, sizeof sizes) || !take(from, &length, sizeof length))
+    return too_few_bytes("sizes and length", sizeof sizes + sizeof length, from.size());
   scales.clear();
   if (sizes[kByChannel] == 0) return {};
   std::size_t count = 1;
   for (const std::size_t size : {kLayers, kHeads, kHeadDim}) {
     const std::int64_t of = sizes[size];
-    if (of < 0 || (of > 0 && count > from.size() / 4 / static_cast<std::size_t>(of)))
-      return kCutShort;
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();  // of a PagedCache
+    if (std::string wrong = impossible_length(kSizes[size].name, of, 0, kMost); !wrong.empty())
+      return wrong;
+    if (of > 0 && count > from.size() / 4 / static_cast<std::size_t>(of)) {
+      return std::string(kCutShort) + ": its key_scales are of [" + std::to_string(sizes[kLayers]) +
+             ", " + std::to_string(sizes[kHeads]) + ", " + std::to_string(sizes[kHeadDim]) +
+             "] (layers, kv_heads, head_dim), found " + std::to_string(from.size()) + " bytes";
+    }
     count *= static_cast<std::size_t>(of);
   }
   scales.resize(count);
@@ -95,17 +102,20 @@ std::string PagedCache::State::take_saved(std::span<const std::byte>& from,
   if (std::string differs = cache::take_sizes(rest, kSizes, sizes_of(config)); !differs.empty())
     return differs;
   std::vector<float> scales(key_scales.size());
-  if (!cache::take(rest, &to.length, sizeof to.length) ||
-      !cache::take(rest, scales.data(), scales.size() * 4))
-    return kCutShort;
+  if (!cache::take(rest, &to.length, sizeof to.length))
+    return cache::too_few_bytes("length", sizeof to.length, rest.size());
+  if (std::string missing = cache::take_all(rest, "key_scales", scales); !missing.empty())
+    return missing;
   if (std::string differs =
           cache::first_difference(scales, key_scales, config.kv_heads, config.head_dim);
       !differs.empty())
     return differs;
-  if (to.length < 0) return "its length is impossible";
   // Before anything is allocated: the rows that the length promises are there.
   const std::int64_t bytes = token_bytes(keys, values);
-  if (to.length > std::ssize(rest) / bytes) return kCutShort;
+  if (to.length < 0) return "its length is " + std::to_string(to.length) + ", expected 0 or more";
+  if (std::string missing = cache::too_few_rows("length", to.length, std::ssize(rest) / bytes);
+      !missing.empty())
+    return missing;
   to.tokens = rest.first(static_cast<std::size_t>(to.length) * 4);
   to.rows = rest.subspan(to.tokens.size(), static_cast<std::size_t>(to.length * (bytes - 4)));
   from = rest.subspan(to.tokens.size() + to.rows.size());

@@ -50,13 +50,47 @@ std::string first_difference(const SizeName (&names)[count], const SavedSizes<co
   return {};
 }
 
+/// What is wrong where `what` takes more bytes than are left.
+inline std::string too_few_bytes(const char* what, std::size_t needed, std::size_t left) {
+  return std::string(kCutShort) + ": expected " + std::to_string(needed) + " bytes of " + what +
+         ", found " + std::to_string(left);
+}
+
 /// Moves the sizes at the front of `from` on; empty where they are `expected`, else what is wrong.
 template <std::size_t count>
 std::string take_sizes(std::span<const std::byte>& from, const SizeName (&names)[count],
                        const SavedSizes<count>& expected) {
   SavedSizes<count> found{};
-  if (!take(from, &found, sizeof found)) return kCutShort;
+  if (!take(from, &found, sizeof found)) return too_few_bytes("sizes", sizeof found, from.size());
   return first_difference(names, found, expected);
+}
+
+/// What is wrong with a length that a file has for `field`; empty: nothing.
+inline std::string impossible_length(const std::string& field, std::int64_t found,
+                                     std::int64_t least, std::int64_t most) {
+  if (found >= least && found <= most) return {};
+  return "its " + field + " is " + std::to_string(found) + ", expected " + std::to_string(least) +
+         " .. " + std::to_string(most);
+}
+
+/// "lengths[1]".
+inline std::string of_sequence(const char* field, std::size_t b) {
+  return std::string(field) + "[" + std::to_string(b) + "]";
+}
+
+/// What is wrong where a length promises more rows than are left; empty: nothing.
+inline std::string too_few_rows(const std::string& field, std::int64_t found, std::int64_t left) {
+  if (found <= left) return {};
+  return std::string(kCutShort) + ": its " + field + " is " + std::to_string(found) +
+         ", expected at most the " + std::to_string(left) + " tokens whose rows are there";
+}
+
+/// Moves the front of `from` to a vector; empty, or what is wrong where there is not enough.
+template <class T>
+std::string take_all(std::span<const std::byte>& from, const char* what, std::vector<T>& to) {
+  const std::size_t bytes = to.size() * sizeof(T);
+  if (take(from, to.data(), bytes)) return {};
+  return too_few_bytes(what, bytes, from.size());
 }
 
 /// With as many digits as tell it from others.

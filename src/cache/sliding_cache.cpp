@@ -83,10 +83,13 @@ struct SlidingCache::State {
   /// Whether no token of a sequence that had so many was written over.
   bool all_there(std::int64_t tokens) const { return tokens <= kPage * slots(); }
 
-  /// Whether a sequence that has had `most` tokens may have `now`.
-  bool possible(std::int64_t now, std::int64_t most) const {
-    if (now < 0 || now > most || most > kMostTokens) return false;
-    return all_there(most) || most - now <= config.chunk;
+  /// What is wrong with `now` tokens of sequence `b` that has had `most`; empty: nothing.
+  std::string impossible(std::size_t b, std::int64_t now, std::int64_t most) const {
+    std::string wrong =
+        cache::impossible_length(cache::of_sequence("longest", b), most, 0, kMostTokens);
+    if (!wrong.empty()) return wrong;
+    const std::int64_t least = all_there(most) ? 0 : std::max<std::int64_t>(0, most - config.chunk);
+    return cache::impossible_length(cache::of_sequence("lengths", b), now, least, most);
   }
 
   /// Notes the most tokens that a sequence has had. The ring holds the last pages that were
@@ -146,8 +149,9 @@ SlidingCache::SlidingCache(const SlidingCacheConfig& config) : state_(std::make_
   // window + chunk - 1 tokens in a row, wherever they begin on a page.
   s.ring = pages_of(c.window + c.chunk - 1) + 1;
   if (c.batch > 0 && s.kept + s.ring > INT32_MAX / c.batch)
-    base::refuse("SlidingCache",
-                 "batch times window, first_tokens and chunk is more than 2^31 pages");
+    base::refuse("SlidingCache", "batch (", c.batch, ") times the ", s.kept + s.ring,
+                 " pages of window (", c.window, "), first_tokens (", c.first_tokens,
+                 ") and chunk (", c.chunk, ") is more than 2^31 - 1 pages");
   const std::int64_t slots = c.batch * (s.kept + s.ring);
   s.keys =
       cache::Store("SlidingCache", {c.type, slots, c.kv_heads, kPage, c.head_dim}, s.key_scales);
@@ -349,16 +353,15 @@ bool SlidingCache::load(std::span<const std::byte>& from, std::string& wrong) {
   if (!wrong.empty()) return false;
   std::vector<std::int64_t> lengths(s.lengths.size()), longest(s.longest.size());
   std::vector<float> scales(s.key_scales.size());
-  if (!cache::take(rest, lengths.data(), lengths.size() * 8) ||
-      !cache::take(rest, longest.data(), longest.size() * 8) ||
-      !cache::take(rest, scales.data(), scales.size() * 4)) {
-    return fail(cache::kCutShort);
-  }
-  wrong = cache::impossible_scale(scales);
+  wrong = cache::take_all(rest, "lengths", lengths);
+  if (wrong.empty()) wrong = cache::take_all(rest, "longest", longest);
+  if (wrong.empty()) wrong = cache::take_all(rest, "key_scales", scales);
+  if (wrong.empty()) wrong = cache::impossible_scale(scales);
   if (!wrong.empty()) return false;
   std::int64_t most = 0;
   for (std::size_t b = 0; b < lengths.size(); ++b) {
-    if (!s.possible(lengths[b], longest[b])) return fail("a length is impossible");
+    wrong = s.impossible(b, lengths[b], longest[b]);
+    if (!wrong.empty()) return false;
     most = std::max(most, lengths[b]);
   }
   // Codes go with the scales that they were made with, so the ring is made with those of the file.
@@ -369,11 +372,12 @@ bool SlidingCache::load(std::span<const std::byte>& from, std::string& wrong) {
   State& to = *loaded.state_;
   to.lengths = std::move(lengths);
   to.longest = std::move(longest);
-  bool whole = true;
+  std::size_t bytes = 0;
+  to.visit_pieces(to.longest, [&](std::span<std::byte> piece) { bytes += piece.size(); });
+  if (bytes > rest.size()) return fail(cache::too_few_bytes("rows", bytes, rest.size()));
   to.visit_pieces(to.longest, [&](std::span<std::byte> piece) {
-    whole = whole && cache::take(rest, piece.data(), piece.size());
+    cache::take(rest, piece.data(), piece.size());  // there, as was just checked
   });
-  if (!whole) return fail(cache::kCutShort);
   try {
     to.reach(most);
   } catch (const std::bad_alloc&) {

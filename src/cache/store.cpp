@@ -14,11 +14,20 @@
 namespace polyhead::inline v0::cache {
 namespace {
 
-std::int64_t product(const char* name, std::int64_t count, std::int64_t size) {
-  if (size != 0 && count > std::numeric_limits<std::int64_t>::max() / size)
-    base::refuse(name, "the sizes overflow 64 bits");
-  return count * size;
-}
+/// Products of what a store's sizes are.
+struct Sizes {
+  const char* name;
+  const StoreShape& shape;
+
+  std::int64_t product(std::int64_t count, std::int64_t size) const {
+    if (size != 0 && count > std::numeric_limits<std::int64_t>::max() / size) {
+      base::refuse(name, "the bytes of rows [", shape.slots, ", ", shape.heads, ", ", shape.tokens,
+                   ", ", shape.dim, "] (batch or pages, kv_heads, tokens, dim) of ",
+                   element_name(shape.type), " overflow 64 bits");
+    }
+    return count * size;
+  }
+};
 
 float value_at(const SourceRow& from, std::int64_t d) {
   return base::load_float32(from.data + d * from.step, from.type);
@@ -52,16 +61,17 @@ bool storable(ElementType type) { return base::is_floating(type) || base::is_cod
 
 Store::Store(const char* name, const StoreShape& shape, std::vector<float> channel_scales)
     : shape_(shape), channel_scales_(std::move(channel_scales)) {
+  const Sizes sizes{name, shape};
   row_bytes_ = base::is_code(shape.type)
-                   ? product(name, base::code_blocks(shape.dim),
-                             base::code_row_bytes(shape.type, base::kCodeBlock))
-                   : product(name, shape.dim, element_bytes(shape.type));
+                   ? sizes.product(base::code_blocks(shape.dim),
+                                   base::code_row_bytes(shape.type, base::kCodeBlock))
+                   : sizes.product(shape.dim, element_bytes(shape.type));
   if (base::is_scaled(shape.type) && channel_scales_.empty())
     blocks_ = base::code_blocks(shape.dim);
-  const std::int64_t rows = product(name, product(name, shape.slots, shape.heads), shape.tokens);
-  product(name, product(name, rows, blocks_), 4);
+  const std::int64_t rows = sizes.product(sizes.product(shape.slots, shape.heads), shape.tokens);
+  sizes.product(sizes.product(rows, blocks_), 4);
   data_ =
-      base::in_large_pages<std::byte>(static_cast<std::size_t>(product(name, rows, row_bytes_)));
+      base::in_large_pages<std::byte>(static_cast<std::size_t>(sizes.product(rows, row_bytes_)));
   scales_ = base::in_large_pages<float>(static_cast<std::size_t>(rows * blocks_));
 }
 

@@ -2,9 +2,11 @@
 #include "polyhead/rope.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numbers>
 #include <string>
+#include <utility>
 
 #include "base/float_environment.hpp"
 #include "position/rotation.hpp"
@@ -17,11 +19,10 @@ namespace {
   throw InvalidArgument(std::string(call) + ": " + what);
 }
 
+/// With as many digits as tell it from others.
 std::string number(double value) {
-  std::string text = std::to_string(value);
-  while (text.size() > 1 && text.back() == '0') text.pop_back();
-  if (text.back() == '.') text.pop_back();
-  return text;
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
 void check_positive(const char* call, const char* name, double value) {
@@ -44,9 +45,11 @@ void check_yarn(const char* call, const RopeConfig& config) {
   if (config.attention_factor) {
     check_positive(call, "attention_factor", *config.attention_factor);
   }
-  for (const double mscale : {config.mscale, config.mscale_all_dim}) {
+  for (const auto& [name, mscale] :
+       {std::pair{"mscale", config.mscale}, {"mscale_all_dim", config.mscale_all_dim}}) {
     if (!std::isfinite(mscale) || mscale < 0) {
-      refuse(call, "rope.mscale (" + number(mscale) + ") is negative or not finite");
+      refuse(call,
+             std::string("rope.") + name + " (" + number(mscale) + ") is negative or not finite");
     }
   }
 }
@@ -142,7 +145,8 @@ void check_scaling(const char* call, const RopeConfig& config) {
     case RopeScaling::llama3:
       break;
     default:
-      refuse(call, "rope.scaling is not one of the known ones");
+      refuse(call, "rope.scaling (" + std::to_string(static_cast<int>(config.scaling)) +
+                       ") is none, expected none, linear, ntk_aware, yarn or llama3");
   }
   if (config.original_length <= 0) {
     refuse(call,
@@ -175,8 +179,12 @@ void check_rope(const char* call, const RopeConfig& config, std::int64_t head_di
     refuse(call, "rope.frequency_divisors has " + std::to_string(divisors.size()) +
                      " elements (expected " + std::to_string(dims / 2) + ", one a pair)");
   }
-  for (const float divisor : divisors)
-    check_positive(call, "frequency_divisors", static_cast<double>(divisor));
+  const auto bad = std::ranges::find_if(
+      divisors, [](float divisor) { return !std::isfinite(divisor) || divisor <= 0; });
+  if (bad != divisors.end()) {
+    const std::string name = "frequency_divisors[" + std::to_string(bad - divisors.begin()) + "]";
+    check_positive(call, name.c_str(), static_cast<double>(*bad));
+  }
   check_scaling(call, config);
 }
 
