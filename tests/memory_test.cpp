@@ -1,7 +1,6 @@
 // Long, large and far arrays, and what lies beyond their edges.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstddef>
@@ -13,6 +12,7 @@
 #include "polyhead/attention.h"
 #include "support/distance.h"
 #include "support/effort.h"
+#include "support/guarded.h"
 #include "support/problem.h"
 #include "support/slice.h"
 
@@ -150,31 +150,6 @@ TEST(Regression, ManySequencesAndHeads) {
     }
   }
 }
-
-/// One array that ends where its pages end, or begins where they begin; beyond lies memory that may
-/// not be touched.
-class Guarded {
- public:
-  Guarded(const Tensor& from, bool at_end) {
-    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE)),
-                      size = from.bytes().size();
-    const std::size_t body = (size + page - 1) / page * page;
-    bytes_ = body + 2 * page;
-    base_ = static_cast<std::byte*>(
-        mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    mprotect(base_ + page, body, PROT_READ | PROT_WRITE);
-    data_ = base_ + page + (at_end ? body - size : 0);
-    if (size > 0) std::memcpy(data_, from.bytes().data(), size);
-  }
-  ~Guarded() { munmap(base_, bytes_); }
-  Guarded(const Guarded&) = delete;
-  Guarded& operator=(const Guarded&) = delete;
-  std::byte* data() const { return data_; }
-
- private:
-  std::byte *base_, *data_;
-  std::size_t bytes_;
-};
 
 TEST(Regression, NothingIsTouchedBeyondAnEdge) {
   Random random(31);
