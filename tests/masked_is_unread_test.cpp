@@ -187,5 +187,42 @@ TEST(MaskedIsUnread, HiddenByABiasOrAFunction) {
   });
 }
 
+// A slope that takes scores to -inf hides their pairs, in decoding and in prefill alike: from
+// distance 2 on in one head, from the first key on in another, whose rows are then empty.
+TEST(MaskedIsUnread, HiddenByASteepSlope) {
+  for_each_isa_and_type([](Isa isa, const Types& types) {
+    constexpr std::int64_t kRows = 18, kKeys = 131;
+    Case c = small_case(types, kRows, kKeys);
+    c.q_heads = c.kv_heads = 2;
+    c.modifier = ModifierKind::slopes;
+    Problem p(c);
+    Tensor slopes(f32, {2}), starts(ElementType::int64, {1});
+    slopes.fill([](const Index& at) { return at[0] == 0 ? 3.4e38 : 0.25; });
+    p.modifiers.alibi.slopes = slopes.const_view();
+    p.mask = window_and_first(kRows, -1, 3) & causal();
+    for (const std::int64_t start : {kKeys - kRows, kKeys + 5}) {
+      starts.fill([&](const Index&) { return static_cast<double>(start); });
+      p.q_start = starts;
+      p.v.fill([](const Index& at) { return at[2] == 0 ? kNan : static_cast<double>(at[1] % 3); });
+      for (std::int64_t key = kKeys - kRows - 1; key < kKeys && start < kKeys; ++key) {
+        for (std::int64_t d = 0; d < c.value_dim; ++d) p.v.set({0, key, 0, d}, 1.0);
+      }
+      p.run(isa);
+      const Outputs whole(p);
+      const std::vector<double> expected =
+          kernels::reference::attend(door::resolve(p.arguments())).out;
+      std::size_t element = 0;
+      for_each_index(p.out.extents(), [&](const Index& at) {
+        const double exact = expected[element++];
+        ASSERT_FALSE(std::isnan(exact));
+        ASSERT_NEAR(p.out.get(at), exact, 0.02) << isa_name(isa) << describe(c) << " " << at[2];
+      });
+      for (std::int64_t query = 0; query < kRows; ++query)
+        attention(part_of(p, {.first_query = query, .end_query = query + 1}), {.isa = isa});
+      ASSERT_EQ(differing_bits(Outputs(p), whole), 0) << isa_name(isa) << describe(c) << start;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace polyhead::test

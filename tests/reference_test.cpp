@@ -173,6 +173,22 @@ TEST(Reference, NanInAVisibleSlotPropagates) {
   EXPECT_TRUE(std::isnan(OneRow({1.0f, 2.0f}, {nan, 0.0f}).run().out[0]));
 }
 
+TEST(Reference, ANanRowStaysOneWhereDropoutEmptiesIt) {
+  OneRow row({1.0f, std::numeric_limits<float>::quiet_NaN()}, {2.0f, 3.0f});
+  row.arguments.modifiers.dropout.probability = 0.999999f;
+  row.arguments.mask.align = Align::end;
+  const reference::Result result = row.run();
+  EXPECT_TRUE(std::isnan(result.out[0]));
+  for (double weight : result.weights) EXPECT_TRUE(std::isnan(weight));
+}
+
+TEST(Reference, StatisticsOfANanRow) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const reference::Result result = OneRow({1.0f, nan, 2.0f}).run();
+  EXPECT_TRUE(std::isnan(result.entropy[0]));
+  EXPECT_TRUE(std::isnan(result.max_weight[0]));
+}
+
 TEST(Reference, AlibiSlopesOfThePaper) {
   for (int head = 0; head < 8; ++head) {
     EXPECT_EQ(alibi_slope(head, 8), static_cast<float>(std::ldexp(1.0, -(head + 1))));

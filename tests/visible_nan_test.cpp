@@ -178,5 +178,39 @@ TEST(Nan, AScoreOfOneRowLeavesABiasOfAnotherAlone) {
   }
 }
 
+// Of the rows that see one, not of the others; whichever key of a row it is.
+TEST(Nan, IsInTheStatisticsOfTheRowsThatSeeIt) {
+  constexpr std::int64_t kRows = 20, kKeys = 70, kDim = 16;
+  for (const Isa isa : available_isas()) {
+    for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
+      for (const std::int64_t broken : {0, 33, 69}) {
+        Random random(4);
+        Tensor q(type, {1, kRows, 1, kDim}), k(type, {1, kKeys, 1, kDim});
+        Tensor v(type, {1, kKeys, 1, kDim}), visible(ElementType::boolean, {1, 1, kRows, kKeys});
+        Tensor out(f32, {1, kRows, 1, kDim}), entropy(f32, {1, kRows, 1});
+        Tensor max_weight(f32, {1, kRows, 1});
+        for (Tensor* x : {&q, &k, &v}) x->fill_normal(random);
+        k.set({0, broken, 0, 3}, some_nan(random));
+        visible.fill(
+            [&](const Index& at) { return at[3] == broken && at[2] % 3 == 0 ? 0.0 : 1.0; });
+        AttentionArguments a;
+        a.q = q.view();
+        a.k = k.view();
+        a.v = v.view();
+        a.out = out.view();
+        a.statistics = {.entropy = entropy.view(), .max_weight = max_weight.view()};
+        a.mask = boolean(visible.view());
+        attention(a, {.isa = isa});
+        for (std::int64_t row = 0; row < kRows; ++row) {
+          for (const Tensor* found : {&entropy, &max_weight}) {
+            EXPECT_EQ(std::isnan(found->get({0, row, 0})), row % 3 != 0)
+                << isa_name(isa) << " " << element_name(type) << " " << row << " " << broken;
+          }
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace polyhead::test

@@ -19,7 +19,7 @@ namespace polyhead::inline v0 {
 
 /// Statistics of each softmax row, computed in the same pass. Each view is optional,
 /// [batch, q_len, q_heads] ([tokens, q_heads] when ragged). Rows without a visible key give 0, 0
-/// and -1.
+/// and -1, rows that see a NaN give NaN, NaN and any key.
 struct RowStatistics {
   View entropy{};     ///< float32, nats: -sum w ln w over the keys (a sink's share is not a key)
   View max_weight{};  ///< float32: the largest weight

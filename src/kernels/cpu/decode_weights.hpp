@@ -18,17 +18,9 @@ struct DecodeWeights {
       for (int r = 0; r < few.row_count; ++r) modify(scores_of(r, b), r, b, first, keys);
     }
     move_references(b, keys);
-    switch (few.rules.exponent) {
-      case Exponent::folded:
-        exponentiate<Exponent::folded>(b, keys);
-        break;
-      case Exponent::fused:
-        exponentiate<Exponent::fused>(b, keys);
-        break;
-      case Exponent::natural:
-        exponentiate<Exponent::natural>(b, keys);
-        break;
-    }
+    const int vectors = (few.row_count + kLanes - 1) / kLanes;
+    with_exponent(exponent_for(few.rules, few.memory.split->max, vectors),
+                  [&](auto form) POLYHEAD_LAMBDA { exponentiate<form>(b, keys); });
     sum_weights(b, keys);
   }
 

@@ -7,6 +7,7 @@ struct ExactWeights {
   using Weigher = Reweigher<Path>;
   using Engine = typename Weigher::Engine;
   static constexpr std::int64_t kLine = Weigher::kLine;
+  static constexpr Exponent kFused = Exponent::fused;
   // Whether a vector is a line: what goes past the caches in halves of one takes longer.
   static constexpr bool kStoresLines = kLanes * 4 == kLine;
   static constexpr std::int64_t kStreamBytes = std::int64_t{8} << 20;  // a share of L3
@@ -105,7 +106,7 @@ struct ExactWeights {
       const bool any = mine.valid > 0 && keys > 0;
       const Sight::Kind kind = any ? weigher.see(block, keys).kind : Sight::nothing;
       if (lanes_are_keys && kind == Sight::everything && keys == kKeyBlock &&
-          mine.valid == mine.count && !weigher.bases[t].shifted) {
+          mine.valid == mine.count && !weigher.bases[t].aside) {
         if (!keys_turned) turn_keys(loaded.k);
         keys_turned = true;
         store_by_keys(to, mine.count);
@@ -185,21 +186,13 @@ struct ExactWeights {
 
   void store_by_keys(std::byte* to, int rows) {
     finish_waiting();
-    if (weigher.engine.rules.exponent == Exponent::fused)
-      store_by_keys_as<Exponent::fused>(to, rows);
-    else
-      store_by_keys_as<Exponent::folded>(to, rows);
-  }
-
-  template <Exponent kForm>
-  void store_by_keys_as(std::byte* to, int rows) {
     constexpr int kR = 6;  // divides a tile
     int row = 0;
-    for (; row + kR <= rows; row += kR) store_rows<kForm, kR>(to + row * call.weights.row, row);
-    for (; row < rows; ++row) store_rows<kForm, 1>(to + row * call.weights.row, row);
+    for (; row + kR <= rows; row += kR) store_rows<kR>(to + row * call.weights.row, row);
+    for (; row < rows; ++row) store_rows<1>(to + row * call.weights.row, row);
   }
 
-  template <Exponent kForm, int kR>
+  template <int kR>
   POLYHEAD_INLINE void store_rows(std::byte* to, int row) {
     constexpr int kV = kLanes == 16 ? 4 : 2;  // as many accumulators as registers take
     const std::int64_t steps = Path::steps(call.attend.head_dim);
@@ -217,23 +210,23 @@ struct ExactWeights {
                                                       kKeyBlock, steps,
                                                       weigher.engine.fetcher.take(at, steps));
       if (kStoresLines && streams)
-        exponentiate_to<kForm, kR, kV, kStoresLines>(to, acc, row);
+        exponentiate_to<kR, kV, kStoresLines>(to, acc, row);
       else
-        exponentiate_to<kForm, kR, kV, false>(to, acc, row);
+        exponentiate_to<kR, kV, false>(to, acc, row);
     }
   }
 
-  template <Exponent kForm, int kR, int kV, bool kStream>
+  template <int kR, int kV, bool kStream>
   POLYHEAD_INLINE void exponentiate_to(std::byte* to, const Simd::V (&scores)[kR][kV], int row) {
     const Simd::V unit = Simd::broadcast(weigher.engine.rules.unit);
 #pragma GCC unroll 8
     for (int r = 0; r < kR; ++r) {
       const Simd::V from =
-          exponent_base<kForm>(Simd::broadcast(weigher.bases[weigher.tile].base[row + r]), unit);
+          exponent_base<kFused>(Simd::broadcast(weigher.bases[weigher.tile].base[row + r]), unit);
       float* const weights = reinterpret_cast<float*>(to + r * call.weights.row);
 #pragma GCC unroll 4
       for (int v = 0; v < kV; ++v) {
-        const Simd::V p = Simd::exp2(exponent_of<kForm>(scores[r][v], from, unit));
+        const Simd::V p = Simd::exp2(exponent_of<kFused>(scores[r][v], from, unit));
         if constexpr (kStream)
           Simd::stream(weights + v * kLanes, p);
         else

@@ -266,7 +266,7 @@ struct Prefill {
       if (call.score.custom_count > 0) matrix_unit.configure();  // user code may have used it
     }
     bool reduced = applied;  // whether the maxima of full segments are known
-    if (may_hide(call) && sight.kind == Sight::everything) {
+    if (lanes.hide && sight.kind == Sight::everything) {
       const Simd::V hidden = Simd::broadcast(-kInfinity);
       if (applied ? Simd::any(Simd::equal(Simd::load(least), hidden))
                   : softmax().hides_any(sight.segment[0])) {

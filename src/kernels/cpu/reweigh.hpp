@@ -23,7 +23,7 @@ struct Reweigher {
   // `shift`, which is 0 but where the LSE is large.
   struct Bases {
     alignas(64) float base[kTile], shift[kTile];
-    bool shifted = false;  // whether any lane is
+    bool aside = false;  // whether any lane is shifted, or its base beyond one fma
   };
   Bases bases[Engine::kMaxTiles];
   float hidden = 0.0f;           // weight of a hidden pair; -0 tells it from one that came out as 0
@@ -56,14 +56,14 @@ struct Reweigher {
   void find_bases() {
     Bases& to = bases[tile];
     std::memset(to.shift, 0, sizeof to.shift);
-    to.shifted = false;
+    to.aside = false;
     bool coarse[kTile], any = false;
     for (int i = 0; i < kTile; ++i) {
       float lse;
       std::memcpy(&lse, row_address(call.lse, engine.sequence, lanes().query[i], head), 4);
       const float finite = lse == -kInfinity ? 0.0f : lse;
       to.base[i] = static_cast<float>(static_cast<double>(finite) / engine.rules.natural);
-      coarse[i] = std::fabs(finite) > kLargeLse && std::fabs(finite) < kInfinity;
+      coarse[i] = std::fabs(finite) > kLargeLse;
       any = any || coarse[i];
     }
     if (any) refine_bases(coarse);
@@ -91,8 +91,9 @@ struct Reweigher {
       if (!coarse[i]) continue;
       to.shift[i] =
           static_cast<float>(std::log2(static_cast<double>(sum[i]) + sink_beside(most[i])));
-      to.shifted = to.shifted || to.shift[i] != 0.0f;
+      to.aside = to.aside || to.shift[i] != 0.0f;
     }
+    to.aside = to.aside || exponent_for(engine.rules, to.base, kVectors) == Exponent::guarded;
   }
 
   /// The sink's part of a sum of weights that are relative to the score `most`.
@@ -148,19 +149,10 @@ struct Reweigher {
     Sight& sight = *engine.memory.sight;
     prepare_scores(block, keys, rows);
     if (sight.kind == Sight::some) engine.clear_unseen(sight, keys, hidden);
-    for (int i = 0; i < sight.segments; ++i) {
-      switch (engine.rules.exponent) {
-        case Exponent::folded:
-          exponentiate<Exponent::folded>(sight, sight.segment[i], block);
-          break;
-        case Exponent::fused:
-          exponentiate<Exponent::fused>(sight, sight.segment[i], block);
-          break;
-        case Exponent::natural:
-          exponentiate<Exponent::natural>(sight, sight.segment[i], block);
-          break;
-      }
-    }
+    const Exponent exponent = exponent_for(engine.rules, bases[tile].base, kVectors);
+    with_exponent(exponent, [&](auto form) POLYHEAD_LAMBDA {
+      for (int i = 0; i < sight.segments; ++i) exponentiate<form>(sight, sight.segment[i], block);
+    });
   }
 
   template <Exponent kForm>

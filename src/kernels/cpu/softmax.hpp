@@ -1,10 +1,23 @@
 // The arithmetic of a softmax row that prefill and decoding share: whatever they compute with it,
 // they compute by the same operations. Included inside an ISA namespace after a Simd struct.
 
-/// How a score becomes an exponent of 2: score - max (scale and log2(e) are in q), (score - max) *
-/// unit as one fma (bfloat16: the scale cannot be in q), or the same in two steps (natural units,
-/// after modifiers).
-enum class Exponent { folded, fused, natural };
+/// How a score becomes an exponent of 2: score * unit - max * unit as one fma, (score - max) * unit
+/// in two steps (natural units, after modifiers), or as one fma where max * unit is finite and in
+/// two steps where it is not.
+enum class Exponent { fused, natural, guarded };
+
+/// Calls `f(form)`, a constant of what `form` is.
+template <class F>
+POLYHEAD_INLINE void with_exponent(Exponent form, const F& f) {
+  switch (form) {
+    case Exponent::fused:
+      return f(std::integral_constant<Exponent, Exponent::fused>{});
+    case Exponent::natural:
+      return f(std::integral_constant<Exponent, Exponent::natural>{});
+    case Exponent::guarded:
+      return f(std::integral_constant<Exponent, Exponent::guarded>{});
+  }
+}
 
 /// The rules of one element path and one call that prefill and decoding share: whatever is computed
 /// from them is computed by the same operations in both.
@@ -16,53 +29,99 @@ struct Rules {
   float log2;          // what doubles a weight, in score units
   double natural;      // score units to natural logarithm
   bool modified;
-  bool only_bias;  // no modifier but a bias
+  bool only_bias;  // no modifier but a bias, and nothing left to multiply before it but bfloat16's
   bool rounds;     // weights, to bfloat16
 
   Rules(const AttendCall& call, bool bfloat16_dot) {
-    const float scale = call.score.scale;
-    modified = call.score.modifies_scores() || (bfloat16_dot && !(scale > 0.0f));
+    const Shares scale = shares_of(call.score.scale, bfloat16_dot);
+    const double log2_scale = scale.of_score * static_cast<double>(kLog2E);
+    modified = call.score.modifies_scores() || !may_be_unit(log2_scale);
     rounds = bfloat16_dot;
     only_bias = call.score.bias.data != nullptr && call.score.soft_cap == 0.0f &&
-                !call.score.alibi && call.score.custom_count == 0;
-    q_factor = score_factor = unit = 1.0f;
-    natural = kLn2;
-    exponent = Exponent::folded;
-    if (modified) {
-      exponent = Exponent::natural;
-      (bfloat16_dot ? score_factor : q_factor) = scale;
-      unit = kLog2E;
-      natural = 1.0;
-    } else if (bfloat16_dot) {
-      exponent = Exponent::fused;
-      unit = static_cast<float>(static_cast<double>(scale) * static_cast<double>(kLog2E));
-      natural = static_cast<double>(unit) * kLn2;
-    } else {
-      q_factor = static_cast<float>(static_cast<double>(scale) * static_cast<double>(kLog2E));
+                !call.score.alibi && call.score.custom_count == 0 &&
+                (bfloat16_dot || scale.of_score == 1.0);
+    exponent = modified ? Exponent::natural : Exponent::fused;
+    score_factor = modified ? static_cast<float>(scale.of_score) : 1.0f;
+    unit = static_cast<float>(modified ? static_cast<double>(kLog2E) : log2_scale);
+    q_factor = static_cast<float>(scale.of_q);
+    if (!modified && !bfloat16_dot && scale.of_score == 1.0) {
+      // Half of log2(e) is less than 1: what does not overflow in natural units does not in these.
+      q_factor = static_cast<float>(scale.of_q * static_cast<double>(kLog2E) / 2.0);
+      unit = 2.0f;
     }
+    natural = modified ? 1.0 : static_cast<double>(unit) * kLn2;
     log2 = 1.0f / unit;
   }
+
+ private:
+  /// What of the scale multiplies q, and what its scores.
+  struct Shares {
+    double of_q, of_score;
+  };
+  /// All of it q, but for bfloat16 and where that alone might leave the range of float32: then
+  /// each about its root.
+  static Shares shares_of(float scale, bool bfloat16_dot) {
+    const double all = static_cast<double>(scale), size = std::fabs(all);
+    if (bfloat16_dot) return {1.0, all};
+    if (size == 0.0 || (size >= 0x1p-40 && size <= 0x1p40)) return {all, 1.0};
+    int exponent = 0;
+    std::frexp(size, &exponent);
+    const double root = std::ldexp(1.0, exponent / 2);
+    return {std::copysign(root, all), size / root};
+  }
+
+  /// Whether differences of scores and what they are multiplied with stay within float32 as far as
+  /// a weight can tell them from infinity.
+  static bool may_be_unit(double x) { return x >= 0x1p-80 && x <= 0x1p80; }
 };
 
-/// The exponent of one score given what `exponent_base` made of the row's maximum.
-template <Exponent kForm>
-POLYHEAD_INLINE Simd::V exponent_of(Simd::V score, Simd::V base, Simd::V unit) {
-  if constexpr (kForm == Exponent::folded)
-    return Simd::sub(score, base);
-  else if constexpr (kForm == Exponent::fused)
-    return Simd::fma(score, unit, base);
-  else
-    return Simd::mul(Simd::sub(score, base), unit);
+// A difference of scores beyond which every weight is 0, whatever the unit; sums of what it
+// multiplies stay finite.
+inline constexpr float kFarthest = -0x1p100f;
+
+/// How far `score` is from its reference, at most kFarthest; NaN stays.
+POLYHEAD_INLINE Simd::V distance_of(Simd::V score, Simd::V reference) {
+  return Simd::max(Simd::broadcast(kFarthest), Simd::sub(score, reference));
 }
+
+/// A row that has seen nothing keeps -inf; its exponents must not become inf - inf.
+POLYHEAD_INLINE Simd::V reference_of(Simd::V max) {
+  return Simd::select(Simd::equal(max, Simd::broadcast(-kInfinity)), Simd::zero(), max);
+}
+
+/// What a row's maximum is in its exponents.
 template <Exponent kForm>
 POLYHEAD_INLINE Simd::V exponent_base(Simd::V max, Simd::V unit) {
-  // A row that has seen nothing keeps -inf; its exponents must not become inf - inf.
-  const Simd::V finite =
-      Simd::select(Simd::equal(max, Simd::broadcast(-kInfinity)), Simd::zero(), max);
+  const Simd::V finite = reference_of(max);
   if constexpr (kForm == Exponent::fused)
     return Simd::mul(Simd::sub(Simd::zero(), finite), unit);
   else
     return finite;
+}
+POLYHEAD_INLINE Simd::M is_infinite(Simd::V x) {
+  return Simd::equal(Simd::abs(x), Simd::broadcast(kInfinity));
+}
+
+/// The exponent of one score given what `exponent_base` made of the row's maximum.
+template <Exponent kForm>
+POLYHEAD_INLINE Simd::V exponent_of(Simd::V score, Simd::V base, Simd::V unit) {
+  if constexpr (kForm == Exponent::fused) return Simd::fma(score, unit, base);
+  const Simd::V apart = Simd::mul(Simd::sub(score, base), unit);
+  if constexpr (kForm == Exponent::natural) return apart;
+  const Simd::V fused = exponent_base<Exponent::fused>(base, unit);
+  return Simd::select(is_infinite(fused), apart, Simd::fma(score, unit, fused));
+}
+
+/// The form for rows whose maxima are max[0 .. vectors * kLanes).
+inline Exponent exponent_for(const Rules& rules, const float* max, int vectors) {
+  if (rules.exponent != Exponent::fused) return rules.exponent;
+  const Simd::V unit = Simd::broadcast(rules.unit);
+  for (int v = 0; v < vectors; ++v) {
+    const Simd::V most = Simd::load(max + v * Simd::kLanes);
+    if (Simd::any(is_infinite(exponent_base<Exponent::fused>(most, unit))))
+      return Exponent::guarded;
+  }
+  return Exponent::fused;
 }
 
 /// By how much, in score units, a block's maximum may exceed the reference of a row that has summed
@@ -99,9 +158,7 @@ struct Fold {
 };
 POLYHEAD_INLINE Fold fold(Simd::V running, Simd::V added, const Rules& rules) {
   const Simd::V max = Simd::select(Simd::greater(added, running), added, running);
-  const Simd::V safe =
-      Simd::select(Simd::equal(max, Simd::broadcast(-kInfinity)), Simd::zero(), max);
-  const Simd::V unit = Simd::broadcast(rules.unit);
+  const Simd::V safe = reference_of(max), unit = Simd::broadcast(rules.unit);
   return {max, Simd::exp2(Simd::mul(Simd::sub(running, safe), unit)),
           Simd::exp2(Simd::mul(Simd::sub(added, safe), unit))};
 }
@@ -116,6 +173,13 @@ inline double join_logs(double a, double b) {
   if (b == -std::numeric_limits<double>::infinity() || a != a) return a;
   const double high = std::max(a, b), low = std::min(a, b);
   return high + std::log1p(std::exp(low - high));
+}
+
+/// w = p / z: -sum w ln w = (sum p) ln z / z - (sum p ln p) / z, with p relative to the reference.
+inline float entropy_of(double sum, double sum_of_p_ln_p, double z) {
+  if (z > std::numeric_limits<double>::max()) return 0.0f;  // a sink beside which all weights are 0
+  const double entropy = (sum * std::log(z) - sum_of_p_ln_p) / z;
+  return static_cast<float>(entropy < 0.0 ? 0.0 : entropy);  // NaN stays
 }
 
 inline RowEnd end_row(const AttendCall& call, const Rules& rules, std::int64_t head, float max,
@@ -135,12 +199,9 @@ inline RowEnd end_row(const AttendCall& call, const Rules& rules, std::int64_t h
     end.lse = static_cast<float>(
         join_logs(reference + std::log(static_cast<double>(exact_total)), logit));
   if (call.entropy.data || call.max_weight.data) {
-    // w = p / z: -sum w ln w = (sum p) ln z / z - (sum p ln p) / z, with p relative to the
-    // reference.
     const double z = static_cast<double>(exact_total) + sink;
-    end.entropy = static_cast<float>(std::max(0.0, (static_cast<double>(exact_total) * std::log(z) -
-                                                    static_cast<double>(spread) * rules.natural) /
-                                                       z));
+    end.entropy = entropy_of(static_cast<double>(exact_total),
+                             static_cast<double>(spread) * rules.natural, z);
     end.max_weight = static_cast<float>(
         std::exp((static_cast<double>(best) - static_cast<double>(max)) * rules.natural) / z);
   }

@@ -35,6 +35,8 @@ struct Lanes {
   std::int64_t min_begin, max_begin, min_end, max_end;
   std::int64_t window_begin;  // of any lane; min_begin is 0 where first keys are kept
   float slope[kTile];
+  bool hide =
+      false;  // whether a score of -inf, which hides its pair, may come out of the modifiers
   // Where each lane's row of a dense table begins, in the units of its strides.
   std::int64_t bias_row[kTile], visible_row[kTile];
   std::int64_t document[kTile];  // of each lane's query, where there are documents
@@ -71,6 +73,7 @@ struct Lanes {
     }
     window_begin = min_begin;
     if (call.mask.kept > 0) min_begin = 0;
+    hide = call.score.bias.data || call.score.custom_count > 0;
     if (call.score.alibi) place_slopes(call, group);
     const PairTable& visible = call.mask.visible;
     for (int i = 0; i < kTile && call.score.bias.data; ++i)
@@ -91,8 +94,13 @@ struct Lanes {
       else
         slope[i] = i >= group && head[i] == head[i - group] ? slope[i - group]
                                                             : alibi_slope(head[i], call.q_heads);
+      hide = hide || std::fabs(slope[i]) > kSteepSlope;
     }
   }
+
+  // Times any distance between positions, of which there are 2^50, still less than what the largest
+  // float32 is rounded by.
+  static constexpr float kSteepSlope = 0x1p50f;
 };
 
 /// What the lanes of a tile see of one key block: nothing, everything, or segments with a word of
@@ -263,11 +271,6 @@ inline void cut_segments(Sight& sight, const std::uint64_t* any, const std::uint
   }
 }
 
-/// Whether a score of -inf, which hides its pair, may come out of the modifiers.
-inline bool may_hide(const AttendCall& call) {
-  return call.score.bias.data || call.score.custom_count > 0;
-}
-
 /// Decides what the tile sees of keys [block, block + keys).
 inline void look(Sight& sight, const AttendCall& call, const Sequence& s, const Lanes& lanes,
                  std::int64_t block, int keys) {
@@ -306,7 +309,7 @@ inline void look(Sight& sight, const AttendCall& call, const Sequence& s, const 
     return;
   }
   sight.kind = Sight::some;
-  if (may_hide(call)) {
+  if (lanes.hide) {
     for (int v = 0; v < lanes.vectors; ++v) all[v] = 0;
   }
   cut_segments(sight, any, all, lanes.vectors, keys, call.score.custom_count > 0);

@@ -83,8 +83,8 @@ struct TileSoftmax {
       const Simd::V total = Simd::load(state.exact_total + at);
       if (detail == Detail::statistics) {
         // With nothing summed yet, the old reference is -inf and its change must not become a NaN.
-        const Simd::V change =
-            Simd::select(Simd::equal(total, Simd::zero()), Simd::zero(), Simd::sub(old, step.max));
+        const Simd::V change = Simd::select(Simd::equal(total, Simd::zero()), Simd::zero(),
+                                            distance_of(old, step.max));
         Simd::store(
             state.spread + at,
             Simd::mul(step.factor, Simd::fma(change, total, Simd::load(state.spread + at))));
@@ -115,20 +115,10 @@ struct TileSoftmax {
   /// Weights in place of the scores, and their sums; for statistics also the keys of the block's
   /// largest scores.
   void exponentiate(const Sight& sight, State& state, BlockBest& best) {
-    for (int i = 0; i < sight.segments; ++i) {
-      const Segment& part = sight.segment[i];
-      switch (rules.exponent) {
-        case Exponent::folded:
-          exponentiate_as<Exponent::folded>(sight, part, state, best);
-          break;
-        case Exponent::fused:
-          exponentiate_as<Exponent::fused>(sight, part, state, best);
-          break;
-        case Exponent::natural:
-          exponentiate_as<Exponent::natural>(sight, part, state, best);
-          break;
-      }
-    }
+    with_exponent(exponent_for(rules, state.max, kVectors), [&](auto form) POLYHEAD_LAMBDA {
+      for (int i = 0; i < sight.segments; ++i)
+        exponentiate_as<form>(sight, sight.segment[i], state, best);
+    });
   }
 
   template <Exponent kForm>
@@ -163,7 +153,7 @@ struct TileSoftmax {
       const V base = exponent_base<kForm>(Simd::load(state.max + at), unit);
       V total = Simd::load(state.total + at), exact = Simd::load(state.exact_total + at);
       V spread = Simd::load(state.spread + at);
-      const V reference = exponent_base<Exponent::folded>(Simd::load(state.max + at), unit);
+      const V reference = reference_of(Simd::load(state.max + at));
       const V largest = Simd::load(best.max + at);
       Simd::I best_key = Simd::load_int(best.key + at);
       const auto finish = [&](int key, V s, V p) __attribute__((always_inline)) {
@@ -171,7 +161,7 @@ struct TileSoftmax {
             kMasked ? Simd::load_mask(sight.masks[key * kVectors + v]) : Simd::M{};
         if constexpr (kMasked) p = Simd::select(seen, p, Simd::zero());
         if constexpr (kStatistics) {
-          V term = Simd::sub(s, reference);
+          V term = distance_of(s, reference);
           Simd::M same = Simd::equal(s, largest);
           if constexpr (kMasked) {
             term = Simd::select(seen, term, Simd::zero());
@@ -219,7 +209,7 @@ struct TileSoftmax {
       const auto moved = [&](const float* spread, const float* total, Simd::V from) {
         const Simd::V sum = Simd::load(total);
         const Simd::V change =
-            Simd::select(Simd::equal(sum, Simd::zero()), Simd::zero(), Simd::sub(from, f.max));
+            Simd::select(Simd::equal(sum, Simd::zero()), Simd::zero(), distance_of(from, f.max));
         return Simd::fma(change, sum, Simd::load(spread));
       };
       const Simd::V spread =

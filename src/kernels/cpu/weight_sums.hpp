@@ -87,13 +87,9 @@ struct WeightSums {
   void sum_block(std::int64_t block, std::int64_t stretch, int keys, int rows) {
     const Sight::Kind kind = weigher.see(block, keys).kind;
     if (kind == Sight::nothing) return;
-    if (kind == Sight::everything && sums_scores(rows) && !weigher.bases[weigher.tile].shifted) {
+    if (kind == Sight::everything && sums_scores(rows) && !weigher.bases[weigher.tile].aside) {
       weigher.prepare_scores(block, keys, weigher.load_keys(block, keys));
-      if (weigher.engine.rules.exponent == Exponent::fused)
-        sum_scores<Exponent::fused>(block, stretch, keys, rows);
-      else
-        sum_scores<Exponent::folded>(block, stretch, keys, rows);
-      return;
+      return sum_scores(block, stretch, keys, rows);
     }
     weigher.weigh_seen(block, keys, weigher.load_keys(block, keys));
     clear_spare_lanes(rows, keys);
@@ -199,50 +195,43 @@ struct WeightSums {
            call.attend.score.dropout == 0.0f && weigher.engine.rules.exponent != Exponent::natural;
   }
 
-  template <Exponent kForm>
   void sum_scores(std::int64_t block, std::int64_t stretch, int keys, int rows) {
-    if (call.received.data) return receive_scores<kForm>(block - stretch, keys);
-    pool(block, keys, rows, [&](float* to, int first, int end) POLYHEAD_LAMBDA {
-      pool_scores<kForm>(to, first, end);
-    });
+    if (call.received.data) return receive_scores(block - stretch, keys);
+    pool(block, keys, rows,
+         [&](float* to, int first, int end) POLYHEAD_LAMBDA { pool_scores(to, first, end); });
   }
 
   /// Weights of one vector, whose base is `from`, for one key.
-  template <Exponent kForm>
   POLYHEAD_INLINE Simd::V weight_of(int key, int v, Simd::V from, Simd::V unit) const {
     const Simd::V score = Simd::load(weigher.engine.memory.scores + key * kTile + v * kLanes);
-    return Simd::exp2(exponent_of<kForm>(score, from, unit));
+    return Simd::exp2(exponent_of<Exponent::fused>(score, from, unit));
   }
-  template <Exponent kForm>
   Simd::V base_of(int v, Simd::V unit) const {
-    return exponent_base<kForm>(Simd::load(weigher.bases[weigher.tile].base + v * kLanes), unit);
+    return exponent_base<Exponent::fused>(Simd::load(weigher.bases[weigher.tile].base + v * kLanes),
+                                          unit);
   }
 
   /// As add_received.
-  template <Exponent kForm>
   void receive_scores(std::int64_t offset, int keys) {
     const Simd::V unit = Simd::broadcast(weigher.engine.rules.unit);
     Simd::V from[kVectors];
-    for (int v = 0; v < kVectors; ++v) from[v] = base_of<kForm>(v, unit);
+    for (int v = 0; v < kVectors; ++v) from[v] = base_of(v, unit);
     for (int key = 0; key < keys; ++key) {
       float* to = sums + (offset + key) * kLanes;
       Simd::V sum = Simd::load(to);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v)
-        sum = Simd::add(sum, weight_of<kForm>(key, v, from[v], unit));
+      for (int v = 0; v < kVectors; ++v) sum = Simd::add(sum, weight_of(key, v, from[v], unit));
       Simd::store(to, sum);
     }
   }
 
   /// The sums of the weights of keys [first, end).
-  template <Exponent kForm>
   void pool_scores(float* to, int first, int end) const {
     const Simd::V unit = Simd::broadcast(weigher.engine.rules.unit);
     for (int v = 0; v < kVectors; ++v) {
-      const Simd::V from = base_of<kForm>(v, unit);
+      const Simd::V from = base_of(v, unit);
       Simd::V sum = Simd::zero();
-      for (int key = first; key < end; ++key)
-        sum = Simd::add(sum, weight_of<kForm>(key, v, from, unit));
+      for (int key = first; key < end; ++key) sum = Simd::add(sum, weight_of(key, v, from, unit));
       Simd::store(to + v * kLanes, sum);
     }
   }

@@ -12,6 +12,7 @@ namespace polyhead::inline v0::kernels::reference {
 namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+constexpr double kLowest = std::numeric_limits<float>::lowest();
 
 /// One query row of one head of one sequence.
 struct Row {
@@ -98,7 +99,8 @@ void drop_out(const Row& row, std::vector<double>& weights) {
   for (std::size_t key = 0; key < weights.size(); ++key) {
     const bool keep = dropout_keeps_pair(score.seed, id, row.head, row.q_pos(),
                                          static_cast<std::int64_t>(key), score.dropout);
-    weights[key] = keep ? weights[key] / (1.0 - static_cast<double>(score.dropout)) : 0.0;
+    // A NaN stays one: its row has no weights to drop.
+    weights[key] *= keep ? 1.0 / (1.0 - static_cast<double>(score.dropout)) : 0.0;
   }
 }
 
@@ -122,7 +124,7 @@ void row_statistics(const std::vector<double>& weights, bool empty, std::size_t 
   if (empty) return;
   for (std::size_t key = 0; key < weights.size(); ++key) {
     const double w = weights[key];
-    if (w > 0.0) result.entropy[at] -= w * std::log(w);
+    if (w != 0.0) result.entropy[at] -= w * std::log(w);
     if (w > result.max_weight[at] || result.max_key[at] < 0) {
       if (w == 0.0) continue;
       result.max_weight[at] = w;
@@ -186,7 +188,8 @@ double modified(const AttendCall& call, const Sequence& sequence, std::int64_t h
   if (spec.alibi) score -= slope_of(row) * std::abs(static_cast<double>(row.q_pos() - key));
   for (int i = 0; i < spec.custom_count; ++i)
     score = custom_score(row, *spec.custom[i], key, score);
-  return score;
+  // What modifiers take below float32 is -inf there, which hides the pair.
+  return spec.modifies_scores() && score < kLowest ? kMinusInfinity : score;
 }
 
 bool visible(const AttendCall& call, const Sequence& s, std::int64_t head, std::int64_t query,
