@@ -75,6 +75,17 @@ TEST(Merge, EmptyPartsAddNothing) {
   EXPECT_EQ(lse.get({0, 1, 0}), minus);
 }
 
+// Beside which the logarithm of a sum is lost.
+TEST(Merge, OfLsesUpToTheLargestFloat) {
+  for (const double large : {3.3e38, 1e20, -3.3e38}) {
+    Tensor outs(f32, {3, 1, 1, 1, 1}), lses(f32, {3, 1, 1, 1}), out(f32, {1, 1, 1, 1});
+    lses.fill([&](const Index& at) { return at[0] < 2 ? large : -3.4e38; });
+    outs.fill([](const Index& at) { return at[0] == 0 ? 2.0 : at[0] == 1 ? 4.0 : 100.0; });
+    merge_partials({outs.const_view(), lses.const_view(), out.view(), {}, {}});
+    EXPECT_EQ(out.get({0, 0, 0, 0}), 3.0) << large;
+  }
+}
+
 TEST(Merge, EveryTypeAndThreadCount) {
   for (ElementType in : {f32, f16, bf16}) {
     for (ElementType result : {f32, f16, bf16}) {

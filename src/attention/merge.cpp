@@ -101,31 +101,38 @@ double part_lse(const Merge& merge, const Row& row, std::int64_t part) {
                             ElementType::float32);
 }
 
-// lse = ln sum exp(lse_p), the sink included where there is one; -inf if all parts are empty, NaN
-// if one is NaN.
-double joined_lse(const Merge& merge, const Row& row) {
+/// What the parts' sums are together: total times exp(largest). Apart, since the sum of a large LSE
+/// and a logarithm may be no other number than that LSE.
+struct Joined {
+  double largest = kMinusInfinity, total = 1.0;
+  double lse() const { return largest + std::log(total); }
+  double weight(double part) const { return std::exp(part - largest) / total; }
+};
+
+// The sum of exp(lse_p), the sink included where there is one; largest is -inf if all parts are
+// empty, NaN if one is NaN.
+Joined joined(const Merge& merge, const Row& row) {
   double largest = kMinusInfinity;
   for (std::int64_t part = 0; part < merge.parts; ++part) {
     const double lse = part_lse(merge, row, part);
-    if (std::isnan(lse)) return lse;
+    if (std::isnan(lse)) return {lse, 1.0};
     largest = std::max(largest, lse);
   }
-  if (largest == kMinusInfinity) return kMinusInfinity;
+  if (largest == kMinusInfinity) return {};
   const double sink =
       merge.sink != nullptr ? merge.sink[row.head * merge.sink_stride] : kMinusInfinity;
-  if (std::isnan(sink)) return sink;
   largest = std::max(largest, sink);
   double total = std::exp(sink - largest);
   for (std::int64_t part = 0; part < merge.parts; ++part)
     total += std::exp(part_lse(merge, row, part) - largest);
-  return largest + std::log(total);
+  return {largest, total};
 }
 
 void merge_row(const Merge& merge, const Row& row) {
-  const double lse = joined_lse(merge, row);
+  const Joined sum = joined(merge, row);
   if (merge.lse.data != nullptr) {
     base::store_float32(merge.lse.data + row.in(merge.lse), ElementType::float32,
-                        static_cast<float>(lse));
+                        static_cast<float>(sum.lse()));
   }
   constexpr std::int64_t kDims =
       64;  // at a time: the weight of a part is computed once for so many
@@ -135,7 +142,7 @@ void merge_row(const Merge& merge, const Row& row) {
     for (std::int64_t part = 0; part < merge.parts; ++part) {
       const double own = part_lse(merge, row, part);
       if (own == kMinusInfinity) continue;  // an empty part adds nothing, whatever its out holds
-      const double weight = std::exp(own - lse);
+      const double weight = sum.weight(own);
       const std::byte* from = merge.outs.data + part * merge.outs_part + row.in(merge.outs);
       for (std::int64_t d = 0; d < count; ++d) {
         sums[d] +=
