@@ -103,6 +103,18 @@ TEST(Layer, RefusesCallsThatDoNotFit) {
   const std::int64_t lengths[] = {4, 5};
   expect_call_refused("MultiHeadAttention::forward: lengths[1] (5) is not within 0 .. 4",
                       [&] { layer.forward(x_view, y_view, {.lengths = ConstView(lengths, {2})}); });
+  const std::int64_t descending[] = {0, 5, 4}, beyond[] = {0, 5, 9};
+  const auto ragged = [&](const std::int64_t* offsets) {
+    layer.forward(ConstView(x.data(), {8, 64}), View(y.data(), {8, 64}),
+                  {.offsets = ConstView(offsets, {3})});
+  };
+  expect_call_refused(
+      "MultiHeadAttention::forward: offsets[2] (4) is below offsets[1] (5), expected ascending "
+      "offsets",
+      [&] { ragged(descending); });
+  expect_call_refused(
+      "MultiHeadAttention::forward: offsets[2] (9) is beyond the tokens of x, expected at most 8",
+      [&] { ragged(beyond); });
   KvCache wrong(layer.cache_config(1, 8));
   expect_call_refused("MultiHeadAttention::forward: cache has batch 1, expected 2",
                       [&] { layer.forward(x_view, wrong, y_view); });

@@ -52,10 +52,11 @@ TEST(Refused, Offsets) {
   Ragged descending;
   descending.kv_offsets[1] = 6;
   EXPECT_EQ(descending.message(),
-            "attention: kv_offsets[2] (5) is less than the entry before it (6)");
+            "attention: kv_offsets[2] (5) is below kv_offsets[1] (6), expected ascending offsets");
   Ragged beyond;
   beyond.kv_offsets[2] = 6;
-  EXPECT_EQ(beyond.message(), "attention: kv_offsets ends at 6, beyond the 5 tokens of k");
+  EXPECT_EQ(beyond.message(),
+            "attention: kv_offsets[2] (6) is beyond the tokens of k, expected at most 5");
   Ragged count;
   count.arguments.kv_offsets = {count.kv_offsets, {2}};
   EXPECT_EQ(count.message(), "attention: kv_offsets has 2 entries, expected 3 as q_offsets");

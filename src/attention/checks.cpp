@@ -1,4 +1,5 @@
 // The small checks that every call's door is made of.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -93,6 +94,27 @@ void check_sinks(const char* call, const char* name, const float* sinks, std::in
     if (std::isnan(sink) || sink == std::numeric_limits<float>::infinity())
       base::refuse(call, name, "[", h, "] (", sink, ") is neither finite nor -inf (none)");
   }
+}
+
+std::int64_t check_ascending(const char* call, const char* name, const kernels::Integers& offsets,
+                             std::int64_t batch) {
+  if (offsets[0] != 0) base::refuse(call, name, "[0] is ", offsets[0], ", expected 0");
+  std::int64_t longest = 0;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    if (offsets[b + 1] < offsets[b]) {
+      base::refuse(call, name, "[", b + 1, "] (", offsets[b + 1], ") is below ", name, "[", b,
+                   "] (", offsets[b], "), expected ascending offsets");
+    }
+    longest = std::max(longest, offsets[b + 1] - offsets[b]);
+  }
+  return longest;
+}
+
+void check_end(const char* call, const char* name, const kernels::Integers& offsets,
+               std::int64_t batch, std::int64_t tokens, const char* of) {
+  if (offsets[batch] <= tokens) return;
+  base::refuse(call, name, "[", batch, "] (", offsets[batch], ") is beyond the tokens of ", of,
+               ", expected at most ", tokens);
 }
 
 kernels::Integers sequence_integers(const char* call, const char* name, const ConstView& view,

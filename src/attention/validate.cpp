@@ -83,17 +83,7 @@ std::int64_t Door::check_offsets(const char* name, const ConstView& offsets) {
   if (offsets.layout.extents[0] < 1)
     refuse(name, " has ", offsets.layout.extents[0], " entries, expected batch + 1");
   remember(name, offsets);
-  const Integers at = integers_of(offsets);
-  const std::int64_t batch = offsets.layout.extents[0] - 1;
-  if (at[0] != 0) refuse(name, "[0] is ", at[0], ", expected 0");
-  std::int64_t longest = 0;
-  for (std::int64_t b = 0; b < batch; ++b) {
-    if (at[b + 1] < at[b])
-      refuse(name, "[", b + 1, "] (", at[b + 1], ") is less than the entry before it (", at[b],
-             ")");
-    longest = std::max(longest, at[b + 1] - at[b]);
-  }
-  return longest;
+  return check_ascending(name_, name, integers_of(offsets), offsets.layout.extents[0] - 1);
 }
 
 void Door::take_offsets() {
@@ -221,13 +211,8 @@ void Door::check_sizes() {
   }
   if (call_.q_heads == 0) call_.kv_heads = 0;  // nothing to compute; group() stays defined
   if (!ragged_) return;
-  const std::int64_t q_end = call_.q_offsets[call_.batch];
-  if (q_end > q_tokens_)
-    refuse("q_offsets ends at ", q_end, ", beyond the ", q_tokens_, " tokens of q");
-  if (cached_) return;
-  const std::int64_t kv_end = call_.kv_offsets[call_.batch];
-  if (kv_end > kv_tokens_)
-    refuse("kv_offsets ends at ", kv_end, ", beyond the ", kv_tokens_, " tokens of k");
+  check_end(name_, "q_offsets", call_.q_offsets, call_.batch, q_tokens_, "q");
+  if (!cached_) check_end(name_, "kv_offsets", call_.kv_offsets, call_.batch, kv_tokens_, "k");
 }
 
 void Door::check_lengths(const char* name, const Integers& lengths, const Integers& offsets,

@@ -72,6 +72,13 @@ void check_sinks(const char* call, const char* name, const float* sinks, std::in
 kernels::Integers sequence_integers(const char* call, const char* name, const ConstView& view,
                                     std::int64_t batch, Inputs& inputs);
 
+/// Offsets of `batch` sequences begin with 0 and ascend; returns the longest sequence.
+std::int64_t check_ascending(const char* call, const char* name, const kernels::Integers& offsets,
+                             std::int64_t batch);
+/// They end within the tokens of `of`.
+void check_end(const char* call, const char* name, const kernels::Integers& offsets,
+               std::int64_t batch, std::int64_t tokens, const char* of);
+
 /// A one-axis view of integers as the kernels take it.
 kernels::Integers integers_of(const ConstView& view);
 

@@ -49,13 +49,8 @@ Input input_of(const Layer& layer, const char* call_name, const ConstView& x,
     input.ragged = true;
     input.offsets = door::integers_of(call.offsets);
     input.sequences = call.offsets.layout.extents[0] - 1;
-    const Integers& at = input.offsets;
-    for (std::int64_t b = 0; b < input.sequences; ++b) {
-      if (at[0] != 0 || at[b + 1] < at[b] || at[b + 1] > input.rows.tokens) {
-        base::refuse(call_name, "offsets do not ascend from 0 to at most tokens (",
-                     input.rows.tokens, ")");
-      }
-    }
+    door::check_ascending(call_name, "offsets", input.offsets, input.sequences);
+    door::check_end(call_name, "offsets", input.offsets, input.sequences, input.rows.tokens, "x");
   }
   check_lengths(call_name, "lengths", call.lengths, input.sequences, input.rows.tokens);
   return input;
