@@ -114,7 +114,7 @@ void CallOptions::add_mask_options(CLI::App& app) {
          "Document id of each query, where they differ from the keys'");
   option("--mask", mask_, "FILE",
          "Booleans, true may attend: [query, key], with axes for heads and batch in\n"
-         "front where they differ; extents of 1, save the keys', are for all alike");
+         "front where they differ; extents of 1 are for all alike");
   app.add_flag("--packed-mask", packed_mask_,
                "The mask's rows are bits in bytes (numpy.packbits, bitorder='little')")
       ->group(kMaskGroup);

@@ -10,6 +10,8 @@
 #include "kernels/reference/attend.hpp"
 #include "polyhead/attention.h"
 #include "polyhead/mask.h"
+#include "support/slice.h"
+#include "support/small_case.h"
 
 namespace polyhead::test {
 namespace {
@@ -100,6 +102,35 @@ TEST(Mask, DocumentsAndTables) {
   EXPECT_EQ(picture(2, 3, boolean({bits, ElementType::bit, layout})), (Picture{"#.#", ".##"}));
   EXPECT_EQ(picture(2, 3, boolean({row, {1, 1, 1, 3}}) & causal(Align::end)),
             (Picture{"#..", "#.#"}));
+  EXPECT_EQ(picture(3, 4, boolean({row, {1, 1, 3, 1}})), (Picture{"####", "....", "####"}));
+  EXPECT_EQ(picture(2, 4, boolean({row + 1, {1, 1, 1, 1}})), (Picture{"....", "...."}));
+}
+
+// A mask whose rows say the same of all keys, by an extent of 1, by a stride of 0, or in full.
+TEST(Mask, OneBooleanForAllKeys) {
+  for (Isa isa : isas()) {
+    for (const Types& types : {kTypes[0], kTypes[1]}) {
+      for (const std::int64_t q_len : {1, 3, 40}) {
+        Case c = small_case(types, q_len, 150);
+        c.batch = 2;
+        Problem p(c);
+        Tensor one(ElementType::boolean, {2, 4, q_len, 1});
+        one.fill([](const Index& at) { return (at[0] + at[1] + at[2]) % 3 != 0 ? 1.0 : 0.0; });
+        Tensor full(ElementType::boolean, {2, 4, q_len, 150});
+        full.fill([&](const Index& at) { return one.get({at[0], at[1], at[2], 0}); });
+        p.mask = boolean(full.const_view()) & causal(Align::end);
+        p.run(isa);
+        const Outputs expected(p);
+        p.mask = boolean(one.const_view()) & causal(Align::end);
+        p.run(isa);
+        EXPECT_EQ(differing_bits(Outputs(p), expected), 0) << isa_name(isa) << describe(c);
+        p.mask.visible.layout.extents[3] = 150;
+        p.mask.visible.layout.strides[3] = 0;
+        p.run(isa);
+        EXPECT_EQ(differing_bits(Outputs(p), expected), 0) << isa_name(isa) << describe(c);
+      }
+    }
+  }
 }
 
 TEST(Mask, JoiningWindowsIntersects) {

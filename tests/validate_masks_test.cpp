@@ -117,9 +117,10 @@ TEST(Refused, DocumentsAndTables) {
       [](auto& a) {
         a.mask = boolean({floats, {1, 1, 3, 5}});
       });
-  expect_refused("attention: mask.visible: kv_len is 1, expected 5", [](auto& a) {
-    a.mask = boolean({bytes, {1, 1, 3, 1}});
+  expect_refused("attention: mask.visible: kv_len is 2, expected 5 or 1", [](auto& a) {
+    a.mask = boolean({bytes, {1, 1, 3, 2}});
   });
+  expect_accepted([](auto& a) { a.mask = boolean({bytes, {1, 1, 3, 1}}); });
   expect_refused("attention: mask.visible: q_heads is 2, expected 4 or 1", [](auto& a) {
     a.mask = boolean({bytes, {1, 2, 3, 5}});
   });
@@ -132,6 +133,10 @@ TEST(Refused, DocumentsAndTables) {
                     detail::Layout({1, 1, 3, 5}, {std::int64_t{0}, std::int64_t{0}, row, key})});
   };
   expect_accepted([&](auto& a) { a.mask = bits(8, 1); });
+  expect_refused("attention: mask.visible: kv_len is 1, expected 5", [&](auto& a) {
+    a.mask = bits(8, 1);
+    a.mask.visible.layout.extents[3] = 1;
+  });
   expect_refused("attention: mask.visible: stride of axis 2 is 5 bits, expected whole bytes",
                  [&](auto& a) { a.mask = bits(5, 1); });
   expect_refused("attention: mask.visible: stride of the key axis is 2 bits, expected 1",

@@ -31,8 +31,9 @@ struct Mask {
   /// int32/int64 [batch or 1, tokens]: equal ids see each other. Ragged: all sequences' tokens
   /// concatenated, [tokens] or [1, tokens].
   ConstView q_documents{}, kv_documents{};
-  /// Boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend. Ragged: indices within
-  /// the sequence, extents at least those of the longest. Bits: key stride 1, others whole bytes.
+  /// Boolean or bit [batch|1, heads|1, q_len|1, kv_len|1]: true may attend. Ragged: indices within
+  /// the sequence, extents at least those of the longest. Bits: [.., kv_len], key stride 1, others
+  /// whole bytes.
   ConstView visible{};
 };
 
@@ -61,7 +62,8 @@ Mask prefix(ConstView lengths, Align align = Align::unstated);
 /// Block-diagonal: a query sees the keys whose document id equals its own.
 Mask documents(ConstView q_documents, ConstView kv_documents);
 
-/// Any pattern: [batch|1, heads|1, q_len|1, kv_len], true may attend; bytes or packed bits.
+/// Any pattern: [batch|1, heads|1, q_len|1, kv_len|1], true may attend; bytes, or packed bits,
+/// which have all kv_len.
 Mask boolean(ConstView visible);
 
 /// Both must allow the pair. Two parts of one kind: windows that keep the same first tokens

@@ -175,7 +175,7 @@ typedef struct polyhead_mask {
   const polyhead_view* q_lengths;
   const polyhead_view* q_documents; /* int32/int64 [batch or 1, tokens]: equal ids see each other */
   const polyhead_view* kv_documents;
-  /* boolean or bit [batch|1, heads|1, q_len|1, kv_len]: true may attend */
+  /* boolean [batch|1, heads|1, q_len|1, kv_len|1] or bit [.., kv_len]: true may attend */
   const polyhead_view* visible;
   int64_t first_tokens; /* of a window: keys before it are visible however far back */
 } polyhead_mask;

@@ -168,8 +168,11 @@ void ScoreDoor::take_mask() {
       refuse("mask.visible is ", element_name(mask.visible.type),
              ", expected boolean or bit (an additive mask is modifiers.bias)");
     }
-    spec.visible = pair_table("mask.visible", mask.visible,
-                              {"kv_len", call_.kv_len, uneven_ ? Axis::at_least : Axis::exact});
+    // A packed row has its keys in whole bytes, which one bit for all of them is not.
+    const Axis::Rule keys = mask.visible.type == ElementType::bit
+                                ? (uneven_ ? Axis::at_least : Axis::exact)
+                                : (uneven_ ? Axis::at_least_or_one : Axis::or_one);
+    spec.visible = pair_table("mask.visible", mask.visible, {"kv_len", call_.kv_len, keys});
   }
 }
 
