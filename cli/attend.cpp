@@ -1,5 +1,6 @@
 // polyhead attend: attention over arrays in files.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -137,7 +138,8 @@ void Attend::add_result_options(CLI::App& app) {
   };
   option("--lse", lse_, "FILE", "Natural logarithm of each row's sum of exp(score)");
   option("--weights", weights_, "FILE",
-         "Exact weights [heads, queries, keys], with a batch in front where q has one");
+         "Exact weights [heads, queries, keys], with a batch in front where q has one.\n"
+         "Ragged: with a batch, the longest's queries and keys, 0 past a sequence's own");
   option("--weights-heads", weights_heads_, "LIST|FILE", "Of these heads (default: all)");
   option("--weights-queries", weights_queries_, "FIRST:COUNT", "Of these queries (default: all)");
   option("--entropy", entropy_, "FILE", "Entropy of each row's weights, nats");
@@ -306,20 +308,22 @@ void check_heads(const ConstView& list, std::int64_t heads) {
 
 void Attend::choose_weights(const AttentionArguments& call) {
   if (weights_.empty()) return;
-  if (call.q_offsets.given())
-    throw UsageError("--weights is not available for a ragged batch: pass one sequence at a time");
-  const detail::Layout &q = call.q.layout, &k = call.k.layout;
-  std::int64_t heads = q.extents[2];
+  const detail::Layout& q = call.q.layout;
+  const bool ragged = call.q_offsets.given();
+  std::int64_t heads = q.extents[ragged ? 1 : 2];
   if (!weights_heads_.empty()) {
     kept_.push_back(load_integers(weights_heads_, "--weights-heads"));
     inspected_.heads = kept_.back().view;
     check_heads(inspected_.heads, heads);
     heads = inspected_.heads.layout.extents[0];
   }
-  const std::int64_t extents[] = {q.extents[0], heads, choose_queries(q.extents[1]), k.extents[1]};
+  const std::int64_t batch =
+      ragged ? std::max<std::int64_t>(1, call.q_offsets.layout.extents[0]) - 1 : q.extents[0];
+  const std::int64_t extents[] = {batch, heads, choose_queries(longest_queries(call)),
+                                  longest_keys(call)};
   OwnedArray weights = allocate(ElementType::float32, extents);
   inspected_.weights = weights.view;
-  if (axes_ < 4) drop_axis(weights.array.view.layout, 0);
+  if (axes_ < 4 && !ragged) drop_axis(weights.array.view.layout, 0);
   results_.push_back({weights_, weights, weights.view});
 }
 

@@ -31,17 +31,17 @@ Mask window_of(const std::string& text, Align align) {
                    "' is not LEFT,RIGHT (two whole numbers, -1 for unbounded)");
 }
 
-/// Keys of the longest sequence. Offsets that make no sense are left to the library to refuse.
-std::int64_t longest_keys(const AttentionArguments& call) {
-  if (!call.kv_offsets.given()) return call.k.layout.extents[1];
+/// The longest of the sequences that `offsets` make of `tokens`, or all of them without offsets.
+std::int64_t longest(const ConstView& offsets, std::int64_t tokens) {
+  if (!offsets.given()) return tokens;
   std::int64_t longest = 0;
-  for (std::int64_t b = 0; b + 1 < call.kv_offsets.layout.extents[0]; ++b) {
+  for (std::int64_t b = 0; b + 1 < offsets.layout.extents[0]; ++b) {
     const std::int64_t index[] = {b}, next[] = {b + 1};
-    const std::int64_t begin = integer_element(call.kv_offsets, index),
-                       end = integer_element(call.kv_offsets, next);
+    const std::int64_t begin = integer_element(offsets, index),
+                       end = integer_element(offsets, next);
     if (begin >= 0 && end > begin) longest = std::max(longest, end - begin);
   }
-  return std::min(longest, call.k.layout.extents[0]);
+  return std::min(longest, tokens);
 }
 
 /// What the library calls the arguments, and what sets them; longer names before their beginnings.
@@ -81,6 +81,14 @@ void replace_all(std::string& message, const std::string& name, const std::strin
 }
 
 }  // namespace
+
+std::int64_t longest_queries(const AttentionArguments& call) {
+  return longest(call.q_offsets, call.q.layout.extents[call.q_offsets.given() ? 0 : 1]);
+}
+
+std::int64_t longest_keys(const AttentionArguments& call) {
+  return longest(call.kv_offsets, call.k.layout.extents[call.kv_offsets.given() ? 0 : 1]);
+}
 
 std::string CallOptions::in_option_names(std::string message) const {
   // One list may stand for both; the library reads it as the queries' first.

@@ -61,6 +61,11 @@ class CallOptions {
   std::vector<Array> kept_;
 };
 
+/// Tokens of q, or of k, of the call's longest sequence. Offsets that make no sense are left to the
+/// library to refuse.
+std::int64_t longest_queries(const AttentionArguments& call);
+std::int64_t longest_keys(const AttentionArguments& call);
+
 /// What --isa names. Throws UsageError for what is no instruction set, InvalidArgument for one that
 /// this processor lacks.
 Isa isa_option(const std::string& name);

@@ -12,6 +12,7 @@
 #include "cli/exit_codes.hpp"
 #include "models/formats/npy.hpp"
 #include "polyhead/attention.h"
+#include "polyhead/inspect.h"
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 
@@ -310,6 +311,33 @@ TEST(Attend, RaggedBatches) {
   EXPECT_EQ(arrays.output("lse.npy").size(), 24u);
   expect_refused(arrays.command({"--q-offsets", "0,6", "--kv-offsets", "0,6", "--layout", "bhtd"}),
                  2, "--layout bhtd: a ragged batch is [tokens, heads, dim]");
+}
+
+TEST(Attend, WeightsOfRaggedBatches) {
+  const Arrays arrays;
+  const std::string file = arrays.directory.file("weights.npy");
+  EXPECT_EQ(run_program(arrays.command({"--q-offsets", "0,2,6", "--kv-offsets", "0,1,6",
+                                        "--weights", file, "--weights-heads", "2,0"}))
+                .status,
+            0);
+  const formats::Array found = formats::read_npy(file);
+  ASSERT_EQ(formats::shape_text(found.view.layout), "[2, 2, 4, 5]");
+  std::vector<float> out(arrays.q.size()), lse(24), wanted(2 * 2 * 4 * 5);
+  const std::vector<std::int64_t> q_offsets{0, 2, 6}, kv_offsets{0, 1, 6}, heads{2, 0};
+  AttentionArguments call;
+  call.q = {arrays.q.data(), {6, 4, 8}};
+  call.k = {arrays.k.data(), {6, 2, 8}};
+  call.v = {arrays.v.data(), {6, 2, 8}};
+  call.out = {out.data(), {6, 4, 8}};
+  call.lse = {lse.data(), {6, 4}};
+  call.q_offsets = {q_offsets.data(), {3}};
+  call.kv_offsets = {kv_offsets.data(), {3}};
+  attention(call);
+  inspect(call, {.weights = {wanted.data(), {2, 2, 4, 5}}, .heads = {heads.data(), {2}}});
+  EXPECT_EQ(arrays.output("weights.npy"), wanted);
+  expect_refused(arrays.command({"--q-offsets", "0,2,6", "--kv-offsets", "0,1,6", "--weights", file,
+                                 "--weights-queries", "2:3"}),
+                 1, "--weights-queries 2:3 (q has 4 queries");
 }
 
 TEST(Attend, PackedMasksOfRaggedBatches) {

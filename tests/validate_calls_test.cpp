@@ -186,7 +186,7 @@ TEST(Refused, Inspect) {
   EXPECT_EQ(inspect_message([](auto& call, auto&) {
               call.q_offsets = {offsets, {2}};
             }),
-            "inspect: q_offsets is given, expected one sequence at a time");
+            "inspect: q_offsets is given without kv_offsets, expected both or neither");
 }
 
 }  // namespace

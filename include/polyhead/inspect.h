@@ -14,17 +14,20 @@ namespace polyhead::inline v0 {
 struct InspectArguments {
   /// Exact weights of chosen heads and queries: float32 [batch, heads.size, queries, kv_len] where
   /// `heads` lists the query heads (int32/int64 [n]; all of them where not given) and the queries
-  /// are first_query .. + extent of axis 2. Without weights both are refused.
+  /// are first_query .. + extent of axis 2, counted within their sequence. Without weights both are
+  /// refused. Ragged: kv_len is the longest sequence's and the queries are at most those of the
+  /// longest; what lies past a sequence's own queries or keys is 0.
   View weights{};
   ConstView heads{};
   std::int64_t first_query = 0;
 
-  /// Mass received by each key, summed over all queries: float32 [batch, q_heads, kv_len].
+  /// Mass received by each key, summed over all queries: float32 [batch, q_heads, kv_len]. Ragged:
+  /// kv_len is the longest sequence's, and past a sequence's own keys stands 0.
   View received{};
 
   /// Pooled map: float32 [batch, q_heads, q_bins, kv_bins]. Bin (r, c) holds the sum of the weights
   /// of queries [r q_len / q_bins, (r+1) q_len / q_bins) on keys [c kv_len / kv_bins, (c+1) kv_len
-  /// / kv_bins).
+  /// / kv_bins); of a ragged batch q_len and kv_len are here those of the sequence.
   View pooled{};
 };
 
@@ -36,8 +39,8 @@ struct InspectArguments {
 ///
 /// Accuracy: docs/numerics.md; rows whose |lse| is beyond 64 have their largest score and sum found
 /// anew, since float32 holds such an lse too coarsely. Memory: O(1) a thread beside the outputs,
-/// and some 10 bytes a query for sums. Same bits for any thread count. Throws InvalidArgument. For
-/// ragged calls, pass one sequence at a time.
+/// and some 10 bytes a query for sums. Same bits for any thread count, and for a sequence of a
+/// ragged batch as for a call of its own. Throws InvalidArgument.
 void inspect(const AttentionArguments& call, const InspectArguments& wanted,
              const Options& options = {});
 

@@ -102,9 +102,6 @@ void check_outputs(const InspectArguments& wanted, const Inputs& inputs) {
 
 kernels::InspectCall resolve_inspect(const AttentionArguments& call,
                                      const InspectArguments& wanted) {
-  if (call.q_offsets.given() || call.kv_offsets.given()) {
-    base::refuse(kCall, "q_offsets is given, expected one sequence at a time");
-  }
   if (!call.lse.given())
     base::refuse(kCall, "lse is not given, expected the one attention() wrote");
   kernels::InspectCall resolved;

@@ -26,6 +26,8 @@ struct WeightSums {
 
   const InspectCall& call;
   Weigher weigher;
+  // What a map's bins divide: the call's tokens or, of a ragged side, those of the sequence.
+  const std::int64_t q_extent, kv_extent;
   float* const sums;        // [key of the stretch][lane]
   Bases* const bases;       // [tile]
   std::int64_t bin[kTile];  // row of the pooled map that a lane's query belongs to
@@ -34,8 +36,14 @@ struct WeightSums {
       : call(c),
         weigher(c.attend, batch, q_head, scratch + sums_bytes() + bases_bytes(c.attend),
                 {&fetch_aside, this}),
+        q_extent(extent_of(c.attend.q_offsets, batch, c.attend.q_len)),
+        kv_extent(extent_of(c.attend.kv_offsets, batch, c.attend.kv_len)),
         sums(reinterpret_cast<float*>(scratch)),
         bases(reinterpret_cast<Bases*>(scratch + sums_bytes())) {}
+
+  static std::int64_t extent_of(const Integers& offsets, std::int64_t batch, std::int64_t all) {
+    return offsets.given() ? offsets[batch + 1] - offsets[batch] : all;
+  }
 
   /// `known`: the tile was placed before.
   void place(std::int64_t first, int rows, bool known) {
@@ -48,7 +56,7 @@ struct WeightSums {
       kept = weigher.bases[weigher.tile];
     }
     for (int i = 0; i < kTile; ++i)
-      bin[i] = bin_of(weigher.lanes().query[i], call.q_bins, call.attend.q_len);
+      bin[i] = bin_of(weigher.lanes().query[i], call.q_bins, q_extent);
   }
 
   /// Queries of the tile that comes next, some after every kRows keys.
@@ -146,8 +154,8 @@ struct WeightSums {
   template <class F>
   POLYHEAD_INLINE void for_bins(std::int64_t block, int keys, const F& f) const {
     for (int key = 0; key < keys;) {
-      const std::int64_t column = bin_of(block + key, call.kv_bins, call.attend.kv_len);
-      const std::int64_t bin_end = (column + 1) * call.attend.kv_len / call.kv_bins;
+      const std::int64_t column = bin_of(block + key, call.kv_bins, kv_extent);
+      const std::int64_t bin_end = (column + 1) * kv_extent / call.kv_bins;
       const int end = static_cast<int>(std::min<std::int64_t>(keys, bin_end - block));
       f(column, key, end);
       key = end;
