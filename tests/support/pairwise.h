@@ -1,6 +1,8 @@
 // Few rows that hold every pair of levels of every two factors.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -8,61 +10,102 @@
 
 namespace polyhead::test {
 
-/// Rows of one level a factor such that each combination of two levels of two factors stands in
-/// some row. Greedy: each row is the best of a few that start from an uncovered pair and choose,
-/// factor by factor, the level that covers most.
-inline std::vector<std::vector<int>> pairwise_rows(const std::vector<int>& levels,
-                                                   std::uint64_t seed) {
-  const std::size_t factors = levels.size();
-  std::vector<std::vector<std::vector<char>>> open(factors,
-                                                   std::vector<std::vector<char>>(factors));
-  std::int64_t left = 0;
-  for (std::size_t a = 0; a < factors; ++a) {
-    for (std::size_t b = a + 1; b < factors; ++b) {
-      const int pairs = levels[a] * levels[b];
-      open[a][b].assign(static_cast<std::size_t>(pairs), 1);
-      left += pairs;
+/// One level of each factor; an open factor's level is -1.
+using Levels = std::vector<int>;
+
+/// The pairs of two levels of two factors that no row has had yet.
+class OpenPairs {
+ public:
+  explicit OpenPairs(const Levels& levels)
+      : levels_(levels), open_(levels.size(), std::vector<std::vector<char>>(levels.size())) {
+    for (std::size_t a = 0; a < levels.size(); ++a) {
+      for (std::size_t b = a + 1; b < levels.size(); ++b)
+        open_[a][b].assign(static_cast<std::size_t>(levels[a] * levels[b]), 1);
     }
   }
-  const auto pair = [&](std::size_t a, int level_a, std::size_t b, int level_b) -> char& {
-    return a < b ? open[a][b][static_cast<std::size_t>(level_a * levels[b] + level_b)]
-                 : open[b][a][static_cast<std::size_t>(level_b * levels[a] + level_a)];
-  };
-  Random random(seed);
-  std::vector<std::vector<int>> rows;
-  std::size_t first_a = 0, first_b = 1;
-  while (left > 0) {
-    std::vector<int> row(factors, -1);
-    bool started = false;
-    for (; !started;) {  // the next pair that is still open
-      for (int i = 0; i < levels[first_a] * levels[first_b] && !started; ++i) {
-        if (!open[first_a][first_b][static_cast<std::size_t>(i)]) continue;
-        row[first_a] = i / levels[first_b];
-        row[first_b] = i % levels[first_b];
-        started = true;
+
+  void close_all_of(const Levels& row) {
+    for (std::size_t a = 0; a < row.size(); ++a) {
+      for (std::size_t b = a + 1; b < row.size(); ++b) {
+        if (row[a] >= 0 && row[b] >= 0) pair(a, row[a], b, row[b]) = 0;
       }
-      if (!started && ++first_b == factors) first_b = ++first_a + 1;
     }
-    for (std::size_t f = 0; f < factors; ++f) {
+  }
+
+  /// Row with the first open pair and no other level; empty where none is left.
+  Levels first() {
+    for (std::size_t a = 0; a < levels_.size(); ++a) {
+      for (std::size_t b = a + 1; b < levels_.size(); ++b) {
+        for (int i = 0; i < levels_[a] * levels_[b]; ++i) {
+          if (!open_[a][b][static_cast<std::size_t>(i)]) continue;
+          Levels row(levels_.size(), -1);
+          row[a] = i / levels_[b];
+          row[b] = i % levels_[b];
+          return row;
+        }
+      }
+    }
+    return {};
+  }
+
+  /// How many open pairs a level of a factor would close beside what a row has.
+  int gain(const Levels& row, std::size_t factor, int level) {
+    int gain = 0;
+    for (std::size_t other = 0; other < row.size(); ++other) {
+      if (row[other] >= 0 && other != factor) gain += pair(factor, level, other, row[other]);
+    }
+    return gain;
+  }
+
+ private:
+  char& pair(std::size_t a, int level_a, std::size_t b, int level_b) {
+    return a < b ? open_[a][b][static_cast<std::size_t>(level_a * levels_[b] + level_b)]
+                 : open_[b][a][static_cast<std::size_t>(level_b * levels_[a] + level_a)];
+  }
+
+  const Levels& levels_;
+  std::vector<std::vector<std::vector<char>>> open_;
+};
+
+/// A pair of levels that no row has, as a row of nothing else; empty where all pairs are there.
+inline Levels missing_pair(const Levels& levels, const std::vector<Levels>& rows) {
+  OpenPairs open(levels);
+  for (const Levels& row : rows) open.close_all_of(row);
+  return open.first();
+}
+
+/// Rows such that each combination of two levels of two factors stands in some row, but for those
+/// that do not fit even beside the first levels of all other factors, which must be the ones that
+/// fit best. `fits(row)` decides. Greedy: each row starts from an uncovered pair and takes, factor
+/// by factor, of the levels that fit the one that covers most.
+template <class Fits>
+std::vector<Levels> pairwise_rows(const Levels& levels, std::uint64_t seed, const Fits& fits) {
+  const auto may_become = [&](Levels row) {
+    for (int& level : row) level = std::max(level, 0);
+    return fits(row);
+  };
+  OpenPairs open(levels);
+  Random random(seed);
+  std::vector<Levels> rows;
+  for (Levels row = open.first(); !row.empty(); row = open.first()) {
+    if (!may_become(row)) {
+      open.close_all_of(row);
+      continue;
+    }
+    for (std::size_t f = 0; f < levels.size(); ++f) {
       if (row[f] >= 0) continue;
-      int best_gain = -1;
+      int best_gain = -1, best = 0;
       const int start = static_cast<int>(random.below(levels[f]));
       for (int i = 0; i < levels[f]; ++i) {
-        const int level = (start + i) % levels[f];
-        int gain = 0;
-        for (std::size_t other = 0; other < factors; ++other) {
-          if (row[other] >= 0 && other != f) gain += pair(f, level, other, row[other]);
-        }
-        if (gain > best_gain) best_gain = gain, row[f] = level;
+        const int level = (start + i) % levels[f], gain = open.gain(row, f, level);
+        if (gain <= best_gain) continue;
+        row[f] = level;
+        if (may_become(row)) best_gain = gain, best = level;
+        row[f] = -1;
       }
+      row[f] = best;
     }
-    for (std::size_t a = 0; a < factors; ++a) {
-      for (std::size_t b = a + 1; b < factors; ++b) {
-        char& still = pair(a, row[a], b, row[b]);
-        left -= still;
-        still = 0;
-      }
-    }
+    open.close_all_of(row);
     rows.push_back(row);
   }
   return rows;
