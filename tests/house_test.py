@@ -25,6 +25,7 @@ DOORS = {
     "paged_cache.h": "cache",
     "sliding_cache.h": "cache",
     "cache_file.h": "cache",
+    "code_frame.h": "frames",
     "layer.h": "layers",
     "latent.h": "layers",
     "sliding_attention.h": "layers",
@@ -32,11 +33,13 @@ DOORS = {
     "cost.h": "cost",
     "polyhead_c.h": "capi",
     "polyhead_cache_c.h": "capi",
+    "polyhead_frames_c.h": "capi",
     "polyhead_layer_c.h": "capi",
 }
 
 # Those that hold plain types: open to every room.
-PLAIN = {"error.h", "executor.h", "isa.h", "kv_view.h", "mask.h", "modifiers.h", "tree_mask.h", "types.h", "version.h"}
+PLAIN = {"error.h", "executor.h", "isa.h", "kv_view.h", "mask.h", "modifiers.h", "options.h", "tree_mask.h", "types.h",
+         "version.h"}
 
 # Outside headers and the only places that may include them; they are nowhere in include/.
 OUTSIDE = [

@@ -168,8 +168,8 @@ TEST(KvType, RefusesByName) {
             "float");
   frames.frames[0].keys.stretch.pop_back();
   EXPECT_EQ(test::refusal_of([&] { model.make_pool(4, 8, frames); }),
-            "Model::make_pool: frames[0].keys has " + std::to_string(scales - 1) +
-                " scales, expected " + std::to_string(scales));
+            "Model::make_pool: frames[0].keys.stretch has " + std::to_string(scales - 1) +
+                " numbers, expected " + std::to_string(scales) + ": kv_heads * dim");
   EXPECT_EQ(test::refusal_of([&] { model.calibrated(ElementType::float16, kIds); }),
             "Model::calibrated: type is float16, expected int8 or int4");
   EXPECT_EQ(test::refusal_of([&] { model.calibrated(ElementType::int8, {}); }),

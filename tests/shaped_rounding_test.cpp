@@ -1,6 +1,6 @@
 // Rounding to int4 by how errors count: what a cache reads is what rounding chose, and it costs
 // less than rounding each dim to nearest.
-#include "models/shaped_rounding.hpp"
+#include "frames/shaped_rounding.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace polyhead {
 namespace {
 
-using models::RoundingShape;
+using frames::RoundingShape;
 
 constexpr double kDamping = 0.02;
 constexpr std::int64_t kDims[] = {64, 48, 5, 256, 33};
@@ -53,7 +53,7 @@ std::vector<float> cached(const std::vector<float>& row, ElementType type) {
 }
 
 std::vector<float> rounded(std::vector<float> row, const RoundingShape& shape) {
-  models::round_shaped(row, shape.carry.data(), shape.cost.data());
+  frames::round_shaped(row, shape.carry.data(), shape.cost.data());
   return row;
 }
 
@@ -73,7 +73,7 @@ double cost_of(const std::vector<double>& moment, const std::vector<float>& row,
 TEST(ShapedRounding, ACacheReadsWhatItChose) {
   std::mt19937 random(5);
   for (const std::int64_t dim : kDims) {
-    const RoundingShape shape = models::rounding_shape(moment_of(dim, random), dim, kDamping);
+    const RoundingShape shape = frames::rounding_shape(moment_of(dim, random), dim, kDamping);
     for (int trial = 0; trial < 50; ++trial) {
       std::vector<float> row = normal(dim, random);
       if (trial % 2 == 1) row[row.size() / 2] *= 30.0f;  // an outlier
@@ -91,7 +91,7 @@ TEST(ShapedRounding, CostsLessThanRoundingToNearest) {
   std::mt19937 random(6);
   for (const std::int64_t dim : {64, 48, 256}) {
     const std::vector<double> moment = moment_of(dim, random);
-    const RoundingShape shape = models::rounding_shape(moment, dim, kDamping);
+    const RoundingShape shape = frames::rounding_shape(moment, dim, kDamping);
     double shaped = 0.0, nearest = 0.0;
     for (int trial = 0; trial < 100; ++trial) {
       const std::vector<float> row = normal(dim, random);
@@ -108,7 +108,7 @@ TEST(ShapedRounding, FactorsTheMoment) {
   std::mt19937 random(9);
   const std::int64_t dim = 33;
   const std::vector<double> moment = moment_of(dim, random);
-  const RoundingShape shape = models::rounding_shape(moment, dim, kDamping);
+  const RoundingShape shape = frames::rounding_shape(moment, dim, kDamping);
   double trace = 0.0;
   for (std::size_t i = 0; i < 33; ++i) trace += moment[i * 34];
   for (std::size_t i = 0; i < 33; ++i) {
@@ -128,7 +128,7 @@ TEST(ShapedRounding, FactorsTheMoment) {
 
 TEST(ShapedRounding, LeavesWhatIsNotFinite) {
   std::mt19937 random(7);
-  const RoundingShape shape = models::rounding_shape(moment_of(64, random), 64, kDamping);
+  const RoundingShape shape = frames::rounding_shape(moment_of(64, random), 64, kDamping);
   for (const float odd :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     std::vector<float> row = normal(64, random);

@@ -12,6 +12,7 @@
 #include "polyhead/kv_view.h"
 #include "polyhead/mask.h"
 #include "polyhead/modifiers.h"
+#include "polyhead/options.h"
 #include "polyhead/types.h"
 
 #pragma GCC visibility push(default)
@@ -44,14 +45,6 @@ struct AttentionArguments {
   ConstView q_start{};
   View lse{};  ///< optional float32 [batch, q_len, q_heads], natural logarithm
   RowStatistics statistics{};
-};
-
-/// How: which instruction set and which threads.
-struct Options {
-  Isa isa = Isa::automatic;
-  Executor* executor = nullptr;  ///< null: a pool of `threads`
-  /// 0: Executor::shared(); else at most this many of the executor's tasks at once.
-  int threads = 0;
 };
 
 /// Scaled dot-product attention: out = softmax(modify(scale * q k^T)) v, for every head.

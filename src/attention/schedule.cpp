@@ -1,9 +1,6 @@
 #include "attention/schedule.hpp"
 
 #include <algorithm>
-#include <map>
-#include <memory>
-#include <mutex>
 
 #include "attention/items.hpp"
 #include "attention/run.hpp"
@@ -96,16 +93,6 @@ bool goes_split_by_split(const AttendCall& call, const Schedule& schedule, int w
   return rooms > 0 && rooms <= kMostHeadRooms;
 }
 
-// Never destroyed, like Executor::shared().
-Executor& pool_of(int threads) {
-  static std::mutex& lock = *new std::mutex;
-  static auto& pools = *new std::map<int, std::unique_ptr<ThreadPool>>;
-  const std::lock_guard guard(lock);
-  auto& pool = pools[threads];
-  if (!pool) pool = std::make_unique<ThreadPool>(threads);
-  return *pool;
-}
-
 }  // namespace
 
 const ElementPath& path_of(const AttendCall& call, const Backend& backend) {
@@ -183,15 +170,6 @@ KeysRead keys_read(const AttendCall& call, const Schedule& schedule) {
   }
   keys.together = keys.apart - spared;
   return keys;
-}
-
-Crew crew_of(const Options& options) {
-  if (options.threads == 1) return {&Executor::serial(), 1};
-  Executor& executor = options.executor != nullptr ? *options.executor
-                       : options.threads > 0       ? pool_of(options.threads)
-                                                   : Executor::shared();
-  const int most = std::max(1, executor.concurrency());
-  return {&executor, options.threads > 0 ? std::min(options.threads, most) : most};
 }
 
 }  // namespace polyhead::inline v0

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "attention/turns.hpp"
+#include "base/crew.hpp"
 #include "kernels/contract.hpp"
 #include "kernels/cpu/backend.hpp"
 #include "polyhead/attention.h"
@@ -59,12 +60,5 @@ KeysRead keys_read(const kernels::AttendCall& call, const Schedule& schedule);
 /// the executor threw.
 void run_schedule(const kernels::AttendCall& call, const Schedule& schedule, Executor& executor,
                   std::byte* memory);
-
-/// The executor that `options` stand for, and how many of its tasks to use.
-struct Crew {
-  Executor* executor;
-  int workers;
-};
-Crew crew_of(const Options& options);
 
 }  // namespace polyhead::inline v0

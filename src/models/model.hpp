@@ -10,6 +10,7 @@
 
 #include "models/model_file.hpp"
 #include "polyhead/attention.h"
+#include "polyhead/code_frame.h"
 #include "polyhead/paged_cache.h"
 
 namespace polyhead::inline v0::models {
@@ -61,21 +62,6 @@ struct RunOptions {
 /// What each layer of a run with all heads on was given: the residual stream of every token.
 struct LayerInputs {
   std::vector<std::vector<float>> of_layer;  ///< [layer][tokens * model_dim]; none: not yet known
-};
-
-/// How keys or values of one layer are centred, stretched and turned before they are stored
-/// (code_frame.hpp says how).
-struct CodeFrame {
-  std::vector<float> centre, stretch;  ///< [kv_heads * dim]
-  /// How int4 rounds them, for each KV head as shaped_rounding.hpp has it: [kv_heads * dim * dim]
-  /// and [kv_heads * dim]. Empty: the cache rounds to nearest.
-  std::vector<float> carry{}, cost{};
-};
-
-/// Of one layer. Queries go with the keys: the scores are the same up to a constant a row. What
-/// attention gives is turned back from the values'.
-struct LayerFrames {
-  CodeFrame keys, values;  ///< values may have none
 };
 
 /// How a session's or a pool's cache holds keys and values. Attention reads what the cache holds,

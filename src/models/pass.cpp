@@ -5,7 +5,6 @@
 #include "base/check.hpp"
 #include "base/codes.hpp"
 #include "layers/calls.hpp"
-#include "models/code_frame.hpp"
 
 namespace polyhead::inline v0::models {
 
@@ -30,6 +29,9 @@ std::vector<std::int64_t> positions_of(const Tokens& tokens) {
   }
   return positions;
 }
+
+/// Rows of the pass's own memory, which its steps give out to be read.
+View own(const ConstView& rows) { return {const_cast<void*>(rows.data), rows.type, rows.layout}; }
 
 }  // namespace
 
@@ -109,8 +111,8 @@ AttentionArguments Pass::prepare(const Block& block, std::int64_t index) {
   layers::place_q(layer, slab, input, arguments);
   layers::place_kv(layer, slab, input.rows, ragged, arguments);
   if (!tokens_.frames.empty()) {
-    enter_frames(engine_.crew, tokens_.frames[static_cast<std::size_t>(index)], arguments.q,
-                 arguments.k, arguments.v);
+    enter_frames(tokens_.frames[static_cast<std::size_t>(index)], own(arguments.q),
+                 own(arguments.k), own(arguments.v), options_of(engine_));
   }
   if (pooled) read_pool(block, index, arguments);
   if (tokens_.caches != nullptr) {
@@ -173,8 +175,8 @@ void Pass::attend(const Block& block, std::int64_t index) {
   }
   layers::attend(layer, kCall, arguments, scratch);
   if (!tokens_.frames.empty()) {
-    leave_frame(engine_.crew, tokens_.frames[static_cast<std::size_t>(index)].values,
-                layer.config.kv_heads, arguments.out);
+    leave_frames(tokens_.frames[static_cast<std::size_t>(index)], arguments.out,
+                 options_of(engine_));
   }
   if (options_.observer != nullptr) {
     options_.observer->attended({index, tokens_.first, arguments});

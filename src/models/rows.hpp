@@ -9,6 +9,11 @@
 
 namespace polyhead::inline v0::models {
 
+/// What a public call of the library is to run on.
+inline Options options_of(const layers::Engine& engine) {
+  return {engine.isa, engine.crew.executor, engine.crew.workers};
+}
+
 /// Dense float32 or bfloat16 rows at one distance.
 struct Matrix {
   std::byte* data = nullptr;

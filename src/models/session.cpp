@@ -1,8 +1,11 @@
 // A sequence under way: how it begins, the form of its cache and what calibrates that.
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "base/codes.hpp"
 #include "base/refuse.hpp"
+#include "frames/door.hpp"
 #include "models/calibration.hpp"
 #include "models/model_state.hpp"
 
@@ -42,24 +45,18 @@ void check_count(const char* call, const char* name, std::size_t count, std::siz
     base::refuse(call, name, " has ", count, " layers, expected ", layers);
 }
 
-/// Refuses a layer's part of a form that has not the size that the layer has.
-void check_size(const char* call, const char* name, std::size_t layer, const char* part,
-                std::size_t size, std::size_t expected) {
-  if (size == expected) return;
-  base::refuse(call, name, "[", layer, "]", part, " has ", size, " scales, expected ", expected);
+/// Refuses a layer's scales of keys that are not as many as the layer has channels.
+void check_scales(const char* call, std::size_t layer, std::size_t found, std::int64_t expected) {
+  if (std::cmp_equal(found, expected)) return;
+  base::refuse(call, "key_scales[", layer, "] has ", found, " scales, expected ", expected);
 }
 
-/// Refuses a frame whose parts do not fit heads of `dim` dims.
-void check_frame(const char* call, std::size_t layer, const char* part, const CodeFrame& frame,
-                 std::int64_t heads, std::int64_t dim) {
-  const auto scales = static_cast<std::size_t>(heads * dim);
-  for (const auto* each : {&frame.centre, &frame.stretch})
-    check_size(call, "frames", layer, part, each->size(), scales);
-  const std::size_t expected = scales * static_cast<std::size_t>(dim);
-  if (frame.carry.empty() && frame.cost.empty()) return;
-  if (frame.carry.size() == expected && frame.cost.size() == scales) return;
-  base::refuse(call, "frames[", layer, "]", part, " has ", frame.carry.size(), " factors and ",
-               frame.cost.size(), " costs, expected ", expected, " and ", scales);
+/// Refuses frames that are not for a layer, with its number.
+void check_frames(const char* call, std::size_t layer, const LayerFrames& of,
+                  const LayerGeometry& sizes) {
+  const std::string name = "frames[" + std::to_string(layer) + "]";
+  frames::check_frame(call, (name + ".keys").c_str(), of.keys, sizes.kv_heads, sizes.head_dim);
+  frames::check_frame(call, (name + ".values").c_str(), of.values, sizes.kv_heads, sizes.value_dim);
 }
 
 }  // namespace
@@ -69,15 +66,10 @@ void Model::State::check_form(const char* call, const CacheForm& form) const {
   check_count(call, "frames", form.frames.size(), config.layers.size());
   for (std::size_t i = 0; i < form.key_scales.size(); ++i) {
     const LayerGeometry& layer = config.layers[i];
-    check_size(call, "key_scales", i, "", form.key_scales[i].size(),
-               static_cast<std::size_t>(layer.kv_heads * layer.head_dim));
+    check_scales(call, i, form.key_scales[i].size(), layer.kv_heads * layer.head_dim);
   }
-  for (std::size_t i = 0; i < form.frames.size(); ++i) {
-    const LayerGeometry& layer = config.layers[i];
-    check_frame(call, i, ".keys", form.frames[i].keys, layer.kv_heads, layer.head_dim);
-    if (!form.frames[i].values.centre.empty())
-      check_frame(call, i, ".values", form.frames[i].values, layer.kv_heads, layer.value_dim);
-  }
+  for (std::size_t i = 0; i < form.frames.size(); ++i)
+    check_frames(call, i, form.frames[i], config.layers[i]);
   const ElementType type = form.type.value_or(activations);
   if (!form.frames.empty() && !base::is_code(type)) {  // observers read keys as they are
     base::refuse(call, "frames are given for ", element_name(type),
@@ -98,7 +90,7 @@ CacheForm Model::calibrated(ElementType type, std::span<const std::int32_t> ids,
   }
   if (length == 0) length = config.context_length;
   Session session = make_session();
-  FrameObserver observer(config, state_->engine.crew);
+  FrameObserver observer(config, state_->engine);
   RunOptions run;
   run.observer = &observer;
   forward(session, ids, Wanted::nothing, nullptr, run);
@@ -107,7 +99,7 @@ CacheForm Model::calibrated(ElementType type, std::span<const std::int32_t> ids,
     std::vector<double> of_values;
     if (type == ElementType::int4) of_values = value_moments(state_->engine, state_->blocks[layer]);
     form.frames.push_back(
-        observer.frames(static_cast<std::int64_t>(layer), type, length, of_values));
+        observer.layer(static_cast<std::int64_t>(layer)).frames(type, length, of_values));
   }
   return form;
 }

@@ -1,11 +1,30 @@
-/* A user's program in C: one call, the same over a cache, and one refused call. */
+/* A user's program in C: one call, the same over a cache, a frame, and one refused call. */
 #include <polyhead/polyhead_cache_c.h>
+#include <polyhead/polyhead_frames_c.h>
 #include <stdio.h>
 #include <string.h>
 
 static polyhead_view view(float* data, int64_t tokens) {
   const int64_t extents[4] = {1, tokens, 1, 1};
   return polyhead_make_view(data, POLYHEAD_FLOAT32, 4, extents, NULL);
+}
+
+/* A value in a frame, and back. */
+static int through_a_frame(void) {
+  const float centre[1] = {1.0f}, stretch[1] = {2.0f};
+  float v[1] = {4.0f};
+  const polyhead_view rows = view(v, 1);
+  polyhead_code_frame frame = {sizeof frame};
+  polyhead_layer_frames* frames = NULL;
+  frame.kv_heads = frame.dim = 1;
+  frame.centre = centre;
+  frame.stretch = stretch;
+  if (polyhead_layer_frames_create(NULL, &frame, &frames) != POLYHEAD_OK) return 0;
+  if (polyhead_enter_frames(frames, NULL, NULL, &rows, NULL) != POLYHEAD_OK) return 0;
+  if (v[0] != 1.5f) return 0;
+  if (polyhead_leave_frames(frames, &rows, NULL) != POLYHEAD_OK) return 0;
+  polyhead_layer_frames_destroy(frames);
+  return v[0] == 4.0f;
 }
 
 /* The call over a cache that holds k and v gives what it gave. */
@@ -40,6 +59,7 @@ int main(void) {
   if (!(out[0] >= 2.0f - 1e-6f && out[0] <= 2.0f + 1e-6f)) return 2;
 
   if (!over_a_cache(call, out)) return 5;
+  if (!through_a_frame()) return 6;
 
   call.out = &wrong_out;
   if (polyhead_attention(&call, NULL) != POLYHEAD_INVALID_ARGUMENT) return 3;

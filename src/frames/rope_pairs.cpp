@@ -1,8 +1,12 @@
-#include "models/rope_pairs.hpp"
+#include "frames/rope_pairs.hpp"
 
+#include <algorithm>
 #include <cmath>
 
-namespace polyhead::inline v0::models {
+#include "base/ceil_div.hpp"
+#include "base/share_out.hpp"
+
+namespace polyhead::inline v0::frames {
 namespace {
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -16,13 +20,13 @@ std::complex<double> mean_turn(double angle, std::int64_t count) {
 
 }  // namespace
 
-std::vector<RopePair> rope_pairs(const LayerGeometry& layer) {
+std::vector<RopePair> rope_pairs(const std::optional<RopeConfig>& rope, std::int64_t head_dim) {
   std::vector<RopePair> pairs;
-  if (!layer.rope) return pairs;
-  const std::vector<double> frequencies = rope_frequencies(*layer.rope, layer.head_dim);
+  if (!rope) return pairs;
+  const std::vector<double> frequencies = rope_frequencies(*rope, head_dim);
   const auto count = static_cast<std::int64_t>(frequencies.size());
   for (std::int64_t i = 0; i < count; ++i) {
-    if (layer.rope->pairing == RopePairing::half_split)
+    if (rope->pairing == RopePairing::half_split)
       pairs.push_back({i, i + count, frequencies[index(i)]});
     else
       pairs.push_back({2 * i, 2 * i + 1, frequencies[index(i)]});
@@ -61,14 +65,20 @@ TurnedBackSums::TurnedBackSums(std::int64_t heads, std::int64_t dim)
 
 void TurnedBackSums::add(const Crew& crew, std::int64_t head, std::span<const double> rows) {
   const std::int64_t count = static_cast<std::int64_t>(rows.size()) / dim_;
-  layers::share_out_rows(crew, dim_, [&](std::int64_t d, int) {
+  const auto add_dim = [&](std::int64_t d) {
     double* const products = moment_.data() + (head * dim_ + d) * dim_;
     for (std::int64_t row = 0; row < count; ++row) {
       const double* const x = rows.data() + row * dim_;
       value_[index(head * dim_ + d)] += x[d];
       for (std::int64_t e = 0; e <= d; ++e) products[e] += x[d] * x[e];
     }
-  });
+  };
+  constexpr std::int64_t kDimsAnItem = 16;
+  base::share_out(*crew.executor, crew.workers, base::ceil_div(dim_, kDimsAnItem),
+                  [&](std::int64_t item, int) {
+                    const std::int64_t end = std::min(dim_, (item + 1) * kDimsAnItem);
+                    for (std::int64_t d = item * kDimsAnItem; d < end; ++d) add_dim(d);
+                  });
   rows_[index(head)] += count;
 }
 
@@ -130,4 +140,4 @@ TurnedBackSums::Averages TurnedBackSums::over(std::int64_t length,
   return mean;
 }
 
-}  // namespace polyhead::inline v0::models
+}  // namespace polyhead::inline v0::frames

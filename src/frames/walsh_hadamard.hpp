@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace polyhead::inline v0::models {
+namespace polyhead::inline v0::frames {
 
 /// Runs of the largest power of two that divides n, each through the transform, which is its own
 /// inverse and transpose. `step` elements from one to the next.
@@ -24,4 +24,4 @@ void walsh_hadamard(Float* x, std::int64_t n, std::int64_t step = 1) {
   for (std::int64_t i = 0; i < n; ++i) x[i * step] *= factor;
 }
 
-}  // namespace polyhead::inline v0::models
+}  // namespace polyhead::inline v0::frames

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace polyhead::inline v0::models {
+namespace polyhead::inline v0::frames {
 
 /// How errors e of a row count: e' M e, with M = L D L', L of unit diagonal and lower triangular.
 struct RoundingShape {
@@ -28,7 +28,7 @@ RoundingShape rounding_shape(std::vector<double> moment, std::int64_t dim, doubl
 /// A scale has 5 significant bits, so that codes times scales are exact in every float type: the
 /// cache finds the same scale and the same codes. A block's value of largest magnitude gets -8.
 /// float32, the same bits on every instruction set. Rows with a NaN or an infinity stay as they
-/// are.
+/// are. kMostDims at most.
 void round_shaped(std::span<float> row, const float* carry, const float* cost);
 
-}  // namespace polyhead::inline v0::models
+}  // namespace polyhead::inline v0::frames

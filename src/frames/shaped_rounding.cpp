@@ -1,4 +1,4 @@
-#include "models/shaped_rounding.hpp"
+#include "frames/shaped_rounding.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -7,8 +7,9 @@
 #include <iterator>
 
 #include "base/codes.hpp"
+#include "frames/head_rows.hpp"
 
-namespace polyhead::inline v0::models {
+namespace polyhead::inline v0::frames {
 namespace {
 
 using base::kCodeBlock;
@@ -106,10 +107,11 @@ RoundingShape rounding_shape(std::vector<double> moment, std::int64_t dim, doubl
 }
 
 void round_shaped(std::span<float> row, const float* carry, const float* cost) {
-  const auto finite = [](float x) { return std::isfinite(x); };
-  if (!std::all_of(row.begin(), row.end(), finite)) return;
+  if (!all_finite(row)) return;
   const auto dim = static_cast<std::int64_t>(row.size());
-  const std::vector<float> exact(row.begin(), row.end());
+  float before[kMostDims];
+  std::copy(row.begin(), row.end(), before);
+  const std::span<const float> exact(before, row.size());
   for (std::int64_t block = base::code_blocks(dim) - 1; block >= 0; --block) {
     const std::int64_t first = block * kCodeBlock, n = std::min(kCodeBlock, dim - first);
     float rounded[kCodeBlock];
@@ -125,4 +127,4 @@ void round_shaped(std::span<float> row, const float* carry, const float* cost) {
   }
 }
 
-}  // namespace polyhead::inline v0::models
+}  // namespace polyhead::inline v0::frames

@@ -3,13 +3,14 @@
 
 #include <complex>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "layers/rows.hpp"
-#include "models/config.hpp"
+#include "base/crew.hpp"
+#include "polyhead/rope.h"
 
-namespace polyhead::inline v0::models {
+namespace polyhead::inline v0::frames {
 
 /// Two dims of a head that RoPE turns together.
 struct RopePair {
@@ -17,8 +18,8 @@ struct RopePair {
   double frequency;  ///< radians a position
 };
 
-/// The pairs of a layer; none without RoPE.
-std::vector<RopePair> rope_pairs(const LayerGeometry& layer);
+/// The pairs of heads of head_dim; none without RoPE. Throws InvalidArgument.
+std::vector<RopePair> rope_pairs(const std::optional<RopeConfig>& rope, std::int64_t head_dim);
 
 /// What turns each pair back from `position` to position 0.
 std::vector<std::complex<double>> turns_back(std::span<const RopePair> pairs,
@@ -33,7 +34,7 @@ class TurnedBackSums {
  public:
   TurnedBackSums(std::int64_t heads, std::int64_t dim);
 
-  /// Any number of rows [..][dim] of a head.
+  /// Any number of rows [..][dim] of a head, in their order. The same bits for any crew.
   void add(const Crew& crew, std::int64_t head, std::span<const double> rows);
 
   /// Averages over rows and over positions 0 .. length - 1: [heads * dim], and of the products of
@@ -49,4 +50,4 @@ class TurnedBackSums {
   std::vector<double> value_, moment_;  // [heads * dim], [heads * dim * dim] to the diagonal
 };
 
-}  // namespace polyhead::inline v0::models
+}  // namespace polyhead::inline v0::frames
