@@ -112,7 +112,7 @@ void add_layers(const PageData& page, ordered_json& meta) {
   std::string forms;
   ordered_json roles = ordered_json::array(), sizes = ordered_json::array(),
                windows = ordered_json::array(), scales = ordered_json::array(),
-               steps = ordered_json::array();
+               soft_caps = ordered_json::array(), steps = ordered_json::array();
   for (const PageLayer& layer : page.layers) {
     ordered_json bytes = ordered_json::array();
     for (const PageHead& head : layer.heads) {
@@ -123,10 +123,12 @@ void add_layers(const PageData& page, ordered_json& meta) {
     sizes.push_back(std::move(bytes));
     windows.push_back(layer.window);
     scales.push_back(layer.scale);
+    soft_caps.push_back(layer.soft_cap);
     steps.push_back(layer.steps_heads);
   }
   meta["windows"] = std::move(windows);
   meta["scale"] = std::move(scales);
+  meta["soft_cap"] = std::move(soft_caps);
   meta["roles"] = std::move(roles);
   meta["forms"] = forms;
   meta["sizes"] = std::move(sizes);

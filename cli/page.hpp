@@ -19,7 +19,8 @@ struct PageHead {
 };
 
 struct PageLayer {
-  double scale = 1;
+  double scale = 1;                       ///< multiplies q.k
+  double soft_cap = 0;                    ///< then bounds it; 0: no soft-cap
   std::int64_t window = 0;                ///< keys a query sees, itself included; 0: no window
   std::vector<PageHead> heads;            ///< one a query head
   std::string norms;                      ///< float16 [kv_heads][kv_len]: |v|

@@ -29,6 +29,11 @@ float element(const ConstView& view, std::int64_t token, std::int64_t head, std:
       static_cast<const std::byte*>(view.data) + at * element_bytes(view.type), view.type);
 }
 
+/// Of a call that states none.
+float default_scale(std::int64_t head_dim) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
+
 void put_half(std::string& to, float value) {
   const std::uint16_t bits = base::float32_to_float16_bits(value);
   to.append(reinterpret_cast<const char*>(&bits), sizeof bits);
@@ -71,6 +76,8 @@ class PageReport::Layer : public HeadRowVisitor {
   /// Values, and where wanted queries and keys, of the rows of one chunk.
   void take(const AttentionArguments& call, std::int64_t first) {
     const std::int64_t rows = call.q.layout.extents[1];
+    scale = static_cast<double>(call.modifiers.scale.value_or(default_scale(geometry_.head_dim)));
+    soft_cap = static_cast<double>(call.modifiers.soft_cap);
     for (std::int64_t h = 0; h < geometry_.kv_heads; ++h) {
       take_keys(call, h, first, first + rows);
     }
@@ -86,6 +93,7 @@ class PageReport::Layer : public HeadRowVisitor {
 
   void drop_steps() { q.clear(), k.clear(), v.clear(); }
 
+  double scale = 1, soft_cap = 0;  ///< as attention was given them
   std::vector<FullRows> full_rows;
   std::vector<SparseRows> sparse_rows;
   std::vector<std::string> norms;    ///< [kv_heads], float16
@@ -210,7 +218,6 @@ void add_measures(const LookData& look, PageData& page) {
   for (std::size_t l = 0; l < look.config->layers.size(); ++l) {
     PageLayer layer;
     layer.window = look.config->layers[l].window;
-    layer.scale = static_cast<double>(look.config->attention_scale);
     const HeadStatistics* const heads = look.heads->layer(static_cast<std::int64_t>(l));
     for (std::int64_t h = 0; h < page.q_heads; ++h) {
       PageHead head;
@@ -297,6 +304,7 @@ void PageReport::add_rows(const LookData& look, PageData& page) {
   }
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     PageLayer& layer = page.layers[l];
+    layer.scale = layers_[l]->scale, layer.soft_cap = layers_[l]->soft_cap;
     for (const std::string& norms : layers_[l]->norms) layer.norms += norms;
     layer.norms.resize(static_cast<std::size_t>(2 * page.kv_heads * page.kv_len), '\0');
     const HeadStatistics* const heads = look.heads->layer(static_cast<std::int64_t>(l));

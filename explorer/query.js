@@ -28,18 +28,19 @@ class QueryView {
   }
 
   move(by) {
-    this.step = clamp(this.step + by, 0, kSteps.length);
+    this.step += by;
     this.update(this.app.state.current);
   }
 
   draw(state, l, h, query) {
-    const {source} = this, steps = stepsOfRow(source, l, h, query);
+    const {source} = this, steps = stepsOfRow(source, l, h, query), names = stepsOfLayer(source, l);
+    this.step = clamp(this.step, 0, names.length);
     const kept = source.hasRows(l, h) ? source.row(l, h, query) : null;
     const weights = steps ? steps.weight : kept?.weights;
     this.back.disabled = this.step === 0;
-    this.next.disabled = this.step === kSteps.length;
+    this.next.disabled = this.step === names.length;
     replace(this.lesson, this.step === 0 ? "Back and Next walk through the steps of this row."
-      : [el("b", {}, `${this.step} of ${kSteps.length}: ${kSteps[this.step - 1][1]}. `), kSteps[this.step - 1][2]]);
+      : [el("b", {}, `${this.step} of ${names.length}: ${names[this.step - 1][1]}. `), names[this.step - 1][2]]);
     if (!weights) {
       replace(this.vectors);
       return replace(this.table, trouble(new DataError(source.absence(l, h))));
@@ -49,14 +50,14 @@ class QueryView {
         + "are its weights and the sizes of its values."));
     }
     const shown = largest(weights, 10, 0).map(([j]) => j).filter((j) => weights[j] > 0);
-    replace(this.table, this.stepTable(l, h, query, steps, kept, weights, shown));
+    replace(this.table, this.stepTable(l, h, query, names, steps, kept, weights, shown));
     const key = state.k !== null && weights[state.k] > 0 ? state.k : shown[0];
     if (steps && key !== undefined) this.drawVectors(query, key, steps);
     else replace(this.vectors);
   }
 
   /** Columns: key, weight (second, for narrow screens), then the steps in order. */
-  stepTable(l, h, query, steps, kept, weights, shown) {
+  stepTable(l, h, query, names, steps, kept, weights, shown) {
     const {source} = this, norms = source.norms(l, h), [from, to] = source.range(l, query);
     const sums = {weight: 0, mixed: 0, exp: 0}, others = {weight: kept && !steps ? kept.rest : 0, mixed: 0, exp: 0};
     for (let j = from; j < to; j++) {
@@ -66,12 +67,12 @@ class QueryView {
       part.exp += steps ? steps.exp[j] : 0;
     }
     const cell = {product: (j) => steps.product[j].toFixed(3), scaled: (j) => (steps.product[j] * steps.scale).toFixed(3),
-      mask: () => "0", exp: (j) => steps.exp[j].toFixed(4), weight: (j) => weights[j].toFixed(4),
-      size: (j) => norms[j].toFixed(3), mixed: (j) => (weights[j] * norms[j]).toFixed(4)};
-    const ids = ["weight", ...kSteps.map(([id]) => id).filter((id) => id !== "weight" && (steps || id === "size"
+      capped: (j) => steps.score(j).toFixed(3), mask: () => "0", exp: (j) => steps.exp[j].toFixed(4),
+      weight: (j) => weights[j].toFixed(4), size: (j) => norms[j].toFixed(3), mixed: (j) => (weights[j] * norms[j]).toFixed(4)};
+    const ids = ["weight", ...names.map(([id]) => id).filter((id) => id !== "weight" && (steps || id === "size"
       || id === "mixed"))];
-    const title = (id) => kSteps.find((s) => s[0] === id)[1];
-    const current = this.step ? kSteps[this.step - 1][0] : null;
+    const title = (id) => names.find((s) => s[0] === id)[1];
+    const current = this.step ? names[this.step - 1][0] : null;
     const line = (name, values) => [name, ...ids.map((id) => values[id] ?? "")];
     // The others are known by their sum alone: each of them has a value of its own size.
     const mixed = (x) => (!steps && kept.rest > 0 ? "not kept" : x.mixed.toFixed(4));

@@ -82,6 +82,11 @@ class Source {
     return [window ? Math.max(0, at - window + 1) : 0, to];
   }
 
+  /** What scores of a layer are bounded by; 0: nothing. */
+  softCap(layer) {
+    return this.meta.soft_cap?.[layer] ?? 0;
+  }
+
   /** Of two layers the one whose queries see more: a window's keys are among those of a wider one. */
   wider(a, b) {
     const {windows} = this.meta;

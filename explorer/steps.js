@@ -3,6 +3,7 @@
 const kSteps = [
   ["product", "q·k", "The query is multiplied with every key: large where they point the same way."],
   ["scaled", "scaled", "Products grow with the size of a head, so they are scaled."],
+  ["capped", "soft-capped", "A soft-cap keeps scores between two bounds: c tanh(s / c)."],
   ["mask", "mask", "What comes after the query, or lies outside its window, is hidden: −∞."],
   ["exp", "exp(s − max)", "The exponential makes every score positive and the largest 1."],
   ["weight", "weight", "Divided by their sum, they sum to 1: the weights."],
@@ -10,24 +11,31 @@ const kSteps = [
   ["mixed", "w·|v|", "The output is the values' sum, each by its weight. A long value counts more than its weight says."],
 ];
 
+/** Those of a layer: most models have no soft-cap. */
+function stepsOfLayer(source, layer) {
+  return kSteps.filter(([id]) => id !== "capped" || source.softCap(layer) > 0);
+}
+
 /** All numbers of one row from what the file keeps, or null where it does not keep this head's q, k and v. */
 function stepsOfRow(source, layer, head, query) {
   if (!source.hasSteps(layer, head)) return null;
   const {q, k, v} = source.steps(layer, head), {dim, nk} = source, valueDim = source.meta.value_dim;
   const [from, to] = source.range(layer, query), scale = source.meta.scale[layer];
+  const cap = source.softCap(layer), capped = (s) => (cap > 0 ? cap * Math.tanh(s / cap) : s);
+  const score = (j) => capped(product[j] * scale);
   const product = new Float64Array(nk), weight = new Float64Array(nk), exp = new Float64Array(nk);
   let most = -Infinity, total = 0;
   for (let j = 0; j < nk; j++) {
     for (let c = 0; c < dim; c++) product[j] += q[query * dim + c] * k[j * dim + c];
-    if (j >= from && j < to) most = Math.max(most, product[j] * scale);
+    if (j >= from && j < to) most = Math.max(most, score(j));
   }
-  for (let j = from; j < to; j++) total += exp[j] = Math.exp(product[j] * scale - most);
+  for (let j = from; j < to; j++) total += exp[j] = Math.exp(score(j) - most);
   const output = new Float64Array(valueDim);
   for (let j = from; j < to; j++) {
     weight[j] = exp[j] / total;
     for (let c = 0; c < valueDim; c++) output[c] += weight[j] * v[j * valueDim + c];
   }
-  return {q: q.subarray(query * dim, (query + 1) * dim), k, v, product, scale, exp, weight, output, from, to};
+  return {q: q.subarray(query * dim, (query + 1) * dim), k, v, product, scale, score, exp, weight, output, from, to};
 }
 
 /** Bars around zero for the elements of a vector. */

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -44,6 +45,29 @@ class Written:
         keys = np.frombuffer(bytes_, "<u2", total, at + 4 * n)[first:first + counts[query]]
         roots = np.frombuffer(bytes_, "<u2", total, at + 4 * n + 2 * total)[first:first + counts[query]]
         return dict(zip(keys.tolist(), (roots / 65535) ** 2)), (rest / 65535) ** 2
+
+
+    def steps(self, layer):
+        """q [listed heads][nq][dim] and k [their KV heads][nk][dim]"""
+        meta = self.meta
+        heads, dim = meta["steps"][layer], meta["dim"]
+        kvs = sorted({h // (meta["heads"] // meta["kv"]) for h in heads})
+        halves = np.frombuffer(base64.b64decode(self.between(f'id="steps-{layer}">')), "<f2").astype(float)
+        end = len(heads) * meta["nq"] * dim
+        return (halves[:end].reshape(len(heads), meta["nq"], dim),
+                halves[end:end + len(kvs) * meta["nk"] * dim].reshape(len(kvs), meta["nk"], dim))
+
+
+def gguf_with(path, out, **numbers):
+    """The same file with these float32 under further keys; what follows them is moved by whole alignments."""
+    text = lambda s: struct.pack("<Q", len(s)) + s.encode()
+    more = b"".join(text(key.replace("__", ".")) + struct.pack("<If", 6, x) for key, x in numbers.items())
+    fill = text("a") + struct.pack("<I", 8)  # a string that fills the last alignment
+    more += fill + text("-" * (-(len(more) + len(fill) + 8) % 32))
+    old = path.read_bytes()
+    count, = struct.unpack_from("<Q", old, 16)
+    out.write_bytes(old[:16] + struct.pack("<Q", count + len(numbers) + 1) + more + old[24:])
+    return out
 
 
 class LookPageTest(unittest.TestCase):
@@ -98,6 +122,25 @@ class LookPageTest(unittest.TestCase):
         self.assertEqual(meta["forms"], "".join("f" if x else "n" for x in known))
         self.assertEqual([r != "unknown" for r in meta["roles"]], known)
         self.assertEqual([s > 0 for layer in meta["sizes"] for s in layer], known)
+
+    def test_weights_follow_from_what_the_page_keeps(self):
+        """The script's way from q and k to the weights, with scale and soft-cap as the page states them."""
+        model = page_file.ROOT / "tests/data/gguf_models/bert.gguf"
+        for numbers in ({}, {"bert__attention__scale": 0.0}, {"bert__attention__scale": 0.9},
+                        {"bert__attention__scale": 3.0, "bert__attn_logit_softcapping": 0.3}):
+            with self.subTest(numbers), tempfile.TemporaryDirectory() as folder:
+                changed = gguf_with(model, Path(folder) / "changed.gguf", **numbers)
+                page, printed = self.look(changed, "--text", "a b c d e f", "--rows", "3")
+                meta = page.meta
+                cap = float(np.float32(numbers.get("bert__attn_logit_softcapping", 0)))
+                self.assertEqual(meta["soft_cap"], [cap] * meta["layers"])
+                for head in printed["heads"]:
+                    q, k = page.steps(head["layer"])
+                    scores = k[head["kv_head"]] @ q[head["head"]][3] * meta["scale"][head["layer"]]
+                    if cap:
+                        scores = cap * np.tanh(scores / cap)
+                    weights = np.exp(scores - scores.max())
+                    self.assertLess(abs(weights / weights.sum() - head["rows"]["3"]).max(), 0.003)
 
     @unittest.skipUnless(SMOLLM2.exists(), "needs scripts/get-model smollm2")
     def test_a_decoder_whole_and_sparse(self):

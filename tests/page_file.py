@@ -34,7 +34,7 @@ class Run:
     """weights [layers][heads, nq, nk] float, v [layers][kv, nk, dim], q and k likewise or None."""
 
     def __init__(self, weights, v, q=None, k=None, tokens=None, key_tokens=None, mask="causal", windows=None,
-                 model="random", precision="float32", scale=None):
+                 model="random", precision="float32", scale=None, soft_cap=0):
         self.weights, self.v, self.q, self.k = weights, v, q, k
         self.layers, self.heads = len(weights), weights[0].shape[0]
         self.nq, self.nk = weights[0].shape[1:]
@@ -43,10 +43,11 @@ class Run:
         self.key_tokens = key_tokens
         self.mask, self.windows = mask, windows or [0] * self.layers
         self.model, self.precision = model, precision
-        self.scale = scale or 1 / math.sqrt(self.dim)
+        self.scale, self.soft_cap = scale or 1 / math.sqrt(self.dim), soft_cap
 
 
-def random_run(layers=2, heads=4, kv=2, nq=12, nk=None, dim=8, mask="causal", window=0, seed=1, sharp=3.0, **more):
+def random_run(layers=2, heads=4, kv=2, nq=12, nk=None, dim=8, mask="causal", window=0, seed=1, sharp=3.0, soft_cap=0,
+               **more):
     rng = np.random.default_rng(seed)
     nk = nk or nq
     q, k, v = [], [], []
@@ -56,8 +57,10 @@ def random_run(layers=2, heads=4, kv=2, nq=12, nk=None, dim=8, mask="causal", wi
         k.append((rng.normal(size=(kv, nk, dim)) * sharp).astype(np.float16).astype(np.float32))
         v.append(rng.normal(size=(kv, nk, dim)).astype(np.float16).astype(np.float32))
         scores = np.einsum("hid,hjd->hij", q[-1], np.repeat(k[-1], heads // kv, 0)) / math.sqrt(dim)
+        if soft_cap:
+            scores = soft_cap * np.tanh(scores / soft_cap)
         weights.append(softmax(scores, visible(nq, nk, mask, window)[None]))
-    return Run(weights, v, q, k, mask=mask, windows=[window] * layers, **more)
+    return Run(weights, v, q, k, mask=mask, windows=[window] * layers, soft_cap=soft_cap, **more)
 
 
 # Measures, by their definitions in docs/heads.md.
@@ -228,7 +231,7 @@ def page(run, ids=None, delimiters=None, form=None, tau=.01, least=4, steps=True
         "version": 1, "file": "f" + str(abs(hash(run.model)) % 10**8), "model": run.model, "precision": run.precision,
         "program": "a test", "mask": run.mask, "windows": run.windows, "nq": run.nq, "nk": run.nk,
         "layers": run.layers, "heads": run.heads, "kv": run.kv, "dim": run.dim, "value_dim": run.dim,
-        "scale": [run.scale] * run.layers,
+        "scale": [run.scale] * run.layers, "soft_cap": [run.soft_cap] * run.layers,
         "tokens": [token_json(t) for t in run.tokens],
         "key_tokens": None if run.key_tokens is None else [token_json(t) for t in run.key_tokens],
         "roles": [m["role"] if known else "unknown" for m, known in zip(all_measures, asked)],

@@ -63,6 +63,25 @@ class PageTest(PageCase):
         for j, product in products.items():
             self.assertAlmostEqual(product, float(run.q[2][1, 11] @ run.k[2][0, j]), delta=2e-3)
 
+    def test_a_soft_cap_is_a_step_of_its_own(self):
+        path, run, meta = self.page("soft-capped", layers=1, heads=2, kv=1, nq=9, soft_cap=0.7)
+        self.show(path, meta, v="query", a="0.1", q=8)
+        rows = self.browser.js("cells($('.steps table'))")
+        column = lambda name: np.array([float(r[rows[0].index(name)]) for r in rows[1:10]])
+        order = [int(r[0].split(" ")[0]) for r in rows[1:10]]
+        self.assertLess(abs(column("weight") - run.weights[0][1, 8, order]).max(), 0.002)
+        self.assertLess(abs(column("soft-capped") - 0.7 * np.tanh(column("scaled") / 0.7)).max(), 0.002)
+        self.assertGreater(column("scaled").max(), 2)
+        titles = []
+        for _ in range(8):
+            self.browser.js("[...$$('.controls button')].find(b => b.textContent === 'Next').click()")
+            titles.append(self.browser.js("$('.lesson b').textContent"))
+        self.assertEqual(titles[2], "3 of 8: soft-capped. ")
+        self.assertEqual(titles[-1], "8 of 8: w·|v|. ")
+        path, _, meta = self.small()
+        self.show(path, meta, v="query", a="2.1", q=11)
+        self.assertNotIn("soft-capped", self.browser.js("cells($('.steps table'))")[0])
+
     def test_compare_shows_both_and_their_difference(self):
         path, run, meta = self.small()
         self.show(path, meta, v="compare", a="0.1", b="2.3", q=10)
