@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "cli/check_finite.hpp"
 #include "cli/command.hpp"
 #include "cli/model_options.hpp"
 #include "cli/option_checks.hpp"
@@ -83,6 +84,10 @@ void Embed::run(const Console& console) {
   for (std::size_t first = 0; first < texts.size(); first += kBatch) {
     const std::size_t count = std::min(kBatch, texts.size() - first);
     model.embed(std::span(texts).subspan(first, count), vectors.data() + first * dim);
+    for (std::size_t i = first * dim; i < (first + count) * dim; ++i) {
+      check_finite(static_cast<double>(vectors[i]),
+                   [&] { return "embed: the vector of line " + std::to_string(i / dim + 1); });
+    }
     progress.show(grouped(static_cast<long long>(first) + static_cast<long long>(count)) + " of " +
                   grouped(static_cast<long long>(texts.size())) + " lines ...");
   }

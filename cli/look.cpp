@@ -183,9 +183,9 @@ void Look::run(const Console& console) {
   std::optional<PageReport> page;
   if (!output_.empty()) wanted.report = &page.emplace(output_);
   const LookRun result = run_look(model, look, wanted, console);
-  if (page) page->write(look);
   std::vector<ProbeScore> scores;
   if (probe_) scores = probe(model, tokenizer, probing, console);
+  if (page) page->write(look);
   if (json_) {
     nlohmann::ordered_json json = look_json(look, result.rows);
     if (probe_) json["probe"] = probe_json(scores, probing);

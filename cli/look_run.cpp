@@ -7,6 +7,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "cli/check_finite.hpp"
 #include "cli/table.hpp"
 
 namespace polyhead::cli {
@@ -79,6 +80,7 @@ class Watcher : public models::LayerWatcher {
   }
 
   void attended(const models::AttentionSeen& seen) override {
+    check_rows(seen);
     if (wanted_.report != nullptr) wanted_.report->attended(seen);
     const std::int64_t rows = seen.call.q.layout.extents[1];
     progress_.show("layer " + std::to_string(seen.layer + 1) + " of " +
@@ -88,6 +90,21 @@ class Watcher : public models::LayerWatcher {
   }
 
  private:
+  /// Weights of a row are numbers where the logarithm of what they are divided by is one.
+  static void check_rows(const models::AttentionSeen& seen) {
+    const detail::Layout& layout = seen.call.lse.layout;
+    const auto* const lse = static_cast<const float*>(seen.call.lse.data);
+    for (std::int64_t i = 0; i < layout.extents[1]; ++i) {
+      for (std::int64_t h = 0; h < layout.extents[2]; ++h) {
+        const float value = lse[i * layout.strides[1] + h * layout.strides[2]];
+        check_finite(static_cast<double>(value), [&] {
+          return "look: the log-sum-exp of token " + std::to_string(seen.first_query + i) +
+                 " in head " + std::to_string(seen.layer) + "." + std::to_string(h);
+        });
+      }
+    }
+  }
+
   const LookData& look_;
   const LookWanted& wanted_;
   Progress progress_;
@@ -124,10 +141,16 @@ void run_decoder(const models::Model& model, LookData& look, std::size_t next,
   if (ids.size() > 1) {
     std::vector<double> nats(ids.size() - 1);
     model.losses(session, ids.first(ids.size() - 1), ids.subspan(1), nats.data(), options);
+    for (std::size_t i = 0; i < nats.size(); ++i)
+      check_finite(nats[i], [&] { return "look: the loss of token " + std::to_string(i + 1); });
     look.nll = std::accumulate(nats.begin(), nats.end(), 0.0) / static_cast<double>(nats.size());
   }
   std::vector<float> logits(static_cast<std::size_t>(model.config().vocab_size));
   model.forward(session, ids.last(1), models::Wanted::last, logits.data(), options);
+  for (std::size_t id = 0; id < logits.size(); ++id) {
+    check_finite(static_cast<double>(logits[id]),
+                 [&] { return "look: the logit of token id " + std::to_string(id); });
+  }
   look.top = likeliest(logits, next);
 }
 
@@ -155,6 +178,8 @@ LookRun run_look(const models::Model& model, LookData& look, const LookWanted& w
     look.embedding.resize(static_cast<std::size_t>(look.config->model_dim));
     const std::vector<std::vector<std::int32_t>> texts(1, look.ids);
     model.embed(texts, look.embedding.data(), run_options);
+    for (const float x : look.embedding)
+      check_finite(static_cast<double>(x), [] { return "look: the sentence vector"; });
   }
   look.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   look.heads = run.heads.get();

@@ -25,7 +25,7 @@ struct LookWanted {
 
 /// Fills in what a run finds out: top, nll, embedding, seconds. `look` has file, tokenizer, config,
 /// ids, delimiters and chosen; the observer that it points to afterwards is the returned one.
-/// Throws InvalidArgument, and what the report throws.
+/// Throws InvalidArgument, also where something of it is no number, and what the report throws.
 struct LookRun {
   std::unique_ptr<models::HeadObserver> heads;
   HeadRows rows;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "cli/check_finite.hpp"
 #include "cli/look_print.hpp"
 #include "cli/table.hpp"
 #include "models/head_observer.hpp"
@@ -116,6 +117,11 @@ std::vector<ProbeScore> probe(const models::Model& model, const models::Tokenize
         scores[at].previous += part * m[HeadTarget::previous].mean;
       }
     }
+  }
+  for (const ProbeScore& score : scores) {
+    check_finite(score.induction + score.duplicate + score.previous, [&] {
+      return "look: --probe: the score of head " + head_name(score.layer, score.head);
+    });
   }
   return scores;
 }

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <string>
 
+#include "cli/check_finite.hpp"
+#include "cli/look_print.hpp"
 #include "cli/table.hpp"
 
 namespace polyhead::cli {
@@ -47,15 +49,16 @@ Pruning prune_heads(const models::Model& model, std::span<const std::int32_t> id
       std::min(static_cast<std::size_t>(std::max<std::int64_t>(points, 1)), result.heads.size());
   Countdown countdown(1 + result.heads.size() + steps, console);
   models::LayerInputs inputs;
-  const auto loss = [&] {
+  const auto loss = [&](const auto& without) {
     const double nll = model.negative_log_likelihood(ids, {nullptr, &mask}, &inputs);
+    check_finite(nll, [&] { return "prune: the loss " + without(); });
     countdown.step();
     return nll;
   };
-  result.nll = loss();
+  result.nll = loss([] { return std::string("with all heads on"); });
   for (HeadLoss& head : result.heads) {
     switch_head(head, true);
-    head.nll = loss();
+    head.nll = loss([&] { return "without head " + head_name(head.layer, head.head); });
     head.change = head.nll - result.nll;
     switch_head(head, false);
   }
@@ -65,7 +68,8 @@ Pruning prune_heads(const models::Model& model, std::span<const std::int32_t> id
   for (std::size_t step = 1; step <= steps; ++step) {
     const std::size_t off = result.heads.size() * step / steps;
     for (std::size_t i = result.curve.back().off; i < off; ++i) switch_head(result.heads[i], true);
-    result.curve.push_back({off, loss()});
+    const double nll = loss([&] { return "without " + std::to_string(off) + " heads"; });
+    result.curve.push_back({off, nll});
   }
   return result;
 }

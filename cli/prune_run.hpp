@@ -32,7 +32,8 @@ struct Pruning {
 /// then the heads in the order of their changes, at `points` counts evenly spaced (at most one a
 /// head). Runs the ids 1 + heads + points times, each from the first layer that differs from the
 /// run with all heads on; what that one's layers were given is kept (LayerInputs). Sources: Michel
-/// et al. 2019, section 4; Voita et al. 2019. Throws InvalidArgument.
+/// et al. 2019, section 4; Voita et al. 2019. Throws InvalidArgument, also where a
+/// loss is no number.
 Pruning prune_heads(const models::Model& model, std::span<const std::int32_t> ids,
                     std::int64_t points, const Console& console);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "cli/check_finite.hpp"
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
 #include "cli/kv_options.hpp"
@@ -109,7 +110,10 @@ Score ScoreCommand::score(const models::Model& model, const models::Tokenizer& t
         model.forward(session, piece, models::Wanted::nothing, nullptr);
       }
       for (std::int64_t i = std::max<std::int64_t>(scored - target, 0); i < size; ++i) {
-        sum.nats += nats[static_cast<std::size_t>(i)];
+        const double loss = nats[static_cast<std::size_t>(i)];
+        check_finite(loss,
+                     [&] { return "score: the loss of token " + std::to_string(target + i); });
+        sum.nats += loss;
         ++sum.tokens;
       }
       progress.show("scored " + grouped(sum.tokens) + " of " + grouped(count - 1) + " tokens, " +

@@ -26,15 +26,17 @@ inline std::string tiny_llama(const ScratchDirectory& folder) {
   return std::filesystem::path(folder.file("config.json")).parent_path().string();
 }
 
-/// The same with this as the first number (bfloat16) of what stands for token `id`.
-inline std::string tiny_llama_with(const ScratchDirectory& folder, int id, std::uint16_t number) {
+/// The same with this as the first number (bfloat16) of row `id` of a tensor: what stands for that
+/// token, unless another is named.
+inline std::string tiny_llama_with(const ScratchDirectory& folder, int id, std::uint16_t number,
+                                   const char* tensor = "model.embed_tokens.weight") {
   const std::string path = tiny_llama(folder);
   std::string weights = ScratchDirectory::read(folder.file("model.safetensors"));
   std::uint64_t header = 0;
   std::memcpy(&header, weights.data(), sizeof header);
   const auto tensors = nlohmann::json::parse(weights.substr(sizeof header, header));
-  const auto& embedding = tensors["model.embed_tokens.weight"];
-  const std::size_t width = embedding["shape"][1], first = embedding["data_offsets"][0];
+  const auto& matrix = tensors[tensor];
+  const std::size_t width = matrix["shape"][1], first = matrix["data_offsets"][0];
   const std::size_t row = static_cast<std::size_t>(id) * width * sizeof number;
   std::memcpy(weights.data() + sizeof header + header + first + row, &number, sizeof number);
   folder.write("model.safetensors", weights);
