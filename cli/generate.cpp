@@ -318,9 +318,7 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   check_prompts(prompts_, prompts, options, file.config().context_length);
   const Model model = model_.load(file);
   progress.clear();
-  const std::vector<std::int32_t>& longest =
-      std::ranges::max_element(prompts, {}, [](const auto& p) { return p.ids.size(); })->ids;
-  options.cache = cache_for(model, tokenizer, longest);
+  options.cache = cache_for(model, tokenizer, {});  // the same for all: no prompt decides
   take_files(options, file);
   generate_many(console, model, tokenizer, prompts_, prompts, options);
 }
@@ -358,6 +356,11 @@ void Generate::check_options() const {
   if (app_->count("--page-tokens") > 0 && prompts_.empty() && !files_.given())
     throw UsageError("--page-tokens needs --prompts, --save-cache or --load-cache");
   kv_.check({{"--prompt", prompt_}, {"--prompts", prompts_}});
+  if (!prompts_.empty() && kv_.follows_prompt()) {
+    throw UsageError(
+        "--prompts with --kv-keys channel needs --kv-text: calibrated on one of the prompts, the "
+        "others would not get the bits they have alone");
+  }
   if (files_.given() && kv_.follows_prompt()) {
     throw UsageError(
         "--save-cache and --load-cache with --kv-keys channel need --kv-text: calibrated on a "
