@@ -1,4 +1,5 @@
 // The plan as one page: what was asked as data, the arithmetic and the views as script.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/escape.hpp"
@@ -158,25 +159,27 @@ std::size_t type_place(const std::vector<cost::StorageType>& types, const std::s
   return at;
 }
 
+/// Those that have a peak of the arithmetic: --machine takes no other.
 ordered_json machines_json(const PlanRequest& r, std::size_t& chosen) {
   std::vector<cost::Machine> machines = cost::machine_presets();
-  chosen = 1;  // an H100 where none was named
+  const std::string wanted = r.machine ? r.machine->id : "h100";
   if (r.machine) {
-    std::size_t at = 0;
-    while (at < machines.size() && machines[at].id != r.machine->id) ++at;
-    if (at == machines.size()) machines.push_back(*r.machine);
-    machines[at] = *r.machine;
-    chosen = at;
+    const auto same = std::ranges::find(machines, wanted, &cost::Machine::id);
+    if (same == machines.end()) machines.push_back(*r.machine);
+    *std::ranges::find(machines, wanted, &cost::Machine::id) = *r.machine;
   }
   ordered_json list = ordered_json::array();
+  chosen = 0;
   for (const cost::Machine& machine : machines) {
     const bool has = r.compute == cost::Compute::f32   ? machine.f32_flops > 0
                      : r.compute == cost::Compute::f16 ? machine.f16_flops > 0
                                                        : machine.fp8_flops > 0;
+    if (!has) continue;
+    if (machine.id == wanted) chosen = list.size();
     list.push_back({{"name", machine.name},
                     {"memory", machine.memory_bytes},
                     {"bandwidth", machine.memory_bandwidth},
-                    {"flops", has ? cost::peak_flops(machine, r.compute) : machine.f16_flops}});
+                    {"flops", cost::peak_flops(machine, r.compute)}});
   }
   return list;
 }

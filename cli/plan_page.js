@@ -35,9 +35,24 @@
     return all.sort((a, b) => a - b);
   };
   const isLatent = (model) => model.layers[0].kv_rank > 0;
-  const powers = (model) => divisors(model.layers.find((layer) => layer.kv_rank === 0) || { q_heads: 1 });
+  // What the command line takes: heads in whole groups, and a split's devices and heads in whole parts of the other.
+  const splits = (heads) => data.devices.split !== "tensor" || heads % data.devices.count === 0 || data.devices.count % heads === 0;
+  const powers = (model) => {
+    const layers = model.layers.filter((layer) => layer.kv_rank === 0);
+    if (layers.length === 0) return [1];
+    return divisors(layers[0]).filter((heads) => splits(heads) && layers.every((layer) => layer.q_heads % heads === 0));
+  };
+  const longest = (model) => model.position_rows || Infinity;
   const contextOf = (step) => step % 8 === 0 ? 2 ** (step / 8) : Math.round(2 ** (step / 8) / 16) * 16;
   const batchOf = (step) => step % 4 === 0 ? 2 ** (step / 4) : Math.max(1, Math.round(2 ** (step / 4)));
+  // Of the slider: more than what is generated, and no more than the table of positions.
+  const contextSteps = (model) => {
+    let [from, to] = [64, 184];
+    while (from > 0 && contextOf(from) > longest(model)) from--;
+    while (from < to && contextOf(from) <= data.generated) from++;
+    while (to > from && contextOf(to) > longest(model)) to--;
+    return [from, to];
+  };
   const exact = { context: null, batch: null };  // a row of the table: no slider's step
   const chosen = () => {
     const model = data.models[state.model], heads = powers(model);
@@ -142,18 +157,21 @@
     }
   };
 
+  const lengthsOf = (model) => lengths.filter((n) => n <= Math.max(longest(model), lengths[1]));
+
   const drawShare = (c) => {
     const model = variant(c.model, c.heads);
     const plot = frame("share", 300, lengthAxis, { linear: true, from: 0, to: 1, ticks: [0, .25, .5, .75, 1], text: (v) => v * 100 + " %" },
                        { left: 58, right: 16, top: 42, bottom: 30 });
-    const shares = lengths.map((n) => {
+    const reached = lengthsOf(c.model);
+    const shares = reached.map((n) => {
       const f = Cost.flops(model, workOf(n, 1, c.type, state.counting), "prefill");
       return KINDS.map(([kind]) => Number(f[kind]) / Number(f.all));
     });
-    let under = lengths.map(() => 0);
+    let under = reached.map(() => 0);
     KINDS.forEach(([, , colour], k) => {
       const over = under.map((low, i) => low + shares[i][k]);
-      const points = lengths.map((n, i) => [n, over[i]]).concat(lengths.map((n, i) => [n, under[i]]).reverse());
+      const points = reached.map((n, i) => [n, over[i]]).concat(reached.map((n, i) => [n, under[i]]).reverse());
       path(plot, points, { fill: `var(${colour})`, "fill-opacity": .78, stroke: "var(--card)", "stroke-width": 1 });
       under = over;
     });
@@ -180,10 +198,10 @@
 
   const drawMemory = (c) => {
     const heads = isLatent(c.model) ? [c.heads] : [...new Set([c.model.layers[0].q_heads, ...data.heads_asked, c.heads, 1])]
-      .filter((n) => c.model.layers.every((layer) => layer.q_heads % n === 0)).sort((a, b) => b - a).slice(0, 5);
+      .filter((n) => powers(c.model).includes(n)).sort((a, b) => b - a).slice(0, 5);
     const colours = ["--orange", "--plum", "--teal", "--blue", "--soft"];
     const curves = heads.map((count, i) => ({ count, colour: colours[i % colours.length],
-      points: lengths.map((n) => [n, Number(Cost.kvCache(variant(c.model, count), workOf(n, c.batch, c.type, "full")))]).filter(([, v]) => v > 0) }));
+      points: lengthsOf(c.model).map((n) => [n, Number(Cost.kvCache(variant(c.model, count), workOf(n, c.batch, c.type, "full")))]).filter(([, v]) => v > 0) }));
     const values = curves.flatMap((curve) => curve.points.map(([, v]) => v));
     if (values.length === 0) {
       at("memory").textContent = "An encoder keeps no cache.";
@@ -285,6 +303,7 @@
     at("batch-shown").textContent = whole(c.batch);
     at("heads-shown").textContent = isLatent(c.model) ? "MLA" : String(c.heads);
     at("heads").disabled = isLatent(c.model);
+    at("type").disabled = c.model.layers.every((layer) => layer.attends === "all");  // an encoder keeps no cache
     at("title").textContent = c.model.name;
     at("shape").textContent = c.model.shape + (split.count > 1 ? `; figures of each of ${split.count} devices (${split.split} split)` : "");
     const memory = Number(f.memory), fits = memory <= m.memory;
@@ -349,15 +368,21 @@
     option("model", data.models.map((model) => model.name));
     option("machine", data.machines.map((machine) => machine.name));
     option("type", data.types.map((type) => type.name));
-    const headSteps = () => {
+    const modelSteps = () => {
       const model = data.models[state.model], heads = powers(model);
       at("heads").max = heads.length - 1;
       state.heads = Math.max(0, heads.indexOf(model.layers[0].kv_heads));
       at("heads").value = state.heads;
+      const [from, to] = contextSteps(model);
+      at("context").min = from;
+      at("context").max = to;
+      if (exact.context > longest(model)) exact.context = null;
+      state.context = Math.min(Math.max(state.context, from), to);
+      at("context").value = state.context;
     };
     const look = (row) => {
       state.model = row.model;
-      headSteps();
+      modelSteps();
       state.heads = Math.max(0, powers(data.models[row.model]).indexOf(row.kv_heads));
       state.type = row.type;
       exact.context = row.context;
@@ -390,7 +415,7 @@
       at(id).addEventListener("input", () => {
         state[id] = Number(at(id).value);
         if (id in exact) exact[id] = null;
-        if (id === "model") headSteps();
+        if (id === "model") modelSteps();
         fill();
       });
     }

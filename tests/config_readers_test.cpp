@@ -1,5 +1,5 @@
-// One config.json is read twice: by what runs a model and by what plans one. Where the first takes
-// a file, the second says the same of it.
+// One config.json is for what runs a model and for what plans one. Where the first takes a file,
+// the second says the same of it; what the first refuses, the second does.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/plan_input.hpp"
+#include "models/formats/file_error.hpp"
 #include "models/read_config.hpp"
 #include "polyhead/cost.h"
 
@@ -81,8 +82,18 @@ TEST(ConfigReaders, SayTheSameOfEveryArchitecture) {
 
 struct Change {
   const char* name;
-  json patch;  // null removes a key
+  json patch;  // null removes a key, kNull sets it to null
 };
+const json kNull = "null";
+
+json changed(const Change& change) {
+  json file = tiny_config(change.name);
+  file.merge_patch(change.patch);
+  for (auto& [key, value] : file.items()) {
+    if (value == kNull) value = nullptr;
+  }
+  return file;
+}
 
 TEST(ConfigReaders, SayTheSameOfWindowsBiasesAndWhatIsLeftOut) {
   const json absent;
@@ -124,10 +135,82 @@ TEST(ConfigReaders, SayTheSameOfWindowsBiasesAndWhatIsLeftOut) {
              {"tie_word_embeddings", absent}}},
            {"gpt2", {{"n_inner", absent}}},
            {"bert", {{"type_vocab_size", absent}}},
+           {"gemma3",
+            {{"num_attention_heads", kNull},
+             {"num_key_value_heads", kNull},
+             {"head_dim", kNull},
+             {"vocab_size", kNull},
+             {"max_position_embeddings", kNull}}},
+           {"gemma3",
+            {{"hidden_size", absent},
+             {"intermediate_size", absent},
+             {"num_hidden_layers", absent},
+             {"layer_types", absent}}},
+           {"gemma3", {{"layer_types", kNull}, {"sliding_window", kNull}}},
+           {"gemma3", {{"mlp_bias", true}, {"model_type", "gemma3"}}},
+           {"llama3", {{"num_key_value_heads", kNull}, {"head_dim", kNull}}},
+           {"llama3", {{"layer_types", {"sliding_attention", "full_attention"}}}},
+           {"mistral",
+            {{"sliding_window", 4}, {"layer_types", {"full_attention", "full_attention"}}}},
+           {"mistral", {{"sliding_window", kNull}}},
+           {"mistral", {{"attention_bias", true}}},
+           {"qwen2", {{"mlp_bias", true}}},
+           {"qwen2", {{"use_sliding_window", kNull}, {"sliding_window", 4}}},
+           {"gpt2",
+            {{"n_inner", kNull}, {"num_key_value_heads", 1}, {"tie_word_embeddings", kNull}}},
+           {"bert", {{"num_key_value_heads", 1}, {"head_dim", 1}, {"type_vocab_size", kNull}}},
        }) {
-    json file = tiny_config(change.name);
-    file.merge_patch(change.patch);
-    expect_the_same(file);
+    expect_the_same(changed(change));
+  }
+}
+
+TEST(ConfigReaders, SayTheSameOfATextPart) {
+  for (const char* type : {"gemma3_text", "llama"}) {
+    json inner = tiny_config("gemma3");
+    inner["model_type"] = type;
+    inner.erase("vocab_size");
+    expect_the_same({{"model_type", "gemma3"}, {"text_config", inner}, {"vocab_size", 7}});
+  }
+  expect_the_same({{"model_type", "gemma3"}, {"text_config", json::object()}});
+}
+
+TEST(ConfigReaders, RefuseTheSame) {
+  const json absent;
+  for (const Change& change : std::vector<Change>{
+           {"llama3", {{"layer_types", 3}, {"num_key_value_heads", 3}}},
+           {"llama3", {{"intermediate_size", absent}}},
+           {"llama3", {{"max_position_embeddings", kNull}}},
+           {"llama3", {{"vocab_size", absent}}},
+           {"llama3", {{"head_dim", -8}}},
+           {"llama3", {{"use_bidirectional_attention", true}}},
+           {"mistral", {{"sliding_window", -4}}},
+           {"qwen2", {{"layer_types", {"full_attention"}}}},
+           {"qwen2", {{"layer_types", {"chunked_attention", "full_attention"}}}},
+           {"qwen3", {{"layer_types", "full_attention"}}},
+           {"qwen3", {{"attention_bias", true}}},
+           {"gemma3", {{"sliding_window_pattern", 0}, {"layer_types", absent}}},
+           {"gemma3", {{"text_config", 1}, {"model_type", "gemma3"}}},
+           {"gpt2", {{"n_positions", absent}}},
+           {"gpt2", {{"n_head", 7}}},
+           {"gpt2", {{"add_cross_attention", true}}},
+           {"bert", {{"is_decoder", true}}},
+           {"bert", {{"intermediate_size", absent}}},
+       }) {
+    const std::string text = changed(change).dump();
+    SCOPED_TRACE(text);
+    std::string why = "taken", planned = why;
+    try {
+      models::check_config("c.json", models::config_from_json("c.json", text));
+    } catch (const formats::FileError& error) {
+      why = error.what();
+    }
+    try {
+      cli::model_of_config("c.json", text);
+    } catch (const formats::FileError& error) {
+      planned = error.what();
+    }
+    EXPECT_NE(why, "taken");
+    EXPECT_EQ(why, planned);
   }
 }
 

@@ -109,6 +109,23 @@ class PlanPage(unittest.TestCase):
         self.assertIn(" 1 KV head,", move(heads=0))
         self.assertIn(", int4:", move(type=1))
 
+    def test_its_controls_stay_within_what_the_command_line_takes(self):
+        context = lambda **values: int(re.search(r"([\d,]+) tokens", self.browser.js(f"{SET}({values})"))[1].replace(",", ""))
+        self.open(["gpt-2-small", "--compare", "llama-3-8b", "--context", "512", "--generate", "500"])
+        self.assertEqual(context(context=184), 1024)
+        self.assertGreater(context(context=0), 500)
+        self.assertEqual(context(model=1, context=184), 2 ** 23)
+        self.assertEqual(context(model=0), 1024, "as far as the table of positions reaches")
+        self.open(["bert-base", "--context", "512"])
+        self.assertTrue(self.browser.js("document.getElementById('type').disabled"))
+        self.open(["--layers", "2", "--q-heads", "12", "--head-dim", "8", "--devices", "3", "--context", "512"])
+        heads = [re.search(r"(\d+) KV head", self.browser.js(f"{SET}({{heads: {n}}})"))[1] for n in range(6)]
+        self.assertEqual(heads, ["1", "3", "6", "12", "12", "12"])
+        names = "[...document.querySelectorAll('#machine option')].map((o) => o.textContent).join()"
+        self.open(["llama-3-8b", "--context", "512", "--machine", "h100", "--compute", "fp8"])
+        self.assertNotIn("A100", self.browser.js(names))
+        self.assertIn("H100", self.browser.js("document.getElementById('machine').selectedOptions[0].textContent"))
+
     def test_a_row_of_the_table_is_shown(self):
         self.open(PLANS[0])
         rows = self.browser.js("document.querySelectorAll('#asked tbody tr').length")

@@ -134,8 +134,8 @@ class Decoder {
 
   void read(ModelConfig& config) {
     const bool gemma = architecture_ == Architecture::gemma3;
-    config.model_dim = fields_.integer("hidden_size");
-    config.ffn_dim = fields_.integer("intermediate_size");
+    config.model_dim = size("hidden_size", 2304);
+    config.ffn_dim = size("intermediate_size", 9216);
     config.context_length = size("max_position_embeddings", 131072);
     config.norm_eps = static_cast<float>(fields_.real("rms_norm_eps", 1e-6));
     config.norm_plus_one = gemma;
@@ -167,7 +167,7 @@ class Decoder {
   }
 
   void read_layers(ModelConfig& config) const {
-    const std::int64_t count = fields_.integer("num_hidden_layers");
+    const std::int64_t count = size("num_hidden_layers", 26);
     if (count < 1 || count > kMaxLayers) {
       fields_.refuse("num_hidden_layers", "is " + std::to_string(count) + " (expected 1 to " +
                                               std::to_string(kMaxLayers) + ")");
@@ -374,17 +374,23 @@ void read_bert(const Fields& fields, ModelConfig& config) {
 
 }  // namespace
 
-ModelConfig config_from_json(const std::string& path, std::string_view text) {
+bool runs_model_type(std::string_view model_type) {
+  return std::ranges::find(kModelTypes, model_type, &ModelType::name) != kModelTypes.end();
+}
+
+ModelConfig config_from_json(const std::string& path, std::string_view text,
+                             QuantisedWeights quantised) {
   const json parsed = formats::parse_json(path, "the file", text, kMaxDepth);
   const Fields whole(path, parsed);
   ModelConfig config;
   config.architecture = architecture_of(whole);
-  if (whole.has("quantization_config")) {
+  const bool gemma = config.architecture == Architecture::gemma3;
+  if (quantised == QuantisedWeights::refused && whole.has("quantization_config")) {
     whole.refuse("quantization_config", "is given; quantised safetensors are not supported");
   }
-  const bool nested = config.architecture == Architecture::gemma3 && whole.has("text_config");
+  const bool nested = gemma && whole.has("text_config");
   const Fields fields = nested ? whole.object("text_config") : whole;
-  config.vocab_size = fields.integer("vocab_size", nested ? std::int64_t{262208} : std::int64_t{0});
+  config.vocab_size = fields.integer("vocab_size", gemma ? std::int64_t{262208} : std::int64_t{0});
   if (config.architecture == Architecture::gpt2) {
     read_gpt2(fields, config);
   } else if (config.architecture == Architecture::bert) {

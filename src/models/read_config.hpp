@@ -17,7 +17,15 @@ ModelConfig config_from_gguf(const formats::Gguf& file);
 /// From a Hugging Face config.json, likewise; `path` is its name in messages. Architectures by
 /// model_type: llama, mistral (llama with a window), gemma3_text, gemma3 (its text part), qwen2,
 /// qwen3, gpt2, bert. The name is left empty; embedding models pool by the mean.
-ModelConfig config_from_json(const std::string& path, std::string_view text);
+///
+/// Weights that the file calls quantised are refused where they are to run; `described` is for who
+/// only wants the sizes.
+enum class QuantisedWeights : std::uint8_t { refused, described };
+ModelConfig config_from_json(const std::string& path, std::string_view text,
+                             QuantisedWeights quantised = QuantisedWeights::refused);
+
+/// Whether config_from_json takes this model_type.
+bool runs_model_type(std::string_view model_type);
 
 /// Sentence transformers' 1_Pooling/config.json.
 Pooling pooling_from_json(const std::string& path, std::string_view text);
