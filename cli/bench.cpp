@@ -298,7 +298,7 @@ void Bench::run(const Console& console) {
     console.out << "  " << console.styled(Style::heading, cpu) << ", " << isa_name(isa) << ", "
                 << threads << (threads == 1 ? " thread" : " threads") << "\n\n";
     print_ceilings(console, ceilings, threads);
-    console.out.flush();
+    flush(console.out);
   }
   const std::vector<Measured> measured = measure(console, measurer, list, skipped);
   for (const std::string& why : skipped) console.err << "skipped: " << why << '\n';

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/ceil_div.hpp"
 #include "cli/option_checks.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/output_file.hpp"
@@ -11,6 +12,21 @@
 namespace polyhead::cli {
 
 using formats::FileError;
+
+namespace {
+
+constexpr std::int64_t kTokenBytes = 4;      // its id, beside its rows
+constexpr std::int64_t kHeaderBytes = 1024;  // generous: of the file, of its sequence, a checksum
+
+/// Of keys' scales by channel, where there are any.
+std::int64_t scales_bytes(const models::Model& model) {
+  std::int64_t bytes = 0;
+  for (const models::LayerGeometry& layer : model.config().layers)
+    bytes += layer.kv_heads * layer.head_dim * 4;
+  return bytes;
+}
+
+}  // namespace
 
 void CacheOptions::add_options(CLI::App& app) {
   app.add_option("--save-cache", save_,
@@ -37,8 +53,19 @@ std::int64_t CacheOptions::pages(const models::Model& model,
   const std::uintmax_t bytes = std::filesystem::file_size(load_, failed);
   if (failed) throw FileError(load_, "cannot be read: " + failed.message());
   // A file's rows take as many bytes as a pool's, which nothing else tells.
-  const models::SequencePool page = model.make_pool(1, options.page_tokens, options.cache);
-  return static_cast<std::int64_t>(bytes) / page.cache().bytes() + 1;
+  const models::SequencePool pool = model.make_pool(1, options.page_tokens, options.cache);
+  const std::int64_t page = pool.cache().bytes() + kTokenBytes * options.page_tokens;
+  // Before anything of that size is allocated: --save-cache writes one text, of the context at
+  // most.
+  const std::int64_t context = model.config().context_length;
+  const std::int64_t most =
+      base::ceil_div(context, options.page_tokens) * page + kHeaderBytes + scales_bytes(model);
+  if (bytes > static_cast<std::uintmax_t>(most)) {
+    throw FileError(load_, "has " + std::to_string(bytes) + " bytes, expected at most " +
+                               std::to_string(most) + ": what the model's context of " +
+                               std::to_string(context) + " tokens takes");
+  }
+  return static_cast<std::int64_t>(bytes) / pool.cache().bytes() + 1;
 }
 
 void CacheOptions::load(models::Batcher& batcher, const CacheFingerprint& fingerprint) const {

@@ -16,24 +16,30 @@ using formats::quote;
 constexpr const char* kFooter =
     "Example:\n"
     "  polyhead explain --heads 2 --query cat\n\n"
-    "Exit status: 0 done; 1 an input was refused or something failed; 2 the command line makes no "
-    "sense.\n"
+    "Exit status: 0 done; 1 something failed while working (a file, what it holds, the run); 2 the "
+    "command line is wrong by itself.\n"
     "Environment: POLYHEAD_ISA and POLYHEAD_THREADS set defaults for --isa and --threads; NO_COLOR "
     "turns colour off.";
 
-int fail(const Console& console, const std::string& what, int status) {
-  console.err << "polyhead: " << what << '\n';
+/// What is said may quote arguments and files, which must not steer the terminal.
+int fail(const Console& console, std::string_view what, int status) {
+  console.err << "polyhead: " << printable(what) << '\n';
   return status;
 }
 
 int written(const Console& console) {
-  console.out.flush();
-  return console.out.good() ? kSuccess
-                            : fail(console, "standard output could not be written", kFailure);
+  try {
+    flush(console.out);
+  } catch (const std::runtime_error& error) {
+    return fail(console, error.what(), kFailure);
+  }
+  return kSuccess;
 }
 
 int bad_usage(const Console& console, const std::string& what, const std::string& help) {
-  return fail(console, what + "\nTry '" + help + " --help'.", kBadUsage);
+  fail(console, what, kBadUsage);
+  console.err << "Try '" << help << " --help'.\n";
+  return kBadUsage;
 }
 
 /// Why the first option without a value has none, if there is one. What stands behind it would be
@@ -124,7 +130,7 @@ int run_program(const std::vector<std::string>& arguments, const Console& consol
   } catch (const std::bad_alloc&) {
     return fail(console, "not enough memory", kFailure);
   } catch (const std::exception& error) {
-    return fail(console, printable(error.what()), kFailure);
+    return fail(console, error.what(), kFailure);
   }
   return written(console);
 }

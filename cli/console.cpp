@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <stdexcept>
 
 namespace polyhead::cli {
 namespace {
@@ -42,6 +43,10 @@ Console standard_console() {
   const bool out_terminal = ::isatty(STDOUT_FILENO) == 1;
   const bool colour = out_terminal && !set_and_not_empty("NO_COLOR") && !dumb;
   return {std::cout, std::cerr, colour, ::isatty(STDERR_FILENO) == 1 && !dumb, out_terminal};
+}
+
+void flush(std::ostream& out) {
+  if (!out.flush()) throw std::runtime_error("standard output could not be written");
 }
 
 void Progress::show(const std::string& line) {

@@ -24,6 +24,10 @@ struct Console {
 /// and a TERM other than "dumb".
 Console standard_console();
 
+/// Sends what was written on its way. Throws std::runtime_error where it does not arrive (the
+/// reader is gone, the disk is full), so that nobody goes on computing for nobody.
+void flush(std::ostream& out);
+
 /// One line of progress on a terminal, rewritten in place and removed at the end; nothing
 /// elsewhere.
 class Progress {

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/stream_text.hpp"
+
 namespace polyhead::cli {
 
 std::string json_for_script(const nlohmann::ordered_json& value) {
@@ -20,7 +22,7 @@ std::string json_for_script(const nlohmann::ordered_json& value) {
 
 std::string text_for_markup(std::string_view text) {
   std::string safe;
-  for (const char c : text) {
+  for (const char c : whole_characters(text)) {
     if (c == '&') {
       safe += "&amp;";
     } else if (c == '<') {

@@ -11,7 +11,8 @@ namespace polyhead::cli {
 /// not UTF-8 has its bad bytes replaced.
 std::string json_for_script(const nlohmann::ordered_json& value);
 
-/// Text between tags of HTML or XML; without control characters, which XML does not have.
+/// Text between tags of HTML or XML; without control characters, which XML does not have, and with
+/// U+FFFD in place of bytes that are no UTF-8, at which a reader of XML stops.
 std::string text_for_markup(std::string_view text);
 
 }  // namespace polyhead::cli

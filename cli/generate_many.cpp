@@ -63,11 +63,7 @@ std::string text_of(const models::Tokenizer& tokenizer, const std::vector<std::i
 
 /// A prompt of the file as one line of whole characters, whatever its bytes are.
 std::string line_of(const std::string& prompt) {
-  std::ostringstream unseen;
-  TextStream characters(unseen, false);
-  characters.write(prompt);
-  characters.finish();
-  return formats::escape_controls(characters.text());
+  return formats::escape_controls(whole_characters(prompt));
 }
 
 /// Rounded up without a sum: --pool-tokens takes all that 63 bits hold.
@@ -282,7 +278,8 @@ void generate_many(const Console& console, const models::Model& model,
       console.out << console.styled(Style::heading, "[" + std::to_string(next + 1) + "] ")
                   << console.styled(Style::faint, line_of(prompts[next].text)) << '\n';
       text_of(tokenizer, answer.ids, console.out, console.out_terminal);
-      console.out << "\n\n" << std::flush;
+      console.out << "\n\n";
+      flush(console.out);
     }
   };
   Failures failures;

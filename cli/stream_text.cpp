@@ -1,8 +1,11 @@
 #include "cli/stream_text.hpp"
 
 #include <algorithm>
+#include <sstream>
 
+#include "cli/console.hpp"
 #include "models/formats/file_error.hpp"
+
 namespace polyhead::cli {
 namespace {
 
@@ -55,13 +58,21 @@ void TextStream::write(std::string_view bytes) {
     rest.remove_prefix(begins.length);
   }
   pending_ = std::string(rest);
-  out_.flush();
+  flush(out_);
+}
+
+std::string whole_characters(std::string_view bytes) {
+  std::ostringstream unseen;
+  TextStream characters(unseen, false);
+  characters.write(bytes);
+  characters.finish();
+  return characters.text();
 }
 
 void TextStream::finish() {
   if (!pending_.empty()) put(kReplacement);
   pending_.clear();
-  out_.flush();
+  flush(out_);
 }
 
 }  // namespace polyhead::cli

@@ -9,6 +9,7 @@ namespace polyhead::cli {
 
 /// Writes UTF-8 as soon as characters are whole. What can be no part of a character becomes U+FFFD;
 /// for a terminal, what steers one other than newline and tab becomes \xNN (escape_controls).
+/// write() and finish() throw std::runtime_error where the stream takes no more.
 class TextStream {
  public:
   TextStream(std::ostream& out, bool terminal) : out_(out), terminal_(terminal) {}
@@ -24,5 +25,8 @@ class TextStream {
   bool terminal_;
   std::string pending_, text_;
 };
+
+/// Text with what can be no part of a character as U+FFFD.
+std::string whole_characters(std::string_view bytes);
 
 }  // namespace polyhead::cli

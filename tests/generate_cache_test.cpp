@@ -156,6 +156,24 @@ TEST_F(GenerateCache, RefusesWhatIsNoSuchFile) {
             std::string::npos);
 }
 
+// The file is a hole: a pool of its size, or its bytes, would not fit into any memory.
+TEST_F(GenerateCache, AFileLargerThanTheContextTakesNoMemory) {
+  const std::string file = saved();
+  std::filesystem::resize_file(file, std::uintmax_t{1} << 36);
+  EXPECT_NE(refusal(file).find("begin.kv: has 68719476736 bytes, expected at most "),
+            std::string::npos);
+  // One of the whole context is not too large.
+  const std::string all = "abcdefgijabcdefgijabcdefgijabcdefgijabcdefgijabcdefgijabcdefgija";
+  const std::vector<std::string> run = {"--prompt", all, "--page-tokens", "8", "--max-tokens", "1"};
+  const auto with = [&](const char* option) {
+    std::vector<std::string> more = run;
+    more.insert(more.end(), {option, folder_.file("all.kv")});
+    return generate(more)["cache"];
+  };
+  EXPECT_EQ(with("--save-cache")["saved_tokens"], 64);
+  EXPECT_EQ(with("--load-cache")["loaded_tokens"], 56);
+}
+
 TEST_F(GenerateCache, OptionsThatMakeNoSense) {
   const std::string prompts = folder_.write("prompts.txt", "ab\n");
   const auto refused = [&](const std::vector<std::string>& more, int status, const char* why) {

@@ -11,6 +11,8 @@ namespace polyhead::inline v0::formats {
 
 using nlohmann::json;
 
+constexpr std::size_t kLongestReason = 300;  // bytes
+
 json parse_json(const std::string& path, const std::string& what, std::string_view text,
                 int max_depth) {
   std::vector<std::set<std::string>> keys;
@@ -29,7 +31,10 @@ json parse_json(const std::string& path, const std::string& what, std::string_vi
   try {
     return json::parse(text.begin(), text.end(), check);
   } catch (const json::exception& error) {
-    throw FileError(path, what + " is not JSON: " + error.what());
+    // It quotes what it read last, which may be the whole of the file.
+    std::string why = error.what();
+    if (why.size() > kLongestReason) why = why.substr(0, kLongestReason) + " ...";
+    throw FileError(path, what + " is not JSON: " + why);
   }
 }
 
