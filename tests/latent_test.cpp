@@ -310,37 +310,6 @@ TEST(LatentAttention, BatchEqualsItsMembersAndRaggedEqualsBoth) {
   }
 }
 
-// Chunks of two sequences and a step of a third in one call over a cache of three.
-TEST(LatentAttention, RaggedOverACacheGivesTheBitsOfEachAlone) {
-  const LatentConfig config = small_latent();
-  const LatentAttention layer(config, LatentModel(config).weights());
-  const std::int64_t dim = config.model_dim;
-  const std::int32_t counts[2][3] = {{4, 1, 0}, {3, 5, 1}};
-  for (const LatentForm form : kForms) {
-    KvCache cache(layer.cache_config(3, 0, true));
-    std::vector<float> x[3], y[3];
-    unsigned seed = 17;
-    for (const auto& step : counts) {
-      std::vector<float> rows;
-      std::int32_t offsets[4] = {};
-      for (int b = 0; b < 3; ++b) {
-        const std::vector<float> part = random_floats(step[b] * dim, seed++);
-        x[b].insert(x[b].end(), part.begin(), part.end());
-        rows.insert(rows.end(), part.begin(), part.end());
-        offsets[b + 1] = offsets[b] + step[b];
-      }
-      std::vector<float> out(rows.size(), NAN);
-      const std::int64_t tokens = offsets[3];
-      layer.forward({rows.data(), {tokens, dim}}, cache, {out.data(), {tokens, dim}}, form,
-                    {.offsets = {offsets, {4}}});
-      for (int b = 0; b < 3; ++b)
-        y[b].insert(y[b].end(), out.begin() + offsets[b] * dim, out.begin() + offsets[b + 1] * dim);
-    }
-    for (int b = 0; b < 3; ++b)
-      expect_same_bits(y[b], run(layer, x[b], 1, std::ssize(x[b]) / dim, form), "ragged");
-  }
-}
-
 TEST(LatentAttention, CacheHoldsOneLatentATokenAndServesBothForms) {
   const LatentConfig config = small_latent();
   const LatentModel model(config);
@@ -547,29 +516,6 @@ TEST(LatentAttention, RefusesWhatDoesNotFit) {
       },
       "bias");
   EXPECT_EQ(cache.length(0), 0) << "what was appended is taken back";
-
-  // Lengths of keys are the cache's or the view's: a mask's would have to be a second opinion.
-  const std::int64_t fewer[] = {1};
-  const polyhead::LayerCall by_mask{.mask = polyhead::lengths({fewer, {1}})};
-  for (const LatentForm form : kForms) {
-    for (const bool view : {false, true}) {
-      std::ranges::fill(y, 7.0f);
-      polyhead::KvView kv;
-      kv.k = kv.v = {x.data(), {1, 2, 1, 40}};
-      kv.v.layout.extents[3] = 32;
-      polyhead::test::expect_refusal(
-          [&] {
-            if (view)
-              layer.forward({x.data(), {2, 40}}, kv, {y.data(), {2, 40}}, form, by_mask);
-            else
-              layer.forward({x.data(), {2, 40}}, cache, {y.data(), {2, 40}}, form, by_mask);
-          },
-          std::string("LatentAttention::forward: mask.kv_lengths are given, but ") +
-              (view ? "kv" : "the cache") + " has lengths of its own");
-      EXPECT_EQ(y[0], 7.0f);
-      EXPECT_EQ(cache.length(0), 0);
-    }
-  }
 
   const std::int32_t lengths[] = {1};
   const polyhead::LayerCall of_context{.context_lengths = {lengths, {1}}};

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "polyhead/layer.h"
-#include "polyhead/sliding_attention.h"
 #include "support/layer_streams.hpp"
 
 namespace polyhead_test {
@@ -19,24 +18,9 @@ namespace {
 
 using polyhead::LayerWorkspace;
 using polyhead::PagedRoom;
-using polyhead::SlidingPositions;
 using Status = PagedCache::Status;
 
-constexpr ElementType kFloat32 = ElementType::float32, kBfloat16 = ElementType::bfloat16;
-
-/// Calls body(layer, type held, what) for weights and types of the cache.
-template <class Body>
-void for_each_held(Body body) {
-  for (const ElementType weights : {kFloat32, kBfloat16}) {
-    const Model model(decoder(weights));
-    const MultiHeadAttention layer = model.layer(Isa::automatic);
-    for (const ElementType held : kHeldTypes) {
-      body(layer, held,
-           std::string(polyhead::element_name(weights)) + " holding " +
-               polyhead::element_name(held));
-    }
-  }
-}
+constexpr ElementType kFloat32 = ElementType::float32;
 
 TEST(LayerCaches, PagesGiveTheBitsOfTheContiguousCacheAndOfTheWhole) {
   for_each_held([](const MultiHeadAttention& layer, ElementType held, const std::string& what) {
@@ -65,16 +49,6 @@ TEST(LayerCaches, PagesGiveTheBitsOfTheContiguousCacheAndOfTheWhole) {
     }
   });
 }
-
-// Prompts of two sequences in chunks beside the steps of a third, and nothing of a fourth.
-template <class Serve>
-void serve_mix(std::span<Stream* const> all, const Serve& serve) {
-  serve(all, std::vector<std::int64_t>{9, 1, 1, 5});
-  for (int i = 0; i < 8; ++i) serve(all, std::vector<std::int64_t>{10, 5, 1, 0});
-  serve(all, std::vector<std::int64_t>{1, 0, 1, 0});
-}
-
-constexpr std::int64_t kMix[] = {90, 41, 10, 5};  // tokens of each
 
 TEST(LayerCaches, ARaggedMixGivesTheBitsOfEachAlone) {
   for_each_held([](const MultiHeadAttention& layer, ElementType held, const std::string& what) {
@@ -143,150 +117,6 @@ TEST(LayerCaches, ARingGivesTheBitsOfThePlainWindow) {
   });
 }
 
-/// What steps give by hand: q of a layer without rope into attend_in_cache.
-std::vector<float> in_cache_by_hand(const MultiHeadAttention& layer, SlidingCache& cache,
-                                    const std::vector<float>& x, std::int64_t chunk) {
-  LayerConfig still = decoder(kFloat32);
-  still.rope.reset();
-  const MultiHeadAttention plain = Model(still).layer(Isa::automatic);
-  std::vector<float> y(x.size(), std::nanf(""));
-  const std::int64_t all = std::ssize(x) / kColumns, packed = layer.packed_dim();
-  for (std::int64_t at = 0; at < all; at += chunk) {
-    const std::int64_t n = std::min(chunk, all - at);
-    const ConstView part(x.data() + at * kColumns, {n, kColumns});
-    std::vector<float> turned(static_cast<std::size_t>(n * packed)), q(turned.size());
-    std::vector<float> heads(static_cast<std::size_t>(n * kColumns));
-    std::vector<std::int64_t> positions(static_cast<std::size_t>(n));
-    std::iota(positions.begin(), positions.end(), at);
-    const View rows(turned.data(), {n, packed}), still_rows(q.data(), {n, packed});
-    layer.project(part, rows, ConstView(positions.data(), {n}));
-    plain.project(part, still_rows);
-    const polyhead::LayerHeads split = layer.split(rows);
-    cache.append(split.k, split.v);
-    const View out(heads.data(), {std::int64_t{1}, n, std::int64_t{4}, std::int64_t{16}});
-    polyhead::attend_in_cache(cache, plain.split(still_rows).q, *layer.config().rope, out,
-                              layer.config().modifiers);
-    layer.output(layer.concat(out), View(y.data() + at * kColumns, {n, kColumns}));
-  }
-  return y;
-}
-
-SlidingCache ring_of(const MultiHeadAttention& layer, ElementType held, std::int64_t first_tokens,
-                     std::int64_t batch = 1) {
-  auto c = sized<polyhead::SlidingCacheConfig>(layer, held);
-  c.batch = batch;
-  c.window = 40;
-  c.first_tokens = first_tokens;
-  c.chunk = 30;
-  return SlidingCache(c);
-}
-
-TEST(LayerCaches, PositionsInTheCacheAreAttendInCache) {
-  const Model model(decoder(kFloat32));
-  const MultiHeadAttention layer = model.layer(Isa::automatic);
-  const auto x = random_floats(kTokens * kColumns, 31);
-  for (const ElementType held : kHeldTypes) {
-    SlidingCache by_hand = ring_of(layer, held, 4);
-    const auto expected = in_cache_by_hand(layer, by_hand, x, 30);
-    for (const std::int64_t chunk : {1, 7, 30}) {
-      SlidingCache cache = ring_of(layer, held, 4);
-      std::vector<float> y(x.size(), std::nanf(""));
-      for (std::int64_t at = 0; at < kTokens; at += chunk) {
-        const std::int64_t n = std::min(chunk, kTokens - at);
-        layer.forward(ConstView(x.data() + at * kColumns, {n, kColumns}), cache,
-                      View(y.data() + at * kColumns, {n, kColumns}), SlidingPositions::in_cache);
-      }
-      expect_same_bits(
-          y, expected,
-          std::string(polyhead::element_name(held)) + ", chunks of " + std::to_string(chunk));
-    }
-  }
-}
-
-// Nothing moves closer where no first tokens are kept, so that both kinds of positions agree; with
-// bfloat16 weights q is rounded once, after it has turned, in either.
-TEST(LayerCaches, WithoutFirstTokensPositionsInTheCacheAreTheOriginal) {
-  for_each_held([](const MultiHeadAttention& layer, ElementType held, const std::string& what) {
-    Stream streams[] = {{100, 41}, {100, 41}};
-    for (const auto positions : {SlidingPositions::original, SlidingPositions::in_cache}) {
-      SlidingCache cache = ring_of(layer, held, 0);
-      Stream& stream = streams[positions == SlidingPositions::in_cache];
-      Stream* const one[] = {&stream};
-      while (stream.done < 100) {
-        const std::int64_t n = 20;
-        step(one, {&n, 1},
-             [&](ConstView x, View y, LayerCall) { layer.forward(x, cache, y, positions); });
-      }
-    }
-    expect_same_bits(streams[1].y, streams[0].y, what);
-  });
-}
-
-TEST(LayerCaches, PositionsInTheCacheRaggedAndPaddedGiveTheBitsOfEachAlone) {
-  for_each_held([](const MultiHeadAttention& layer, ElementType held, const std::string& what) {
-    Stream a(kMix[0], 51), b(kMix[1], 52), c(kMix[2], 53), d(kMix[3], 54);
-    Stream* const all[] = {&a, &b, &c, &d};
-    std::vector<std::vector<float>> alone;
-    for (Stream* stream : all) {
-      SlidingCache cache = ring_of(layer, held, 4);
-      Stream copy = *stream;
-      Stream* const one[] = {&copy};
-      const std::int64_t n = 1;
-      while (copy.done < copy.tokens()) {
-        step(one, {&n, 1}, [&](ConstView x, View y, LayerCall) {
-          layer.forward(x, cache, y, SlidingPositions::in_cache);
-        });
-      }
-      alone.push_back(copy.y);
-    }
-    SlidingCache ragged = ring_of(layer, held, 4, 4), padded = ring_of(layer, held, 4, 4);
-    LayerWorkspace workspace;
-    serve_mix(all, [&](std::span<Stream* const> streams, std::span<const std::int64_t> counts) {
-      const std::int64_t most = *std::ranges::max_element(counts);
-      std::vector<float> x(static_cast<std::size_t>(4 * most * kColumns), std::nanf("")), y(x);
-      for (std::size_t i = 0; i < 4; ++i) {
-        std::copy_n(streams[i]->x.begin() + streams[i]->done * kColumns, counts[i] * kColumns,
-                    x.begin() + static_cast<std::int64_t>(i) * most * kColumns);
-      }
-      const std::int64_t four = 4;
-      layer.forward(ConstView(x.data(), {four, most, kColumns}), padded,
-                    View(y.data(), {four, most, kColumns}), SlidingPositions::in_cache,
-                    {.lengths = ConstView(counts.data(), {four}), .workspace = &workspace});
-      std::vector<std::int64_t> before;
-      for (const Stream* stream : streams) before.push_back(stream->done);
-      step(streams, counts, [&](ConstView rows, View to, LayerCall call) {
-        call.workspace = &workspace;
-        layer.forward(rows, ragged, to, SlidingPositions::in_cache, call);
-      });
-      for (std::size_t i = 0; i < 4; ++i) {
-        const auto from = y.begin() + static_cast<std::int64_t>(i) * most * kColumns;
-        const auto found = streams[i]->y.begin() + before[i] * kColumns;
-        expect_same_bits({from, from + counts[i] * kColumns}, {found, found + counts[i] * kColumns},
-                         what + ", padded");
-      }
-    });
-    for (std::size_t i = 0; i < 4; ++i) expect_same_bits(all[i]->y, alone[i], what + ", ragged");
-  });
-}
-
-// A window's LSE, and one joined of the two parts, are those that attention over the row gives.
-TEST(LayerCaches, PositionsInTheCacheGiveAnLse) {
-  const Model model(decoder(kFloat32));
-  const MultiHeadAttention layer = model.layer(Isa::automatic);
-  const auto x = random_floats(30 * kColumns, 55);
-  for (const std::int64_t first_tokens : {0, 4}) {
-    SlidingCache cache = ring_of(layer, kFloat32, first_tokens);
-    std::vector<float> y(x.size()), lse(30 * 4, std::nanf("")), expected(lse);
-    layer.forward(ConstView(x.data(), {30, 64}), cache, View(y.data(), {30, 64}),
-                  SlidingPositions::in_cache, {.lse = View(lse.data(), {1, 30, 4})});
-    layer.forward(ConstView(x.data(), {30, 64}), View(y.data(), {30, 64}),
-                  {.lse = View(expected.data(), {1, 30, 4})});
-    // All 30 tokens are within the window, where positions are the original; merge_partials rounds
-    // the joined LSE once more.
-    for (std::size_t i = 0; i < lse.size(); ++i) EXPECT_NEAR(lse[i], expected[i], 1e-6) << i;
-  }
-}
-
 TEST(LayerCaches, AnExhaustedPoolIsAStatusAndNothingIsLost) {
   const Model model(decoder(kFloat32));
   const MultiHeadAttention layer = model.layer(Isa::automatic);
@@ -322,6 +152,64 @@ TEST(LayerCaches, AnExhaustedPoolIsAStatusAndNothingIsLost) {
   expect_same_bits(a.y, contiguous(layer, kFloat32, a.x), "after exhaustion");
   const auto half = contiguous(layer, kFloat32, {b.x.begin(), b.x.begin() + 24 * kColumns});
   expect_same_bits({b.y.begin(), b.y.begin() + 24 * kColumns}, half, "the other");
+}
+
+// Rows after the last sequence of a ragged call are read by none and belong to none.
+TEST(LayerCaches, RowsOfNoSequenceAreTheOutputsBias) {
+  const Model model(decoder(kFloat32));
+  const MultiHeadAttention layer = model.layer(Isa::automatic);
+  Stream stream(30, 63);
+  const auto expected = contiguous(layer, kFloat32, {stream.x.begin(), stream.x.end() - 2 * 64});
+  std::fill(stream.x.end() - 2 * kColumns, stream.x.end(), std::nanf(""));
+  const std::int32_t offsets[] = {0, 0, 28};
+  const ConstView x(stream.x.data(), {30, 64});
+  const View y(stream.y.data(), {30, 64});
+  const LayerCall call{.offsets = ConstView(offsets, {3})};
+  for (int way = 0; way < 4; ++way) {
+    std::ranges::fill(stream.y, std::nanf(""));
+    PagedCache pool = pool_of(layer, kFloat32, 8, 4);
+    const std::int64_t ids[] = {pool.create(), pool.create()};
+    KvCache cache(layer.cache_config(2, 28));
+    SlidingCache ring = ring_of(layer, kFloat32, 4, 2);
+    if (way == 0) {
+      ASSERT_EQ(layer.forward(x, {.cache = &pool, .sequences = ids}, y, call), Status::ok);
+    } else if (way == 1) {
+      layer.forward(x, cache, y, call);
+    } else {
+      using polyhead::SlidingPositions;
+      layer.forward(x, ring, y, way == 2 ? SlidingPositions::original : SlidingPositions::in_cache,
+                    call);
+    }
+    for (std::size_t i = 28 * kColumns; i < stream.y.size(); ++i)
+      ASSERT_EQ(stream.y[i], model.b_o[i % kColumns]) << way;
+    if (way == 3) continue;  // merge_partials rounds what one pass does not
+    expect_same_bits({stream.y.begin(), stream.y.end() - 2 * kColumns}, expected,
+                     "way " + std::to_string(way));
+  }
+}
+
+TEST(LayerCaches, NoTokensAndNoSequencesChangeNothing) {
+  const Model model(decoder(kFloat32));
+  const MultiHeadAttention layer = model.layer(Isa::automatic);
+  Stream stream(5, 64);
+  PagedCache pool = pool_of(layer, kFloat32, 8, 2);
+  const std::int64_t id = pool.create();
+  SlidingCache ring = ring_of(layer, kFloat32, 4), none = ring_of(layer, kFloat32, 4, 0);
+  const PagedSequences pages{.cache = &pool, .sequences = {&id, 1}};
+  for (const std::int64_t n : {0, 5, 0}) {
+    const ConstView x(stream.x.data(), {n, kColumns});
+    const View y(stream.y.data(), {n, kColumns});
+    ASSERT_EQ(layer.forward(x, pages, y), Status::ok);
+    layer.forward(x, ring, y);
+    layer.forward(x, ring, y, polyhead::SlidingPositions::in_cache);
+  }
+  EXPECT_EQ(pool.length(id), 5);
+  EXPECT_EQ(ring.length(0), 10);
+  const ConstView x(stream.x.data(), {std::int64_t{0}, std::int64_t{3}, kColumns});
+  const View y(stream.y.data(), {std::int64_t{0}, std::int64_t{3}, kColumns});
+  ASSERT_EQ(layer.forward(x, {.cache = &pool}, y), Status::ok);
+  layer.forward(x, none, y);
+  layer.forward(x, none, y, polyhead::SlidingPositions::in_cache);
 }
 
 // Room is made once, by the first layer's call, and all layers write into it.

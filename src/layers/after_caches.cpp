@@ -99,8 +99,8 @@ PagedCache::Status MultiHeadAttention::forward(ConstView x, const PagedSequences
   const Growth growth = layers::growth_in(input, pages, call.lengths, scratch.starts);
   Ready prepared = ready(layer, input, call, {}, growth, to, scratch);
   layers::PagedRows rows(input, pages, growth);
-  if (const auto status = rows.make_room(scratch.extensions); status != PagedCache::Status::ok)
-    return status;
+  const PagedCache::Status status = rows.make_room(scratch.extensions, scratch.batch);
+  if (status != PagedCache::Status::ok) return status;
   rows.write(prepared.k, prepared.v);
   pages.cache->batch(pages.sequences, scratch.batch);
   finish(layer, input, prepared, pages.cache->view(pages.layer, scratch.batch), to, scratch);

@@ -86,8 +86,8 @@ PagedRows::~PagedRows() {
     pages_.cache->truncate(pages_.sequences[b], growth_.starts[b]);
 }
 
-Status PagedRows::make_room(std::vector<PagedCache::Extension>& parts) {
-  if (pages_.room == PagedRoom::made) return room_to_write() ? Status::ok : Status::exhausted;
+Status PagedRows::make_room(std::vector<PagedCache::Extension>& parts, PagedBatch& batch) {
+  if (pages_.room == PagedRoom::made) return room_to_write(batch) ? Status::ok : Status::exhausted;
   parts.clear();
   for (std::size_t b = 0; b < pages_.sequences.size(); ++b) {
     const auto at = static_cast<std::int64_t>(b);
@@ -106,9 +106,8 @@ Status PagedRows::make_room(std::vector<PagedCache::Extension>& parts) {
 
 /// Whether the pool has the pages that writes to made room copy: those that others hold, one for
 /// each sequence but the last of them.
-bool PagedRows::room_to_write() const {
+bool PagedRows::room_to_write(PagedBatch& batch) const {
   const std::int64_t size = pages_.cache->config().page_tokens;
-  PagedBatch batch;
   pages_.cache->batch(pages_.sequences, batch);
   std::map<std::int32_t, std::int64_t> writers;
   for (std::size_t b = 0; b < pages_.sequences.size(); ++b) {

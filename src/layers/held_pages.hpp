@@ -23,14 +23,14 @@ class PagedRows {
   PagedRows& operator=(const PagedRows&) = delete;
   ~PagedRows();
 
-  /// Exhausted, with nothing changed, where the pool has too few pages.
-  PagedCache::Status make_room(std::vector<PagedCache::Extension>& parts);
+  /// Exhausted, with nothing changed, where the pool has too few pages. Works in the vectors.
+  PagedCache::Status make_room(std::vector<PagedCache::Extension>& parts, PagedBatch& batch);
   /// k and v [batch, tokens, kv_heads, dim] or ragged. After make_room().
   void write(const ConstView& k, const ConstView& v);
   void keep() { extended_ = false; }
 
  private:
-  bool room_to_write() const;
+  bool room_to_write(PagedBatch& batch) const;
 
   const Input& input_;
   const PagedSequences& pages_;

@@ -101,4 +101,39 @@ inline PagedCache pool_of(const MultiHeadAttention& layer, ElementType type,
   return cache;
 }
 
+/// Calls body(layer, type held, what) for weights and types of the cache.
+template <class Body>
+void for_each_held(Body body) {
+  for (const ElementType weights : {ElementType::float32, ElementType::bfloat16}) {
+    const Model model(decoder(weights));
+    const MultiHeadAttention layer = model.layer(Isa::automatic);
+    for (const ElementType held : kHeldTypes) {
+      body(layer, held,
+           std::string(polyhead::element_name(weights)) + " holding " +
+               polyhead::element_name(held));
+    }
+  }
+}
+
+/// Prompts of two sequences in chunks beside the steps of a third, and nothing of a fourth.
+template <class Serve>
+void serve_mix(std::span<Stream* const> all, const Serve& serve) {
+  serve(all, std::vector<std::int64_t>{9, 1, 1, 5});
+  for (int i = 0; i < 8; ++i) serve(all, std::vector<std::int64_t>{10, 5, 1, 0});
+  serve(all, std::vector<std::int64_t>{1, 0, 1, 0});
+}
+
+inline constexpr std::int64_t kMix[] = {90, 41, 10, 5};  // tokens of each
+
+/// Rings of 40 tokens and the first ones, for chunks of 30.
+inline SlidingCache ring_of(const MultiHeadAttention& layer, ElementType held,
+                            std::int64_t first_tokens, std::int64_t batch = 1) {
+  auto c = sized<polyhead::SlidingCacheConfig>(layer, held);
+  c.batch = batch;
+  c.window = 40;
+  c.first_tokens = first_tokens;
+  c.chunk = 30;
+  return SlidingCache(c);
+}
+
 }  // namespace polyhead_test
