@@ -12,10 +12,13 @@
 #include "attention/validate.hpp"
 #include "base/codes.hpp"
 #include "kernels/reference/attend.hpp"
+#include "polyhead/heads.h"
 #include "polyhead/inspect.h"
 #include "support/bound.h"
 #include "support/difference.h"
 #include "support/effort.h"
+#include "support/heads_reference.h"
+#include "support/heads_text.h"
 #include "support/held.h"
 #include "support/plain.h"
 #include "support/slice.h"
@@ -107,6 +110,7 @@ class Row {
       const double each = 2 * bound.lse + 64 * kU;
       expect_weights(exactly, exact, each);
       expect_statistics(exact, each, seen);
+      expect_heads(call, exact, each, options);
     }
   }
 
@@ -151,6 +155,36 @@ class Row {
       const auto weight = static_cast<std::size_t>((at[2] * queries_ + at[1]) * keys_ + key);
       ASSERT_GE(exact.weights[weight], most * (1 - 2 * each)) << "the largest is another key's";
     });
+  }
+
+  /// Measures follow from weights by their definitions; received mass is the weights' sum.
+  void expect_heads(const AttentionArguments& call, const reference::Result& exact, double each,
+                    const Options& options) {
+    const Text text(keys_, 7);
+    HeadStudy study;
+    study.q_heads = heads_;
+    study.q_len = queries_;
+    study.kv_len = keys_;
+    study.tokens = text.tokens;
+    study.delimiters = text.delimiters;
+    study.cross = !call.mask.causal;
+    HeadStatistics statistics(study);
+    statistics.add(call, options);
+    const std::vector<double> received = reference::received(door::resolve(call), exact.weights);
+    for (std::int64_t head = 0; head < heads_; ++head) {
+      const double* const weights = exact.weights.data() + head * queries_ * keys_;
+      expect_measures(statistics.measures(head),
+                      reference_measures(weights, keys_, queries_, keys_ - queries_, text.tokens,
+                                         text.delimiters, study.cross),
+                      each + static_cast<double>(keys_) * kU, static_cast<double>(keys_),
+                      "head " + std::to_string(head));
+      const auto found = statistics.received(head);
+      for (std::int64_t key = 0; key < keys_; ++key) {
+        const double expected = received[static_cast<std::size_t>(head * keys_ + key)];
+        ASSERT_LE(std::abs(found[static_cast<std::size_t>(key)] - expected),
+                  (each + static_cast<double>(queries_) * kU) * expected + FLT_MIN);
+      }
+    }
   }
 
   std::int64_t queries_, keys_, heads_;

@@ -58,35 +58,6 @@ double relative_bound(const Case& c) {
          (8.0 * static_cast<double>(c.head_dim) + static_cast<double>(c.kv_len) + 64);
 }
 
-void expect_near(double found, double expected, double bound, const std::string& what) {
-  if (std::isnan(expected))
-    EXPECT_TRUE(std::isnan(found)) << what << ": " << found << " is measurable";
-  else
-    EXPECT_NEAR(found, expected, bound) << what;
-}
-
-void compare(const HeadMeasures& found, const HeadMeasures& expected, double bound, double longest,
-             const std::string& what) {
-  // Errors of weights are relative, so a mass of at most 1 errs by at most the bound; -w ln w by
-  // (1 + |ln w|) times that and w times the exponent's own error.
-  const double information = bound * (2 + std::log(longest + 1));
-  expect_near(found.mean_entropy, expected.mean_entropy, information, what + " entropy");
-  expect_near(found.first, expected.first, bound, what + " first");
-  expect_near(found.spread, expected.spread, 2 * information / std::log(2.0), what + " spread");
-  expect_near(found.mean_distance, expected.mean_distance, 2 * bound * longest, what + " distance");
-  expect_near(found.mean_largest, expected.mean_largest, bound, what + " largest");
-  for (int t = 0; t < kHeadTargets; ++t) {
-    const auto target = static_cast<HeadTarget>(t);
-    const std::string name = what + " " + head_target_name(target);
-    EXPECT_EQ(found[target].rows, expected[target].rows) << name;
-    expect_near(found[target].mean, expected[target].mean, bound, name);
-    expect_near(found[target].mean_chance, expected[target].mean_chance, 1e-12, name + " chance");
-    expect_near(found[target].share, expected[target].share, 2 * bound, name + " share");
-    expect_near(found[target].share_chance, expected[target].share_chance, 2 * bound,
-                name + " share by chance");
-  }
-}
-
 TEST(Heads, AgreeWithTheDefinition) {
   for (const Case& c : cases()) {
     for (const bool cross : {false, true}) {
@@ -107,10 +78,10 @@ TEST(Heads, AgreeWithTheDefinition) {
               std::string(isa_name(isa)) + (cross ? " cross: " : ": ") + describe(c);
           const double* of_head =
               weights.data() + static_cast<std::size_t>(head * c.q_len * c.kv_len);
-          compare(heads.measures(head),
-                  reference_measures(of_head, c.kv_len, sequence.q_len, sequence.q_pos0,
-                                     text.tokens, text.delimiters, cross),
-                  relative_bound(c), static_cast<double>(c.kv_len + c.q_len), what);
+          expect_measures(heads.measures(head),
+                          reference_measures(of_head, c.kv_len, sequence.q_len, sequence.q_pos0,
+                                             text.tokens, text.delimiters, cross),
+                          relative_bound(c), static_cast<double>(c.kv_len + c.q_len), what);
         }
       }
     }
@@ -351,10 +322,11 @@ TEST(Heads, LongTextsWithFrequentTokens) {
     HeadStatistics heads(study_of(c, text));
     heads.add(p.arguments(), {.isa = isa});
     for (std::int64_t head = 0; head < c.q_heads; ++head) {
-      compare(heads.measures(head),
-              reference_measures(weights.data() + head * c.q_len * c.kv_len, c.kv_len, c.q_len,
-                                 c.kv_len - c.q_len, text.tokens, text.delimiters, false),
-              relative_bound(c), static_cast<double>(c.kv_len), isa_name(isa));
+      expect_measures(
+          heads.measures(head),
+          reference_measures(weights.data() + head * c.q_len * c.kv_len, c.kv_len, c.q_len,
+                             c.kv_len - c.q_len, text.tokens, text.delimiters, false),
+          relative_bound(c), static_cast<double>(c.kv_len), isa_name(isa));
     }
   }
 }

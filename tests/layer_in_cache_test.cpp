@@ -140,6 +140,35 @@ TEST(LayerInCache, PositionsInTheCacheRaggedAndPaddedGiveTheBitsOfEachAlone) {
   });
 }
 
+// What a ring holds does not depend on how it is read, so that calls of both kinds may take turns.
+TEST(LayerInCache, CallsMixPositions) {
+  const Model model(decoder(kFloat32));
+  const MultiHeadAttention layer = model.layer(Isa::automatic);
+  constexpr std::int64_t kChunk = 25;
+  const auto serve = [&](const auto& positions_of_call) {
+    SlidingCache cache = ring_of(layer, ElementType::int8, 4);
+    Stream stream(kTokens, 58);
+    Stream* const one[] = {&stream};
+    for (int call = 0; stream.done < kTokens; ++call) {
+      step(one, {&kChunk, 1}, [&](ConstView x, View y, LayerCall) {
+        layer.forward(x, cache, y, positions_of_call(call));
+      });
+    }
+    return stream.y;
+  };
+  const auto original = serve([](int) { return SlidingPositions::original; });
+  const auto in_cache = serve([](int) { return SlidingPositions::in_cache; });
+  const auto mixed = serve(
+      [](int call) { return call % 2 ? SlidingPositions::in_cache : SlidingPositions::original; });
+  for (int call = 0; call < kTokens / kChunk; ++call) {
+    const auto first = call * kChunk * kColumns, end = first + kChunk * kColumns;
+    const auto& expected = call % 2 ? in_cache : original;
+    expect_same_bits({mixed.begin() + first, mixed.begin() + end},
+                     {expected.begin() + first, expected.begin() + end}, "mixed");
+  }
+  EXPECT_NE(original, in_cache);
+}
+
 // A window's LSE, and one joined of the two parts, are those that attention over the row gives.
 TEST(LayerInCache, PositionsInTheCacheGiveAnLse) {
   const Model model(decoder(kFloat32));

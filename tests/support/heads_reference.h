@@ -1,9 +1,12 @@
 // Head measures by their definitions, one pair at a time in double precision.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "polyhead/heads.h"
@@ -118,6 +121,36 @@ inline HeadMeasures reference_measures(const double* weights, std::int64_t kv_le
     to.share_chance = ratio(whole_chance, whole);
   }
   return m;
+}
+
+inline void expect_near(double found, double expected, double bound, const std::string& what) {
+  if (std::isnan(expected))
+    EXPECT_TRUE(std::isnan(found)) << what << ": " << found << " is measurable";
+  else
+    EXPECT_NEAR(found, expected, bound) << what;
+}
+
+/// `bound`: the relative error of a weight; `longest`: of all distances between a query and a key.
+inline void expect_measures(const HeadMeasures& found, const HeadMeasures& expected, double bound,
+                            double longest, const std::string& what) {
+  // Errors of weights are relative, so a mass of at most 1 errs by at most the bound; -w ln w by
+  // (1 + |ln w|) times that and w times the exponent's own error.
+  const double information = bound * (2 + std::log(longest + 1));
+  expect_near(found.mean_entropy, expected.mean_entropy, information, what + " entropy");
+  expect_near(found.first, expected.first, bound, what + " first");
+  expect_near(found.spread, expected.spread, 2 * information / std::log(2.0), what + " spread");
+  expect_near(found.mean_distance, expected.mean_distance, 2 * bound * longest, what + " distance");
+  expect_near(found.mean_largest, expected.mean_largest, bound, what + " largest");
+  for (int t = 0; t < kHeadTargets; ++t) {
+    const auto target = static_cast<HeadTarget>(t);
+    const std::string name = what + " " + head_target_name(target);
+    EXPECT_EQ(found[target].rows, expected[target].rows) << name;
+    expect_near(found[target].mean, expected[target].mean, bound, name);
+    expect_near(found[target].mean_chance, expected[target].mean_chance, 1e-12, name + " chance");
+    expect_near(found[target].share, expected[target].share, 2 * bound, name + " share");
+    expect_near(found[target].share_chance, expected[target].share_chance, 2 * bound,
+                name + " share by chance");
+  }
 }
 
 }  // namespace polyhead::test
