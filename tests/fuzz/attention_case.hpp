@@ -1,6 +1,6 @@
-// One call of attention() made of fuzz bytes: any shape, strides, types, mask and modifiers, and
-// now and then one argument that must be refused. Arrays are allocated to the byte, so the address
-// sanitizer sees any step over an edge.
+// One call of attention() made of fuzz bytes: any shape, strides, types, mask and modifiers, over
+// arrays or what a cache holds, and now and then one argument that must be refused. Arrays are
+// allocated to the byte, so the address sanitizer sees any step over an edge.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,13 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
 #include "polyhead/attention.h"
 #include "tests/fuzz/bytes.hpp"
+#include "tests/fuzz/held_keys.hpp"
 
 namespace polyhead::fuzz {
 
@@ -51,7 +53,10 @@ class Case {
 
   /// False when the bytes are used up.
   bool chance(int one_in) { return from_.between(1, one_in) == one_in; }
-  std::int64_t size(std::int64_t most) { return from_.between<std::int64_t>(0, most); }
+  /// Seldom 0: most calls are to have something to compute.
+  std::int64_t size(std::int64_t most) {
+    return chance(20) ? 0 : from_.between<std::int64_t>(1, most);
+  }
   ElementType float_type() {
     return from_.pick({ElementType::float32, ElementType::float16, ElementType::bfloat16});
   }
@@ -66,6 +71,7 @@ class Case {
     head_dim_ = size(chance(6) ? 130 : 20);
     value_dim_ = size(chance(6) ? 130 : 20);
     ragged_ = chance(3);
+    held_keys_ = chance(3) && batch_ > 0 && kv_heads_ > 0 && head_dim_ > 0 && value_dim_ > 0;
     common_type_ = chance(2);
     type_ = float_type();
   }
@@ -202,11 +208,13 @@ class Case {
     return view;
   }
 
-  /// Ascending offsets from 0 to at most `tokens`.
-  View offsets(std::int64_t tokens, std::vector<std::int64_t>& values) {
-    values.assign(1, 0);
+  /// Ascending offsets from 0 to at most `tokens`; `longest` becomes that of a sequence.
+  View offsets(std::int64_t tokens, std::int64_t& longest) {
+    std::vector<std::int64_t> values(1, 0);
+    longest = 0;
     for (std::int64_t b = 0; b < batch_; ++b) {
       values.push_back(from_.between<std::int64_t>(values.back(), tokens));
+      longest = std::max(longest, values.back() - values[values.size() - 2]);
     }
     buffers_.push_back({std::make_unique<std::byte[]>(values.size() * 8), values.size() * 8});
     std::memcpy(buffers_.back().bytes.get(), values.data(), values.size() * 8);
@@ -223,22 +231,30 @@ class Case {
   void take_tensors() {
     arguments_.q = make(shape(q_len_, q_heads_, head_dim_), tensor_type(), false,
                         chance(8) ? Fill::spiked : Fill::normal);
-    const ElementType k_type = tensor_type();
     const Fill kv_fill = chance(3) ? Fill::spiked : Fill::normal;
-    arguments_.k = make(shape(kv_len_, kv_heads_, head_dim_), k_type, false, kv_fill);
-    arguments_.v = make(shape(kv_len_, kv_heads_, value_dim_), chance(8) ? float_type() : k_type,
-                        false, kv_fill);
+    if (held_keys_)
+      take_held_keys(kv_fill);
+    else
+      take_keys(kv_fill);
     longest_q_ = q_len_;
     longest_kv_ = kv_len_;
     if (!ragged_) return;
-    std::vector<std::int64_t> q_offsets, kv_offsets;
-    arguments_.q_offsets = offsets(q_len_, q_offsets);
-    arguments_.kv_offsets = offsets(kv_len_, kv_offsets);
-    longest_q_ = longest_kv_ = 0;
-    for (std::int64_t b = 0; b < batch_; ++b) {
-      longest_q_ = std::max(longest_q_, q_offsets[b + 1] - q_offsets[b]);
-      longest_kv_ = std::max(longest_kv_, kv_offsets[b + 1] - kv_offsets[b]);
-    }
+    arguments_.q_offsets = offsets(q_len_, longest_q_);
+    if (!held_keys_) arguments_.kv_offsets = offsets(kv_len_, longest_kv_);
+  }
+
+  void take_keys(Fill fill) {
+    const ElementType k_type = tensor_type();
+    arguments_.k = make(shape(kv_len_, kv_heads_, head_dim_), k_type, false, fill);
+    arguments_.v =
+        make(shape(kv_len_, kv_heads_, value_dim_), chance(8) ? float_type() : k_type, false, fill);
+  }
+
+  void take_held_keys(Fill fill) {
+    held_.emplace(from_, HeldKeys::Sizes{batch_, kv_len_, kv_heads_, head_dim_, value_dim_},
+                  [this, fill] { return value(fill); });
+    arguments_.kv = held_->view();
+    kv_len_ = held_->longest();
   }
 
   std::vector<std::int64_t> pairs(bool key_may_be_one) {
@@ -248,17 +264,19 @@ class Case {
 
   void take_mask() {
     Mask& mask = arguments_.mask;
-    mask.align = from_.pick({Align::end, Align::start, Align::unstated});
+    mask.align = chance(10) ? Align::unstated : from_.pick({Align::end, Align::start});
     mask.causal = chance(2);
     mask.windowed = chance(3);
     if (mask.windowed) {
       mask.left = from_.between<std::int64_t>(-1, 40);
       mask.right = chance(8) ? INT64_MAX : from_.between<std::int64_t>(-1, 40);
     }
-    if (chance(6)) mask.prefix_length = size(30);
-    if (chance(8)) mask.prefix_lengths = integers(batch_, [](std::int64_t) { return 30; });
+    const bool prefixed = mask.causal || chance(20);
+    if (prefixed && chance(6)) mask.prefix_length = size(30);
+    if (prefixed && chance(mask.prefix_length > 0 ? 20 : 8))
+      mask.prefix_lengths = integers(batch_, [](std::int64_t) { return 30; });
     if (chance(3) && !ragged_) {
-      mask.kv_lengths = integers(batch_, [&](std::int64_t) { return kv_len_; });
+      if (!held_keys_) mask.kv_lengths = integers(batch_, [&](std::int64_t) { return kv_len_; });
       if (chance(2)) mask.q_lengths = integers(batch_, [&](std::int64_t) { return q_len_; });
     }
     if (chance(6)) {
@@ -289,12 +307,12 @@ class Case {
     Modifiers& modifiers = arguments_.modifiers;
     if (chance(3)) {
       modifiers.scale =
-          chance(10) ? std::numeric_limits<float>::quiet_NaN() : from_.between(-0.5f, 0.5f);
+          chance(20) ? std::numeric_limits<float>::quiet_NaN() : from_.between(-0.5f, 0.5f);
     }
     if (chance(4)) modifiers.soft_cap = from_.between(-0.2f, 20.0f);
     if (chance(4)) modifiers.bias = make(pairs(true), float_type(), false, Fill::small_bias);
     modifiers.alibi.use_default_slopes = chance(6);
-    if (chance(8))
+    if (chance(modifiers.alibi.use_default_slopes ? 20 : 8))
       modifiers.alibi.slopes = make({q_heads_}, ElementType::float32, false, Fill::slopes);
     if (chance(5)) modifiers.sink = make({q_heads_}, ElementType::float32, false, Fill::normal);
     if (chance(5)) {
@@ -325,7 +343,8 @@ class Case {
   std::int64_t batch_ = 0, q_len_ = 0, kv_len_ = 0, q_heads_ = 0, kv_heads_ = 0, head_dim_ = 0,
                value_dim_ = 0;
   std::int64_t longest_q_ = 0, longest_kv_ = 0;
-  bool ragged_ = false, common_type_ = true;
+  bool ragged_ = false, common_type_ = true, held_keys_ = false;
+  std::optional<HeldKeys> held_;
   ElementType type_ = ElementType::float32;
   int corrupted_view_ = -1, view_count_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "polyhead/attention.h"
@@ -100,44 +101,127 @@ void load_sequence(const Kind& kind, std::span<const std::byte> bytes) {
   if (cache.free_pages() != cache.config().pages) std::abort();
 }
 
-void attend(PagedCache& cache, const std::vector<std::int64_t>& sequences) {
-  polyhead::PagedBatch batch;
-  cache.batch(sequences, batch);
-  const auto n = static_cast<std::int64_t>(sequences.size());
-  std::vector<float> q(static_cast<std::size_t>(n * kDim), 1.0f), out(q.size());
+using Tokens = std::vector<std::int32_t>;
+
+/// Rows [tokens, 1, kDim] of some place of the call, as a model has them: they follow from a token
+/// and its position, so that equal beginnings have equal rows.
+std::vector<float> rows_of(std::span<const std::int32_t> tokens, std::int64_t first, int place) {
+  std::vector<float> rows;
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    for (std::int64_t d = 0; d < kDim; ++d) {
+      const std::int64_t mixed = (first + static_cast<std::int64_t>(t) + 1) * 7919 +
+                                 tokens[t] * 104729 + d * 1299709 + place * 15485863;
+      rows.push_back(static_cast<float>(mixed % 509 - 254) / 127.0f);
+    }
+  }
+  return rows;
+}
+
+/// A paged cache, and the tokens that each of its sequences must hold.
+struct Paged {
+  explicit Paged(const polyhead::PagedCacheConfig& config) : cache(config) {}
+  bool values_in_keys() const { return cache.config().values_in_keys; }
+
+  PagedCache cache;
+  std::vector<std::int64_t> sequences;
+  std::vector<Tokens> tokens;  ///< of each
+};
+
+/// Sequences of these tokens in a cache without pages.
+KvCache contiguous(const Paged& paged, std::span<const Tokens> sequences) {
+  const polyhead::PagedCacheConfig& from = paged.cache.config();
+  auto config = config_of<polyhead::KvCacheConfig>({from.type, from.values_in_keys});
+  config.batch = std::ssize(sequences);
+  std::vector<std::int64_t> lengths;
+  for (const Tokens& tokens : sequences) lengths.push_back(std::ssize(tokens));
+  const std::int64_t longest = std::max<std::int64_t>(1, *std::ranges::max_element(lengths));
+  config.capacity = longest;
+  std::vector<float> k, v;
+  for (Tokens padded : sequences) {
+    padded.resize(static_cast<std::size_t>(longest));
+    for (auto& [to, place] : {std::pair{&k, 1}, {&v, 2}}) {
+      const std::vector<float> rows = rows_of(padded, 0, place);
+      to->insert(to->end(), rows.begin(), rows.end());
+    }
+  }
+  KvCache cache(config);
+  const polyhead::detail::Layout shape{config.batch, longest, std::int64_t{1}, kDim};
+  cache.append({k.data(), shape}, from.values_in_keys ? ConstView() : ConstView(v.data(), shape),
+               {lengths.data(), {config.batch}});
+  return cache;
+}
+
+/// The last tokens' queries over what is held, one of each sequence.
+std::vector<float> attend_over(const polyhead::KvView& kv, std::int64_t sequences) {
+  const Tokens asked(static_cast<std::size_t>(sequences), 3);
+  const std::vector<float> q = rows_of(asked, 0, 0);
+  std::vector<float> out(q.size());
   polyhead::AttentionArguments call;
-  call.q = ConstView(q.data(), {n, std::int64_t{1}, std::int64_t{1}, kDim});
-  call.kv = cache.view(0, batch);
-  call.out = polyhead::View(out.data(), {n, std::int64_t{1}, std::int64_t{1}, kDim});
+  call.q = ConstView(q.data(), {sequences, std::int64_t{1}, std::int64_t{1}, kDim});
+  call.kv = kv;
+  call.out = polyhead::View(out.data(), {sequences, std::int64_t{1}, std::int64_t{1}, kDim});
   polyhead::attention(call, {.threads = 1});
+  return out;
+}
+
+/// However its sequences were shared, forked, cut and written, a paged cache gives the bits of one
+/// without pages: here a few of them, from number `first`.
+void attend(const Paged& paged, std::size_t first) {
+  constexpr std::size_t kMost = 3;  // or most of the time goes into this
+  const std::size_t count = std::min(kMost, paged.sequences.size() - first);
+  const auto sequences = std::span(paged.sequences).subspan(first, count);
+  const auto tokens = std::span(paged.tokens).subspan(first, count);
+  for (std::size_t i = 0; i < count; ++i)
+    if (paged.cache.length(sequences[i]) != std::ssize(tokens[i])) std::abort();
+  polyhead::PagedBatch batch;
+  paged.cache.batch(sequences, batch);
+  const std::vector<float> found = attend_over(paged.cache.view(0, batch), std::ssize(sequences));
+  const KvCache plain = contiguous(paged, tokens);
+  const std::vector<float> expected = attend_over(plain.view(), std::ssize(sequences));
+  if (std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)) != 0) std::abort();
+}
+
+/// A new sequence, which begins with what is remembered of a prompt.
+void begin(Paged& paged, std::uint64_t salt, std::size_t length) {
+  paged.sequences.push_back(paged.cache.create(salt));
+  Tokens prompt(length, 1);
+  const std::int64_t adopted = paged.cache.adopt_prefix(paged.sequences.back(), prompt);
+  prompt.resize(static_cast<std::size_t>(adopted));
+  paged.tokens.push_back(prompt);
+}
+
+void append(Paged& paged, std::size_t at, const Tokens& more) {
+  Tokens& tokens = paged.tokens[at];
+  const std::int64_t first = std::ssize(tokens);
+  const std::vector<float> k = rows_of(more, first, 1), v = rows_of(more, first, 2);
+  const polyhead::detail::Layout shape{std::ssize(more), std::int64_t{1}, kDim};
+  const auto status =
+      paged.cache.append(paged.sequences[at], {k.data(), shape},
+                         paged.values_in_keys() ? ConstView() : ConstView(v.data(), shape), more);
+  if (status == PagedCache::Status::ok) tokens.insert(tokens.end(), more.begin(), more.end());
 }
 
 /// One operation: `what` chooses it, `much` says how much.
-void operate(PagedCache& cache, std::vector<std::int64_t>& sequences, std::uint8_t what,
-             std::uint8_t much) {
-  if (sequences.empty() || what % 8 == 0) {
-    sequences.push_back(cache.create(what / 128));
-    const std::vector<std::int32_t> prompt(much, 1);
-    cache.adopt_prefix(sequences.back(), prompt);
-    return;
-  }
+void operate(Paged& paged, std::uint8_t what, std::uint8_t much) {
+  std::vector<std::int64_t>& sequences = paged.sequences;
+  if (sequences.empty() || what % 8 == 0) return begin(paged, what / 128, much);
   const std::size_t at = much % sequences.size();
   const std::int64_t sequence = sequences[at];
   if (what % 8 <= 3) {
-    const std::int64_t count = what / 8;
-    const std::vector<float> rows(static_cast<std::size_t>(count * kDim), 0.5f);
-    const ConstView view(rows.data(), {count, std::int64_t{1}, kDim});
-    const std::vector<std::int32_t> tokens(static_cast<std::size_t>(count), what % 2);
-    (void)cache.append(sequence, view, cache.config().values_in_keys ? ConstView() : view, tokens);
+    append(paged, at, Tokens(what / 8, what % 2));
   } else if (what % 8 == 4) {
-    sequences.push_back(cache.fork(sequence));
+    sequences.push_back(paged.cache.fork(sequence));
+    paged.tokens.push_back(Tokens(paged.tokens[at]));
   } else if (what % 8 == 5) {
-    cache.truncate(sequence, cache.length(sequence) * (what / 8) / 32);
+    const std::int64_t length = paged.cache.length(sequence) * (what / 8) / 32;
+    paged.cache.truncate(sequence, length);
+    paged.tokens[at].resize(static_cast<std::size_t>(length));
   } else if (what % 8 == 6) {
-    cache.release(sequence);
+    paged.cache.release(sequence);
     sequences.erase(sequences.begin() + static_cast<std::ptrdiff_t>(at));
+    paged.tokens.erase(paged.tokens.begin() + static_cast<std::ptrdiff_t>(at));
   } else {
-    attend(cache, sequences);
+    attend(paged, at);
   }
 }
 
@@ -151,10 +235,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   load_ring(kind, bytes);
   load_sequence(kind, bytes);
   const polyhead::PagedCacheConfig config = paged_config(kind);
-  PagedCache cache(config);
-  std::vector<std::int64_t> sequences;
-  for (std::size_t i = 1; i + 1 < size; i += 2) operate(cache, sequences, data[i], data[i + 1]);
-  for (const std::int64_t sequence : sequences) cache.release(sequence);
-  if (cache.sequences() != 0 || cache.free_pages() != config.pages) std::abort();
+  Paged paged(config);
+  for (std::size_t i = 1; i + 1 < size; i += 2) operate(paged, data[i], data[i + 1]);
+  if (!paged.sequences.empty()) attend(paged, 0);
+  for (const std::int64_t sequence : paged.sequences) paged.cache.release(sequence);
+  if (paged.cache.sequences() != 0 || paged.cache.free_pages() != config.pages) std::abort();
   return 0;
 }

@@ -21,6 +21,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
+/// What a target may have to say when all inputs were run; it aborts where they were not about
+/// much.
+extern "C" __attribute__((weak)) void polyhead_fuzz_ended();
+
 // A header of a few KiB that makes the program ask for more than this has been believed.
 extern "C" const char* __asan_default_options() { return "max_allocation_size_mb=1024"; }
 
@@ -90,6 +94,14 @@ std::uint64_t telling_number(Random& random) {
     default:
       return static_cast<std::uint64_t>(random.below(300));
   }
+}
+
+/// What to begin with where there is no corpus. Zeros, which also come after every input's end,
+/// would say little.
+Bytes random_bytes(Random& random) {
+  Bytes bytes(place(random, 512) + 1);
+  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random.next());
+  return bytes;
 }
 
 void mutate(Random& random, const std::vector<Bytes>& corpus) {
@@ -163,11 +175,12 @@ int main(int argc, char** argv) {
   long long runs = 0;
   while (std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() <
          seconds) {
-    current = corpus.empty() ? Bytes(place(random, 256) + 1) : corpus[place(random, corpus.size())];
+    current = corpus.empty() ? random_bytes(random) : corpus[place(random, corpus.size())];
     for (std::int64_t i = random.below(6); i >= 0; --i) mutate(random, corpus);
     run_current();
     ++runs;
   }
+  if (polyhead_fuzz_ended != nullptr) polyhead_fuzz_ended();
   std::printf("ok: %s, %zu inputs of the corpus, %lld mutations\n", name.c_str(), corpus.size(),
               runs);
   return 0;
