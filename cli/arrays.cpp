@@ -144,6 +144,22 @@ Array load_floats(const std::string& text, const std::string& what) {
   return converted(array, ElementType::float32);
 }
 
+void check_integers(const std::string& text, const std::string& what, std::int64_t least) {
+  if (!is_written_out(text)) return;
+  const Array list = load_integers(text, what);
+  for (std::int64_t i = 0; i < list.view.layout.extents[0]; ++i) {
+    const std::int64_t index[] = {i};
+    const std::int64_t number = integer_element(list.view, index);
+    if (number >= least) continue;
+    throw UsageError(what + ": " + std::to_string(number) + " is not at least " +
+                     std::to_string(least));
+  }
+}
+
+void check_floats(const std::string& text, const std::string& what) {
+  if (is_written_out(text)) load_floats(text, what);
+}
+
 OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents) {
   const auto refuse = [&](const std::string& why) {
     throw InvalidArgument(std::string("an array of ") + element_name(type) + " " +

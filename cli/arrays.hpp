@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -28,6 +29,12 @@ Array load_integers(const std::string& text, const std::string& what, int most_a
 
 /// A list of float32 numbers, likewise; 16-bit files are widened.
 Array load_floats(const std::string& text, const std::string& what);
+
+/// Throws UsageError where numbers that are written out are none that load_integers or load_floats
+/// take, or less than `least`. Files are not looked at.
+void check_integers(const std::string& text, const std::string& what,
+                    std::int64_t least = std::numeric_limits<std::int64_t>::min());
+void check_floats(const std::string& text, const std::string& what);
 
 /// A dense array of its own; its elements are 0. Throws InvalidArgument with its shape where there
 /// is no memory for it.

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/describe.hpp"
@@ -70,9 +71,11 @@ class Attend : public Command {
                    std::int64_t dim);
   void check_files() const;
   void check_companions() const;
+  void check_values() const;
   void describe(const Console& console, const AttentionArguments& call,
                 const Options& options) const;
   void make_results(AttentionArguments& call);
+  std::pair<std::int64_t, std::int64_t> asked_queries() const;
   std::int64_t choose_queries(std::int64_t q_len);
   void choose_weights(const AttentionArguments& call);
   void write_results(Progress& progress) const;
@@ -163,11 +166,7 @@ void Attend::load(AttentionArguments& call) {
                           std::to_string(k.layout.axes) + " and v " +
                           std::to_string(v.layout.axes) + " (expected the same number)");
   }
-  if (q_offsets_.empty() != kv_offsets_.empty())
-    throw UsageError("--q-offsets and --kv-offsets come together");
   if (!q_offsets_.empty()) {
-    if (order == AxisOrder::bhtd)
-      throw UsageError("--layout bhtd: a ragged batch is [tokens, heads, dim]");
     if (axes_ != 3) {
       throw InvalidArgument("attend: a ragged batch has 3 axes [tokens, heads, dim], q has " +
                             formats::shape_text(q.layout));
@@ -268,25 +267,29 @@ void Attend::make_results(AttentionArguments& call) {
     call.statistics.max_key = rows_result(max_key_, ElementType::int64, call, -1);
 }
 
-/// Sets the first query whose weights are wanted and returns how many.
-std::int64_t Attend::choose_queries(std::int64_t q_len) {
-  if (weights_queries_.empty()) return q_len;
+/// What --weights-queries says: the first and how many.
+std::pair<std::int64_t, std::int64_t> Attend::asked_queries() const {
   const std::size_t colon = weights_queries_.find(':');
   std::size_t used = 0, used_count = 0;
-  std::int64_t first = 0, count = 0;
-  bool good = colon != std::string::npos;
+  std::int64_t first = -1, count = -1;
   try {
-    if (good) {
+    if (colon != std::string::npos) {
       first = std::stoll(weights_queries_.substr(0, colon), &used);
       count = std::stoll(weights_queries_.substr(colon + 1), &used_count);
     }
   } catch (const std::logic_error&) {
-    good = false;
+    count = -1;
   }
-  if (!good || used != colon || used_count != weights_queries_.size() - colon - 1 || count < 0) {
+  if (used != colon || used_count != weights_queries_.size() - colon - 1 || first < 0 || count < 0)
     throw UsageError("--weights-queries: '" + weights_queries_ + "' is not FIRST:COUNT");
-  }
-  if (first < 0 || first > q_len || count > q_len - first) {
+  return {first, count};
+}
+
+/// Sets the first query whose weights are wanted and returns how many.
+std::int64_t Attend::choose_queries(std::int64_t q_len) {
+  if (weights_queries_.empty()) return q_len;
+  const auto [first, count] = asked_queries();
+  if (first > q_len || count > q_len - first) {
     throw InvalidArgument("attend: --weights-queries " + weights_queries_ + " (q has " +
                           std::to_string(q_len) + " queries, counted from 0)");
   }
@@ -364,11 +367,27 @@ void Attend::report(const Console& console, const AttentionArguments& call, cons
               << '\n';
 }
 
+/// Lists and ranges that are no such thing, whatever the files hold.
+void Attend::check_values() const {
+  if (!weights_queries_.empty()) asked_queries();
+  for (const auto& [text, option] : {std::pair(&weights_heads_, "--weights-heads"),
+                                     {&q_offsets_, "--q-offsets"},
+                                     {&kv_offsets_, "--kv-offsets"}})
+    check_integers(*text, option, 0);
+  check_integers(q_start_, "--q-start");
+}
+
 /// Options that say something only beside others, or without them.
 void Attend::check_companions() const {
   if (weights_.empty() && !(weights_heads_.empty() && weights_queries_.empty()))
     throw UsageError("--weights-heads and --weights-queries need --weights");
   if (out_.empty() && !describe_) throw UsageError("-o FILE is needed (or --describe)");
+  if (q_offsets_.empty() != kv_offsets_.empty())
+    throw UsageError("--q-offsets and --kv-offsets come together");
+  if (!q_offsets_.empty() && layout_ == "bhtd")
+    throw UsageError("--layout bhtd: a ragged batch is [tokens, heads, dim]");
+  if (!q_offsets_.empty() && !weights_.empty())
+    throw UsageError("--weights is not available for a ragged batch: pass one sequence at a time");
   if (!describe_) return;
   for (const auto& [option, given] :
        {std::pair("--out", &out_), std::pair("--lse", &lse_), std::pair("--weights", &weights_),
@@ -404,6 +423,8 @@ void Attend::write_results(Progress& progress) const {
 
 void Attend::run(const Console& console) {
   check_companions();
+  call_.check(!q_start_.empty());
+  check_values();
   check_files();
   const Options options = run_.options();
   AttentionArguments call;

@@ -70,7 +70,8 @@ void Bench::add_options(CLI::App& app) {
                  "portable, avx2, avx512, avx512_bf16 or amx_bf16 (default:\nPOLYHEAD_ISA, else "
                  "the best here)")
       ->type_name("NAME")
-      ->check(not_empty());
+      ->check(not_empty())
+      ->check(isa_name());
   app.add_option("--threads", threads_,
                  "Threads of the ceilings, and of the cases that take all of them (default:\n"
                  "POLYHEAD_THREADS, else all processors)")

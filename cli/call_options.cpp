@@ -15,20 +15,20 @@ namespace {
 constexpr const char* kMaskGroup = "Masks (together: a pair must pass all of them)";
 constexpr const char* kModifierGroup = "Modifiers (in this order)";
 
-Mask window_of(const std::string& text, Align align) {
+/// LEFT,RIGHT and the first tokens, as --window and --first-tokens say.
+Mask window_of(const std::string& text, std::int64_t first_tokens, Align align) {
   const std::size_t comma = text.find(',');
   try {
     std::size_t used_left = 0, used_right = 0;
     const std::string left = text.substr(0, comma),
                       right = comma == std::string::npos ? "" : text.substr(comma + 1);
     const long long from = std::stoll(left, &used_left), to = std::stoll(right, &used_right);
-    if (used_left == left.size() && used_right == right.size()) return window(from, to, align);
-  } catch (const InvalidArgument&) {  // of window()
-    throw;
+    if (used_left == left.size() && used_right == right.size() && from >= -1 && to >= -1)
+      return window_and_first(from, to, first_tokens, align);
   } catch (const std::logic_error&) {  // what stoll throws
   }
   throw UsageError("--window: '" + text +
-                   "' is not LEFT,RIGHT (two whole numbers, -1 for unbounded)");
+                   "' is not LEFT,RIGHT (two whole numbers from 0, -1 for unbounded)");
 }
 
 /// The longest of the sequences that `offsets` make of `tokens`, or all of them without offsets.
@@ -53,8 +53,6 @@ constexpr std::pair<const char*, const char*> kOptionNames[] = {
     {"q_offsets", "--q-offsets"},
     {"kv_offsets", "--kv-offsets"},
     {"row.batch", "--batch"},
-    {"window: left", "--window: left"},
-    {"window: right", "--window: right"},
     {"mask.prefix_lengths", "--prefix"},
     {"mask.prefix_length", "--prefix"},
     {"mask.kv_lengths", "--lengths"},
@@ -113,6 +111,13 @@ void CallOptions::add_mask_options(CLI::App& app) {
       ->check(CLI::IsMember({"start", "end"}).description(""));
   option("--window", window_, "LEFT,RIGHT",
          "Keys that many positions before and after; -1 is unbounded");
+  app.add_option("--first-tokens", first_tokens_,
+                 "Of a window: the first N keys are seen as well, however far back")
+      ->type_name("N")
+      ->group(kMaskGroup)
+      ->check(not_empty())
+      ->check(whole_number(1))
+      ->needs(app.get_option("--window"));
   option("--prefix", prefix_, "N|FILE", "Causal, but the first N keys are seen by all");
   option("--lengths", lengths_, "LIST|FILE", "Valid keys of each sequence, such as 5,7");
   option("--q-lengths", q_lengths_, "LIST|FILE", "Valid queries of each sequence");
@@ -137,9 +142,12 @@ void CallOptions::add_modifier_options(CLI::App& app) {
   };
   // What float32 would make 0 is not what "none" means.
   option("--scale", scale_, "X", "Multiplies q.k (default 1/sqrt(head_dim))")
-      ->check(float32_number());
+      ->check(float32_number())
+      ->check(number_if([](double) { return true; }, "that is finite"));
   option("--soft-cap", soft_cap_, "CAP", "CAP * tanh(score / CAP); 0 is none")
-      ->check(float32_number());
+      ->check(float32_number())
+      ->check(number_if([](double cap) { return cap == 0.0 || (cap >= 1e-30 && cap <= 1e30); },
+                        "from 1e-30 to 1e30, or 0"));
   option("--bias", bias_, "FILE",
          "Added to the scores, in the shapes of --mask, or 1 key wide for\nall alike; -inf hides");
   app.add_flag("--alibi", alibi_, "Minus slope * distance, slopes by the closed form")
@@ -147,7 +155,9 @@ void CallOptions::add_modifier_options(CLI::App& app) {
   option("--alibi-slopes", slopes_, "LIST|FILE", "The same with slopes of one's own, one a head");
   option("--sink", sink_, "LIST|FILE", "One more logit a head, in the softmax's denominator only");
   option("--dropout", dropout_, "P", "Probability of dropping a weight; 0 is none")
-      ->check(float32_number());
+      ->check(float32_number())
+      ->check(number_if([](double p) { return p >= 0.0 && static_cast<float>(p) < 1.0f; },
+                        "of at least 0 and below 1"));
   option("--seed", seed_, "N", "Seed of the dropout")->check(whole_number(0, kLargestSeed));
   option("--sequence-ids", sequence_ids_, "LIST|FILE",
          "Names the sequences to the dropout's random numbers");
@@ -156,6 +166,21 @@ void CallOptions::add_modifier_options(CLI::App& app) {
 bool CallOptions::uses_positions() const {
   return causal_ || !window_.empty() || !prefix_.empty() || alibi_ || !slopes_.empty() ||
          dropout_.has_value();
+}
+
+void CallOptions::check(bool q_start) const {
+  check_companions(q_start);
+  if (!window_.empty() && window_of(window_, 0, Align::unstated).left < 0 && first_tokens_)
+    throw UsageError("--first-tokens changes nothing here: the window reaches back to them");
+  for (const auto& [text, option] :
+       {std::pair(&prefix_, "--prefix"), {&lengths_, "--lengths"}, {&q_lengths_, "--q-lengths"}})
+    check_integers(*text, option, 0);
+  for (const auto& [text, option] : {std::pair(&documents_, "--documents"),
+                                     {&q_documents_, "--q-documents"},
+                                     {&sequence_ids_, "--sequence-ids"}})
+    check_integers(*text, option);
+  check_floats(slopes_, "--alibi-slopes");
+  check_floats(sink_, "--sink");
 }
 
 void CallOptions::check_companions(bool q_start) const {
@@ -167,6 +192,8 @@ void CallOptions::check_companions(bool q_start) const {
   needs(packed_mask_, !mask_.empty(), "--packed-mask needs --mask");
   needs(seed_.has_value(), dropout_.has_value(), "--seed needs --dropout");
   needs(!sequence_ids_.empty(), dropout_.has_value(), "--sequence-ids needs --dropout");
+  if (alibi_ && !slopes_.empty()) throw UsageError("--alibi-slopes and --alibi are both given");
+  if (q_start && !align_.empty()) throw UsageError("--q-start and --align are both given");
   constexpr const char* kUnused =
       " changes nothing here: no mask and no modifier that was given uses positions";
   if (uses_positions()) return;
@@ -215,7 +242,7 @@ Mask CallOptions::mask_of(const AttentionArguments& call) {
   const Align align = this->align();
   Mask mask;
   if (causal_) mask = mask & polyhead::causal(align);
-  if (!window_.empty()) mask = mask & in_own_words([&] { return window_of(window_, align); });
+  if (!window_.empty()) mask = mask & window_of(window_, first_tokens_.value_or(0), align);
   if (!prefix_.empty()) {
     const Array lengths = load_integers(prefix_, "--prefix");
     const bool one = lengths.view.layout.extents[0] == 1;
@@ -234,8 +261,8 @@ Mask CallOptions::mask_of(const AttentionArguments& call) {
     const std::int64_t q_tokens = call.q.layout.extents[token],
                        k_tokens = call.k.layout.extents[token];
     if (q_documents_.empty() && q_tokens != k_tokens) {
-      throw UsageError("--documents: q has " + std::to_string(q_tokens) + " tokens and k " +
-                       std::to_string(k_tokens) + ", so --q-documents is needed beside it");
+      throw InvalidArgument("--documents: q has " + std::to_string(q_tokens) + " tokens and k " +
+                            std::to_string(k_tokens) + ", so --q-documents is needed beside it");
     }
     const ConstView keys = keep(load_integers(documents_, "--documents", 2));
     const ConstView queries =
@@ -262,7 +289,6 @@ void CallOptions::apply_modifiers(Modifiers& modifiers, std::int64_t kv_len) {
 }
 
 void CallOptions::apply(AttentionArguments& call) {
-  check_companions(call.q_start.given());
   kept_.clear();
   call.mask = mask_of(call);
   // Alignment also places ALiBi and dropout, which take it from the mask.
@@ -275,19 +301,15 @@ void RunOptions::add_options(CLI::App& app) {
                  "portable, avx2, avx512, avx512_bf16 or amx_bf16 (default:\nPOLYHEAD_ISA, else "
                  "the best here)")
       ->type_name("NAME")
-      ->check(not_empty());
+      ->check(not_empty())
+      ->check(isa_name());
   app.add_option("--threads", threads_, "Threads (default: POLYHEAD_THREADS, else all processors)")
       ->type_name("N")
       ->check(whole_number(1, 4096));
 }
 
 Isa isa_option(const std::string& name) {
-  Isa isa = Isa::automatic;
-  try {
-    isa = isa_from_name(name);
-  } catch (const InvalidArgument& error) {
-    throw UsageError(std::string("--") + error.what());
-  }
+  const Isa isa = isa_from_name(name);
   try {
     return isa == Isa::automatic ? isa : resolve_isa(isa);
   } catch (const InvalidArgument& error) {

@@ -23,8 +23,12 @@ class CallOptions {
   void add_mask_options(CLI::App& app);
   void add_modifier_options(CLI::App& app);
 
+  /// Throws UsageError where options make no sense by themselves or beside each other, before any
+  /// file is read. `q_start`: positions of the queries are given besides.
+  void check(bool q_start) const;
+
   /// Fills in mask and modifiers. The arrays they point to belong to this object. Needs q, k and v
-  /// in place. Throws UsageError, FileError or InvalidArgument.
+  /// in place. Throws FileError or InvalidArgument.
   void apply(AttentionArguments& call);
 
   Align align() const;
@@ -55,6 +59,7 @@ class CallOptions {
   std::string align_, window_, prefix_, lengths_, q_lengths_, documents_, q_documents_, mask_,
       bias_, slopes_, sink_;
   std::string sequence_ids_;
+  std::optional<std::int64_t> first_tokens_;
   std::optional<float> scale_, dropout_;
   float soft_cap_ = 0.0f;
   std::optional<std::uint64_t> seed_;
@@ -66,8 +71,7 @@ class CallOptions {
 std::int64_t longest_queries(const AttentionArguments& call);
 std::int64_t longest_keys(const AttentionArguments& call);
 
-/// What --isa names. Throws UsageError for what is no instruction set, InvalidArgument for one that
-/// this processor lacks.
+/// What --isa names. Throws InvalidArgument for one that this processor lacks.
 Isa isa_option(const std::string& name);
 
 /// Which instruction set and how many threads.

@@ -15,7 +15,8 @@ class App;
 
 namespace polyhead::cli {
 
-/// The command line makes no sense, although each option by itself does: exit status 2.
+/// The command line is wrong by itself, whatever files hold: exit status 2. Thrown before any file
+/// is read.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

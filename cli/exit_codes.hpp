@@ -5,8 +5,8 @@ namespace polyhead::cli {
 
 enum ExitCode : int {
   kSuccess = 0,
-  kFailure = 1,   ///< an input was refused, or a file could not be read or written
-  kBadUsage = 2,  ///< the command line itself makes no sense
+  kFailure = 1,   ///< something failed while working: files, what they hold, the run
+  kBadUsage = 2,  ///< the command line is wrong by itself; found before any file is read
 };
 
 }  // namespace polyhead::cli

@@ -1,7 +1,6 @@
 // polyhead explain: every number of a call of attention, as a textbook prints them.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -11,13 +10,13 @@
 #include "cli/command.hpp"
 #include "cli/explain_model.hpp"
 #include "cli/explain_print.hpp"
+#include "cli/explain_rows.hpp"
 #include "cli/five_tokens.hpp"
 #include "cli/json_text.hpp"
 #include "cli/list_text.hpp"
 #include "cli/model_options.hpp"
 #include "cli/option_checks.hpp"
 #include "models/formats/file_error.hpp"
-#include "models/formats/json_text.hpp"
 #include "models/model_path.hpp"
 #include "polyhead/error.h"
 
@@ -28,7 +27,6 @@ using formats::FileError;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr int kMaxDepth = 16;           // { q: [ [ number ] ] }, and whatever else the file holds
 constexpr std::int64_t kMaxRows = 256;  // queries traced at once: every pair of every head is kept
 
 constexpr const char* kExample =
@@ -62,6 +60,10 @@ class Explain : public Command {
                         const std::vector<Columns>& value_columns) const;
   ExplainInput cut_in(std::int64_t heads) const;
   std::vector<Columns> chosen_columns() const;
+  std::vector<std::int64_t> pruned_heads() const;
+  void check_arrays() const;
+  void check_values() const;
+  void check_rows() const;
   std::optional<std::int64_t> chosen_query(const ExplainInput& input) const;
   ordered_json exercises(const Options& options) const;
   Array output_projection(std::int64_t in) const;
@@ -129,32 +131,6 @@ void Explain::add_options(CLI::App& app) {
   app.footer(kExample);
 }
 
-/// A JSON list of equally long lists of numbers.
-Array matrix_of(const json& from, const std::string& path, const std::string& name) {
-  const auto refuse = [&](const std::string& what) { throw FileError(path, name + " " + what); };
-  if (!from.is_array() || from.empty() || !from[0].is_array()) refuse("is not a list of rows");
-  for (const json& row : from) {  // first: a file of few numbers may have a matrix of many
-    if (!row.is_array() || row.size() != from[0].size()) refuse("has rows of different lengths");
-  }
-  const std::int64_t extents[] = {static_cast<std::int64_t>(from.size()),
-                                  static_cast<std::int64_t>(from[0].size())};
-  const OwnedArray matrix = allocate(ElementType::float32, extents);
-  auto* out = static_cast<float*>(matrix.view.data);
-  for (const json& row : from) {
-    for (const json& number : row) {
-      if (!number.is_number()) refuse("holds something else than numbers");
-      const float value = number.get<float>();
-      if (!std::isfinite(value)) refuse("holds " + number.dump() + ", too large for float32");
-      *out++ = value;
-    }
-  }
-  return matrix.array;
-}
-
-json parse_json(const std::string& text, const std::string& path) {
-  return formats::parse_json(path, "the file", text, kMaxDepth);
-}
-
 void Explain::read_example(const std::string& text, const std::string& path) {
   const json example = parse_json(text, path);
   if (!example.is_object()) throw FileError(path, "is not a table with tokens, q, k and v");
@@ -184,15 +160,10 @@ bool is_model(const std::string& place) {
 }
 
 void Explain::read_arrays() {
-  if (q_.empty() && k_.empty() && v_.empty()) {
+  if (q_.empty()) {
     if (example_.empty()) return read_example(kFiveTokens, "examples/five_tokens.json");
-    if (is_model(example_)) {
-      throw UsageError("'" + example_ + "' is a model: --layer is needed, and --text or --file");
-    }
     return read_example(read_text(example_), example_);
   }
-  if (!example_.empty()) throw UsageError("an example file and --q, --k, --v exclude each other");
-  if (q_.empty() || k_.empty() || v_.empty()) throw UsageError("--q, --k and --v come together");
   rows_q_ = load_float_array(q_, "q");
   rows_k_ = load_float_array(k_, "k");
   rows_v_ = load_float_array(v_, "v");
@@ -225,20 +196,6 @@ std::vector<Columns> Explain::chosen_columns() const {
   return columns;
 }
 
-/// Rows of `width` columns cut into so many heads; `name` is what messages call the width.
-std::vector<Columns> equal_columns(std::int64_t width, const char* name, std::int64_t heads) {
-  if (width == 0)
-    throw InvalidArgument(std::string("explain: ") + name + " is 0 (expected at least 1)");
-  if (heads < 1 || width % heads != 0) {
-    throw InvalidArgument(std::string("explain: ") + name + " (" + std::to_string(width) +
-                          ") is not a multiple of --heads (" + std::to_string(heads) + ")");
-  }
-  const std::int64_t dim = width / heads;
-  std::vector<Columns> columns;
-  for (std::int64_t h = 0; h < heads; ++h) columns.push_back({h * dim, (h + 1) * dim - 1});
-  return columns;
-}
-
 /// The rows cut into so many heads: q and k alike, v by its own width.
 ExplainInput Explain::cut_in(std::int64_t heads) const {
   const std::int64_t model_dim = rows_q_.view.layout.extents[1],
@@ -249,21 +206,6 @@ ExplainInput Explain::cut_in(std::int64_t heads) const {
   }
   const std::vector<Columns> columns = equal_columns(model_dim, "model_dim", heads);
   return input_of(columns, equal_columns(rows_v_.view.layout.extents[1], "v's width", heads));
-}
-
-std::vector<std::string> names_of(const std::vector<std::string>& tokens, std::int64_t count,
-                                  const char* what) {
-  if (tokens.empty()) {
-    std::vector<std::string> names;
-    for (std::int64_t i = 0; i < count; ++i) names.push_back(std::to_string(i));
-    return names;
-  }
-  if (static_cast<std::int64_t>(tokens.size()) != count) {
-    throw InvalidArgument("explain: tokens has " + std::to_string(tokens.size()) +
-                          " names (expected " + std::to_string(count) + ", as many as " + what +
-                          " has)");
-  }
-  return tokens;
 }
 
 Array Explain::output_projection(std::int64_t in) const {
@@ -284,16 +226,6 @@ Array Explain::output_projection(std::int64_t in) const {
                           " as [out, in] (expected [out, " + std::to_string(in) + "])");
   }
   return w_o;
-}
-
-/// A file of a few bytes may promise any number of tokens without a number in them.
-void check_tokens_hold_numbers(const Array& array, const char* name) {
-  const detail::Layout& layout = array.view.layout;  // [batch, tokens, heads, dim]
-  if (layout.extents[1] == 0 || layout.extents[0] * layout.extents[2] * layout.extents[3] > 0)
-    return;
-  throw InvalidArgument(std::string("explain: ") + name + " has tokens without numbers: shape " +
-                        formats::shape_text(layout) +
-                        " as [batch, tokens, heads, dim] (expected at least one each)");
 }
 
 /// Heads cut from rows, or, without columns, arrays that have an axis of them.
@@ -322,8 +254,8 @@ std::optional<std::int64_t> Explain::chosen_query(const ExplainInput& input) con
   const auto count = static_cast<std::int64_t>(input.q_tokens.size());
   if (query_.empty()) {
     if (count <= kMaxRows) return std::nullopt;
-    throw UsageError(std::to_string(count) +
-                     " queries are too many to show at once; choose one with --query");
+    throw InvalidArgument("explain: " + std::to_string(count) +
+                          " queries are too many to show at once; choose one with --query");
   }
   if (query_.find_first_not_of("0123456789") == std::string::npos) {
     const std::int64_t index = whole(query_, "--query");
@@ -344,18 +276,6 @@ std::optional<std::int64_t> Explain::chosen_query(const ExplainInput& input) con
   }
   throw InvalidArgument("explain: --query: no token is '" + query_ +
                         "' (expected one of q's, or an index below " + std::to_string(count) + ")");
-}
-
-json rows_json(const Array& rows) {
-  json matrix = json::array();
-  for (std::int64_t i = 0; i < rows.view.layout.extents[0]; ++i) {
-    json& row = matrix.emplace_back(json::array());
-    for (std::int64_t j = 0; j < rows.view.layout.extents[1]; ++j) {
-      const std::int64_t index[] = {i, j};
-      row.push_back(element(rows.view, index));
-    }
-  }
-  return matrix;
 }
 
 /// The textbook's exercises on rows of four columns and more: every block in one object.
@@ -410,6 +330,42 @@ void Explain::take_only(std::initializer_list<const char*> options,
   }
 }
 
+/// Arrays that are there in part, or twice.
+void Explain::check_arrays() const {
+  const bool any = !(q_.empty() && k_.empty() && v_.empty());
+  if (any && !example_.empty())
+    throw UsageError("an example file and --q, --k, --v exclude each other");
+  if (any && (q_.empty() || k_.empty() || v_.empty()))
+    throw UsageError("--q, --k and --v come together");
+  if (is_model(example_))
+    throw UsageError("'" + example_ + "' is a model: --layer is needed, and --text or --file");
+}
+
+/// What rows of all heads side by side have no place for.
+void Explain::check_rows() const {
+  if (batch_ != 0)
+    throw UsageError("--batch " + std::to_string(batch_) + ": rows are one sequence, number 0");
+  if (order_ == "bhtd")
+    throw UsageError("--layout bhtd: rows [tokens, model_dim] have no axis of heads");
+}
+
+/// Lists and indices that are no such thing, whatever the files hold.
+void Explain::check_values() const {
+  chosen_columns();
+  pruned_heads();
+  const bool index = query_.find_first_not_of("0123456789") == std::string::npos;
+  if (!query_.empty() && index) whole(query_, "--query");
+  if (q_.empty()) check_rows();  // an example has no other arrays
+}
+
+std::vector<std::int64_t> Explain::pruned_heads() const {
+  std::vector<std::int64_t> heads;
+  if (pruned_.empty()) return heads;
+  for (const std::string& head : full_pieces_of("--prune", pruned_))
+    heads.push_back(whole(head, "--prune"));
+  return heads;
+}
+
 /// Options that say something only beside others.
 void Explain::check_companions() const {
   if (!text_.empty() || !text_file_.empty()) throw UsageError("--text and --file need --layer");
@@ -428,6 +384,7 @@ void Explain::run_model(const Console& console) {
   take_only({"example", "--layer", "--head", "--text", "--file", "--query", "--json", "--isa",
              "--threads"},
             "--layer shows what the model did");
+  check_values();
   if (example_.empty()) throw UsageError("--layer needs a model");
   if (text_.empty() && text_file_.empty()) throw UsageError("--layer needs --text or --file");
   const std::string text = text_file_.empty() ? text_ : read_text(text_file_);
@@ -452,25 +409,29 @@ void Explain::run_model(const Console& console) {
 void Explain::run(const Console& console) {
   if (layer_ >= 0) return run_model(console);
   check_companions();
+  check_arrays();
+  check_values();
+  if (!exercises_) call_.check(false);
   read_arrays();
   if (!tokens_text_.empty()) tokens_ = pieces_of(tokens_text_);
   const Options options = run_.options();
   const bool whole_rows = rows_q_.view.layout.axes == 2 && rows_k_.view.layout.axes == 2 &&
                           rows_v_.view.layout.axes == 2;
   if (exercises_) {
-    if (!whole_rows) throw UsageError("--exercises needs rows [tokens, model_dim]");
+    if (!whole_rows) throw InvalidArgument("explain: --exercises needs rows [tokens, model_dim]");
     console.out << json_text(exercises(options));
     return;
   }
   if (!whole_rows && (heads_ != 0 || !columns_.empty())) {
-    throw UsageError(
-        "--heads and --columns cut rows [tokens, model_dim]; these arrays have an axis of heads "
-        "already");
+    throw InvalidArgument(
+        "explain: --heads and --columns cut rows [tokens, model_dim]; these arrays have an axis of "
+        "heads already");
   }
   if (whole_rows && batch_ != 0)
-    throw UsageError("--batch " + std::to_string(batch_) + ": rows are one sequence, number 0");
+    throw InvalidArgument("explain: --batch " + std::to_string(batch_) +
+                          ": rows are one sequence, number 0");
   if (whole_rows && order_ == "bhtd")
-    throw UsageError("--layout bhtd: rows [tokens, model_dim] have no axis of heads");
+    throw InvalidArgument("explain: --layout bhtd: rows [tokens, model_dim] have no axis of heads");
   const std::vector<Columns> columns = chosen_columns();
   const ExplainInput input =
       whole_rows && columns.empty() ? cut_in(heads_ == 0 ? 1 : heads_) : input_of(columns, columns);
@@ -483,10 +444,7 @@ void Explain::run(const Console& console) {
   Case shown = call_.in_own_words([&] { return explain_case(input, call, query, options); });
   shown.modified = call_.modifies();
   std::vector<Pruned> pruned;
-  if (!pruned_.empty()) {
-    for (const std::string& head : full_pieces_of("--prune", pruned_))
-      pruned.push_back(prune(shown, whole(head, "--prune")));
-  }
+  for (const std::int64_t head : pruned_heads()) pruned.push_back(prune(shown, head));
   if (json_) {
     ordered_json result;
     result["tokens"] = input.k_tokens;

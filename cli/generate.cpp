@@ -327,7 +327,7 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
 std::vector<std::int32_t> Generate::one_prompt(const ModelFile& file,
                                                const Tokenizer& tokenizer) const {
   auto ids = prompt_ids(tokenizer, prompt_ == "-" ? read_text(prompt_) : prompt_);
-  if (ids.empty()) throw UsageError("--prompt: the text has no token");
+  if (ids.empty()) throw InvalidArgument("generate: --prompt: the text has no token");
   const std::int64_t context = file.config().context_length;
   if (std::ssize(ids) > context) {
     throw InvalidArgument("generate: --prompt has " + std::to_string(ids.size()) +

@@ -219,8 +219,7 @@ std::vector<Prompt> prompt_lines(const std::string& place) {
     ++number;
     if (!line.empty()) prompts.push_back({number, std::move(line), {}});
   }
-  if (prompts.empty())
-    throw UsageError("--prompts: " + place + " has no prompt, expected one a line");
+  if (prompts.empty()) throw formats::FileError(place, "has no prompt, expected one a line");
   return prompts;
 }
 

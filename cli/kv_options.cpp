@@ -8,6 +8,7 @@
 #include "cli/calibration_text.hpp"
 #include "cli/model_options.hpp"
 #include "cli/option_checks.hpp"
+#include "models/formats/file_error.hpp"
 
 namespace polyhead::cli {
 namespace {
@@ -65,7 +66,7 @@ models::CacheForm KvOptions::form(const models::Model& model, const models::Toke
   std::vector<std::int32_t> text;
   if (!text_.empty()) {
     text = tokenizer.encode(read_text(text_));
-    if (text.empty()) throw UsageError("--kv-text: the text has no token");
+    if (text.empty()) throw formats::FileError(text_, "has no token to calibrate on");
     ids = text;
     length = context;
   }

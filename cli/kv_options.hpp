@@ -26,8 +26,8 @@ class KvOptions {
 
   /// What they ask for. Keys by channel are calibrated on the first tokens of --kv-text for the
   /// model's context, or else of `ids` for a cache of `length` tokens, the context at most; a text
-  /// of the program's own follows `ids` that are few. Throws UsageError for a text without tokens,
-  /// FileError.
+  /// of the program's own follows `ids` that are few. Throws FileError, also
+  /// for a text without tokens.
   models::CacheForm form(const models::Model& model, const models::Tokenizer& tokenizer,
                          std::span<const std::int32_t> ids, std::int64_t length) const;
 

@@ -1,6 +1,7 @@
 // polyhead look: runs a text through a model and says what each of its heads did.
 #include <CLI/CLI.hpp>
 #include <optional>
+#include <utility>
 
 #include "cli/browser.hpp"
 #include "cli/command.hpp"
@@ -38,11 +39,13 @@ class Look : public Command {
 
  private:
   void take_text(LookData& look) const;
+  void read_lists();
   void choose_heads(LookData& look) const;
 
   ModelOptions model_;
   std::string text_, file_, place_, layers_, heads_, rows_text_, output_;
   std::vector<std::int64_t> rows_;
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges_, pairs_;  ///< --layers, --heads
   std::int64_t most_tokens_ = 0;
   bool json_ = false, probe_ = false, open_ = false;
   CLI::Option* text_option_ = nullptr;
@@ -87,15 +90,12 @@ void Look::add_options(CLI::App& app) {
 
 void Look::take_text(LookData& look) const {
   std::string text = text_;
-  if (!file_.empty() || !place_.empty())
-    text = read_text(place_.empty() ? file_ : place_);
-  else if (text_option_->count() == 0)
-    throw UsageError("--text, --file or - is needed");
+  if (!file_.empty() || !place_.empty()) text = read_text(place_.empty() ? file_ : place_);
   look.ids = look.tokenizer->encode(text);
   if (most_tokens_ > 0 && look.ids.size() > static_cast<std::size_t>(most_tokens_))
     look.ids.resize(static_cast<std::size_t>(most_tokens_));
   const auto tokens = static_cast<std::int64_t>(look.ids.size());
-  if (tokens == 0) throw UsageError("the text has no tokens");
+  if (tokens == 0) throw InvalidArgument("look: the text has no tokens");
   if (tokens > look.config->context_length) {
     throw InvalidArgument(
         "look: the text has " + std::to_string(tokens) + " tokens, the model's context " +
@@ -110,8 +110,8 @@ void Look::take_text(LookData& look) const {
   look.delimiters = delimiters_of(*look.tokenizer, look.ids);
 }
 
-/// A whole number under `limit`.
-std::int64_t index_of(const std::string& text, std::int64_t limit, const char* what) {
+/// A whole number from 0.
+std::int64_t index_of(const std::string& text, const char* option) {
   std::size_t used = 0;
   long long value = -1;
   try {
@@ -119,11 +119,7 @@ std::int64_t index_of(const std::string& text, std::int64_t limit, const char* w
   } catch (const std::logic_error&) {
   }
   if (text.empty() || used != text.size() || value < 0)
-    throw UsageError(std::string(what) + ": '" + text + "' is not a whole number");
-  if (value >= limit) {
-    throw UsageError(std::string(what) + ": " + text + " is not within 0 .. " +
-                     std::to_string(limit - 1));
-  }
+    throw UsageError(std::string(option) + ": '" + text + "' is not a whole number");
   return value;
 }
 
@@ -132,37 +128,58 @@ std::vector<std::string> entries_of(const char* option, const std::string& list)
   return list.empty() ? std::vector<std::string>() : full_pieces_of(option, list);
 }
 
+/// What options say of layers, heads and rows, whatever the model has.
+void Look::read_lists() {
+  ranges_.clear(), pairs_.clear(), rows_.clear();
+  for (const std::string& piece : entries_of("--layers", layers_)) {
+    const std::size_t dash = piece.find('-');
+    const std::int64_t first = index_of(piece.substr(0, dash), "--layers");
+    const std::int64_t last =
+        dash == std::string::npos ? first : index_of(piece.substr(dash + 1), "--layers");
+    if (last < first) throw UsageError("--layers: " + piece + " runs backwards");
+    ranges_.emplace_back(first, last);
+  }
+  for (const std::string& piece : entries_of("--heads", heads_)) {
+    const std::size_t dot = piece.find('.');
+    if (dot == std::string::npos) throw UsageError("--heads: '" + piece + "' is not LAYER.HEAD");
+    pairs_.emplace_back(index_of(piece.substr(0, dot), "--heads"),
+                        index_of(piece.substr(dot + 1), "--heads"));
+  }
+  for (const std::string& row : entries_of("--rows", rows_text_)) rows_.push_back(std::stoll(row));
+}
+
+void check_below(const char* option, std::int64_t index, std::int64_t limit) {
+  if (index < limit) return;
+  throw InvalidArgument(std::string("look: ") + option + ": " + std::to_string(index) +
+                        " is not within 0 .. " + std::to_string(limit - 1));
+}
+
 void Look::choose_heads(LookData& look) const {
   const auto layers = static_cast<std::int64_t>(look.config->layers.size());
   const bool all = layers_.empty() && heads_.empty();
   for (const models::LayerGeometry& layer : look.config->layers)
     look.chosen.emplace_back(static_cast<std::size_t>(layer.q_heads), all);
-  for (const std::string& piece : entries_of("--layers", layers_)) {
-    const std::size_t dash = piece.find('-');
-    const std::int64_t first = index_of(piece.substr(0, dash), layers, "--layers");
-    const std::int64_t last =
-        dash == std::string::npos ? first : index_of(piece.substr(dash + 1), layers, "--layers");
-    if (last < first) throw UsageError("--layers: " + piece + " runs backwards");
+  for (const auto& [first, last] : ranges_) {
+    check_below("--layers", last, layers);
     for (std::int64_t layer = first; layer <= last; ++layer) {
       std::vector<bool>& heads = look.chosen[static_cast<std::size_t>(layer)];
       heads.assign(heads.size(), true);
     }
   }
-  for (const std::string& piece : entries_of("--heads", heads_)) {
-    const std::size_t dot = piece.find('.');
-    if (dot == std::string::npos) throw UsageError("--heads: '" + piece + "' is not LAYER.HEAD");
-    std::vector<bool>& heads =
-        look.chosen[static_cast<std::size_t>(index_of(piece.substr(0, dot), layers, "--heads"))];
-    heads[static_cast<std::size_t>(index_of(
-        piece.substr(dot + 1), static_cast<std::int64_t>(heads.size()), "--heads"))] = true;
+  for (const auto& [layer, head] : pairs_) {
+    check_below("--heads", layer, layers);
+    std::vector<bool>& heads = look.chosen[static_cast<std::size_t>(layer)];
+    check_below("--heads", head, std::ssize(heads));
+    heads[static_cast<std::size_t>(head)] = true;
   }
 }
 
 void Look::run(const Console& console) {
   if (!rows_text_.empty() && !json_) throw UsageError("--rows goes with --json");
-  rows_.clear();
-  for (const std::string& row : entries_of("--rows", rows_text_)) rows_.push_back(std::stoll(row));
+  read_lists();
   if (open_ && output_.empty()) throw UsageError("--open needs -o");
+  if (file_.empty() && place_.empty() && text_option_->count() == 0)
+    throw UsageError("--text, --file or - is needed");
   if (!output_.empty()) formats::check_writable(output_);
   const models::ModelFile file = model_.open();
   const models::Tokenizer tokenizer(file.tokenizer());

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 
 #include "cli/option_checks.hpp"
 #include "cli/table.hpp"
@@ -43,15 +42,32 @@ models::Model ModelOptions::load(const models::ModelFile& file) const {
   return models::Model(file, options());
 }
 
+namespace {
+
+/// All there is, in pieces: a device may have no end.
+std::string read_all(std::istream& from, const std::string& place) {
+  constexpr std::size_t kMost = std::size_t{1} << 30;  // bytes: no text that is run is so long
+  std::string text;
+  char piece[1 << 16];
+  while (from.read(piece, sizeof piece), from.gcount() > 0) {
+    text.append(piece, static_cast<std::size_t>(from.gcount()));
+    if (text.size() > kMost)
+      throw formats::FileError(place, "has more than 1 GiB, which is no text to run");
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string read_text(const std::string& place) {
-  if (place == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  if (place == "-") return read_all(std::cin, "standard input");
   std::error_code failed;  // what cannot be looked at is refused when it is opened
   if (std::filesystem::is_directory(place, failed))
     throw formats::FileError(place, "is a folder, expected a file");
   std::ifstream file(place, std::ios::binary);
   if (!file.is_open())
     throw formats::FileError(place, std::string("cannot be opened: ") + std::strerror(errno));
-  std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text = read_all(file, place);
   if (!file.good() && !file.eof()) throw formats::FileError(place, "cannot be read");
   return text;
 }

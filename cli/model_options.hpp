@@ -30,7 +30,7 @@ class ModelOptions {
   RunOptions run_;
 };
 
-/// The whole of a file, or of standard input for "-". Throws FileError.
+/// The whole of a file, or of standard input for "-", of at most 1 GiB. Throws FileError.
 std::string read_text(const std::string& place);
 
 /// What people call the model: the name of its file or folder, without ".gguf" and the weights'

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "cli/list_text.hpp"
+#include "polyhead/error.h"
+#include "polyhead/isa.h"
 
 namespace polyhead::cli {
 
@@ -44,6 +46,21 @@ CLI::Validator float32_number() {
     const auto rounded = static_cast<float>(number);
     if (std::isinf(rounded)) return text + " is too large for a number of 32 bits";
     if (rounded == 0.0f && number != 0.0) return text + " is too small for a number of 32 bits";
+    return {};
+  };
+  return CLI::Validator(refusal, "");
+}
+
+CLI::Validator isa_name() {
+  const auto refusal = [](const std::string& text) -> std::string {
+    constexpr std::string_view kBegins = "isa: ";  // the option's name stands before it
+    try {
+      isa_from_name(text);
+    } catch (const InvalidArgument& error) {
+      std::string_view why = error.what();
+      if (why.starts_with(kBegins)) why.remove_prefix(kBegins.size());
+      return std::string(why);
+    }
     return {};
   };
   return CLI::Validator(refusal, "");

@@ -20,6 +20,9 @@ CLI::Validator number_if(bool (*holds)(double), const char* expected);
 /// A number that float32 holds, other than 0 where it is: what is stored as one is checked as one.
 CLI::Validator float32_number();
 
+/// The name of an instruction set, be it one of this processor's or not.
+CLI::Validator isa_name();
+
 /// A list of which `check` takes every entry.
 CLI::Validator each_entry(const CLI::Validator& check);
 

@@ -62,7 +62,7 @@ void Prune::add_options(CLI::App& app) {
                  "Only the first N tokens (default 256): the model reads them about half\n"
                  "a time a head")
       ->type_name("N")
-      ->check(whole_number(1));
+      ->check(whole_number(2));
   app.add_option("--points", points_, "Points of the curve between no and all heads (default 20)")
       ->type_name("N")
       ->check(whole_number(1));
@@ -74,19 +74,19 @@ void Prune::add_options(CLI::App& app) {
 }
 
 std::vector<std::int32_t> Prune::read_ids(const models::ModelFile& file) const {
-  if (file_.empty() && text_.empty()) throw UsageError("--file or --text with a text is needed");
   if (!file.config().causal)
     throw InvalidArgument("prune: the model is an encoder and predicts no tokens");
   const models::Tokenizer tokenizer(file.tokenizer());
   auto ids = tokenizer.encode(file_.empty() ? text_ : read_text(file_));
   const std::int64_t context = file.config().context_length;
   if (most_tokens_ > context) {
-    throw UsageError("--tokens (" + std::to_string(most_tokens_) +
-                     ") is more than the model's context, " + std::to_string(context));
+    throw InvalidArgument("prune: --tokens (" + std::to_string(most_tokens_) +
+                          ") is more than the model's context, " + std::to_string(context));
   }
   const auto most = most_tokens_ > 0 ? most_tokens_ : std::min(kTokens, context);
   if (ids.size() > static_cast<std::size_t>(most)) ids.resize(static_cast<std::size_t>(most));
-  if (ids.size() < 2) throw UsageError("the text has fewer than two tokens: nothing to predict");
+  if (ids.size() < 2)
+    throw InvalidArgument("prune: the text has fewer than two tokens: nothing to predict");
   return ids;
 }
 
@@ -148,6 +148,7 @@ void Prune::write_curve(const models::ModelFile& file) const {
 }
 
 void Prune::run(const Console& console) {
+  if (file_.empty() && text_.empty()) throw UsageError("--file or --text with a text is needed");
   if (!output_.empty()) formats::check_writable(output_);
   const models::ModelFile file = model_.open();
   const std::vector<std::int32_t> ids = read_ids(file);

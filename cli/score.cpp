@@ -61,7 +61,7 @@ void ScoreCommand::add_options(CLI::App& app) {
   app.add_option("--text", text_, "The text itself")->type_name("TEXT")->excludes(file);
   app.add_option("--context", context_, "Tokens of a window (default: the model's context)")
       ->type_name("N")
-      ->check(whole_number(1));
+      ->check(whole_number(4));
   app.add_flag("--json", json_, "Print the figures as JSON");
   app.footer(kExample);
 }
@@ -71,9 +71,9 @@ Score ScoreCommand::score(const models::Model& model, const models::Tokenizer& t
   constexpr std::int64_t kPiece = 512;  // tokens between two signs of progress
   const std::int64_t most = model.config().context_length;
   const std::int64_t context = context_ > 0 ? context_ : most;
-  if (context < 4 || context > most) {
-    throw UsageError("--context (" + std::to_string(context) + ") is not from 4 to the model's, " +
-                     std::to_string(most));
+  if (context > most) {
+    throw InvalidArgument("score: --context (" + std::to_string(context) +
+                          ") is more than the model's, " + std::to_string(most));
   }
   const auto count = static_cast<std::int64_t>(ids.size());
   Progress progress(console);
@@ -132,7 +132,8 @@ void ScoreCommand::run(const Console& console) {
     throw InvalidArgument("score: the model is an encoder and predicts no tokens");
   const models::Tokenizer tokenizer(file.tokenizer());
   const auto ids = tokenizer.encode(file_.empty() ? text_ : read_text(file_));
-  if (ids.size() < 2) throw UsageError("the text has fewer than two tokens: nothing to predict");
+  if (ids.size() < 2)
+    throw InvalidArgument("score: the text has fewer than two tokens: nothing to predict");
   const Score sum = score(model_.load(file), tokenizer, ids, console);
   if (json_) {
     console.out << json_text({{"tokens", ids.size()},

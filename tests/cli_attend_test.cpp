@@ -120,6 +120,9 @@ TEST(Attend, MasksComeFromFilesAndLists) {
   EXPECT_EQ(arrays.output(), arrays.expected(mask));
   EXPECT_EQ(run_program(arrays.command({"--prefix", "3"})).status, 0);
   EXPECT_EQ(arrays.output(), arrays.expected(prefix(3)));
+  EXPECT_EQ(run_program(arrays.command({"--window", "1,0", "--first-tokens", "2"})).status, 0);
+  EXPECT_EQ(arrays.output(), arrays.expected(window_and_first(1, 0, 2)));
+  EXPECT_NE(arrays.output(), arrays.expected(window(1, 0)));
 }
 
 TEST(Attend, WeightsAndStatisticsAgreeWithTheOutput) {
@@ -396,20 +399,20 @@ TEST(Attend, RefusalsNameOptions) {
   expect_refused({"explain", "--q", q, "--k", q, "--v", q, "--batch", "3"}, 1,
                  "--batch (3) is not below batch (1)");
   expect_refused(arrays.command({"--lengths", "9"}), 1, "--lengths[0] (9) is not within 0 .. 6");
-  expect_refused(arrays.command({"--soft-cap", "-1"}), 1, ": --soft-cap (-1)");
-  expect_refused(arrays.command({"--alibi", "--align", "end", "--alibi-slopes", "1,1,1,1"}), 1,
+  expect_refused(arrays.command({"--soft-cap", "-1"}), 2,
+                 "--soft-cap: -1 is not a number from 1e-30 to 1e30, or 0");
+  expect_refused(arrays.command({"--alibi", "--align", "end", "--alibi-slopes", "1,1,1,1"}), 2,
                  "--alibi-slopes and --alibi are both given");
-  expect_refused(arrays.command({"--causal", "--q-start", "0", "--align", "end"}), 1,
+  expect_refused(arrays.command({"--causal", "--q-start", "0", "--align", "end"}), 2,
                  "--q-start and --align are both given");
   expect_refused(arrays.command({"--causal", "--q-start", "0,1"}), 1, ": --q-start: batch is 2");
-  expect_refused(arrays.command({"--prefix=-3", "--align", "end"}), 1,
-                 ": --prefix (-3) is negative");
+  expect_refused(arrays.command({"--prefix=-3", "--align", "end"}), 2,
+                 "--prefix: -3 is not at least 0");
   expect_refused(arrays.command({"--weights", "w.npy", "--weights-heads", "99"}), 1,
                  ": --weights-heads[0] (99) is not within 0 .. 3");
-  expect_refused(arrays.command({"--weights", "w.npy", "--weights-heads=-1", "--soft-cap", "-1"}),
-                 1,
-                 "--weights-heads[0] (-1) is not within 0 .. 3");  // before attention() is called
-  expect_refused(arrays.command({"--documents", "1,1,1,2,2,2"}), 2,
+  expect_refused(arrays.command({"--weights", "w.npy", "--weights-heads=-1"}), 2,
+                 "--weights-heads: -1 is not at least 0");
+  expect_refused(arrays.command({"--documents", "1,1,1,2,2,2"}), 1,
                  "--documents: q has 3 tokens and k 6, so --q-documents is needed");
   expect_refused(arrays.command({"--documents", "1,1,1,2,2", "--q-documents", "1,1,1"}), 1,
                  "--documents: tokens is 5, expected 6");
@@ -428,7 +431,7 @@ TEST(Attend, FilesKeepTheirNames) {
 
 TEST(Attend, QueriesBeyondTheLastAreNamed) {
   const Arrays arrays;
-  for (const char* queries : {"0:99999999999", "6:1", "9223372036854775807:1", "-1:2", "0:7"}) {
+  for (const char* queries : {"0:99999999999", "6:1", "9223372036854775807:1", "0:7"}) {
     expect_refused(
         arrays.command({"--weights", "w.npy", std::string("--weights-queries=") + queries}), 1,
         std::string("--weights-queries ") + queries + " (q has 6 queries");
@@ -475,11 +478,11 @@ TEST(Attend, SafetensorsBfloat16) {
 TEST(Attend, RefusesAndLeavesTheOutputAlone) {
   const Arrays arrays;
   arrays.directory.write("out.npy", "old");
-  expect_refused(arrays.command({"--window", "-2,0"}), 1, "window");
+  expect_refused(arrays.command({"--window", "-2,0"}), 2, "window");
   expect_refused(arrays.command({"--sink", "1,2"}), 1, "sink");
   expect_refused(arrays.command({"--mask", arrays.directory.file("q.npy")}), 1, "");
   expect_refused(arrays.command({"--lengths", "1,2"}), 1, "");
-  expect_refused(arrays.command({"--dropout", "1.5"}), 1, "dropout");
+  expect_refused(arrays.command({"--dropout", "1.5"}), 2, "dropout");
   expect_refused(arrays.command({"--prefix", "x.npy"}), 1, "x.npy: cannot be opened");
   expect_refused(arrays.command({"--q-offsets", "0,6"}), 2, "come together");
   expect_refused(arrays.command({"--weights", "w.npy", "--weights-queries", "3"}), 2,

@@ -47,6 +47,9 @@ TEST(ExplainPage, SaysWhichMaskItIs) {
               "mask    causal: a token sees itself and the tokens before it\n"
               "          window: a query sees the keys from 1 before its position to its own "
               "position\n\n");
+  expect_says(explained({"--window", "1,0", "--first-tokens", "2"}),
+              "window: a query sees the keys from 1 before its position to its own position, and "
+              "the first 2 keys\n");
   expect_says(explained({"--window=-1,2"}),
               "window: a query sees the keys from the first one to 2 after it\n");
   expect_says(explained({"--documents", "7,7,8,8,8"}),

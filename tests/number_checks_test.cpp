@@ -52,7 +52,7 @@ TEST(NumberChecks, OptionsSayWhatTheyTake) {
       {with({"look", "m"}, "--tokens", "0"), "0 is not a whole number of at least 1"},
       {with({"look", "m"}, "--rows", "1,-2"), "-2 is not a whole number of at least 0"},
       {with({"prune", "m"}, "--points", "0"), "0 is not a whole number of at least 1"},
-      {with({"score", "m"}, "--context", "0"), "0 is not a whole number of at least 1"},
+      {with({"score", "m"}, "--context", "3"), "3 is not a whole number of at least 4"},
   };
   for (const auto& [arguments, expected] : cases) {
     const test::Outcome made = run_program(arguments);
