@@ -386,8 +386,6 @@ void Attend::check_companions() const {
     throw UsageError("--q-offsets and --kv-offsets come together");
   if (!q_offsets_.empty() && layout_ == "bhtd")
     throw UsageError("--layout bhtd: a ragged batch is [tokens, heads, dim]");
-  if (!q_offsets_.empty() && !weights_.empty())
-    throw UsageError("--weights is not available for a ragged batch: pass one sequence at a time");
   if (!describe_) return;
   for (const auto& [option, given] :
        {std::pair("--out", &out_), std::pair("--lse", &lse_), std::pair("--weights", &weights_),
