@@ -72,6 +72,8 @@ const char* name_of(MaskKind kind) {
       return "boolean_full";
     case MaskKind::boolean_broadcast:
       return "boolean_broadcast";
+    case MaskKind::boolean_by_query:
+      return "boolean_by_query";
     case MaskKind::bits:
       return "bits";
     case MaskKind::everything:
@@ -222,6 +224,9 @@ void Problem::make_mask(MaskKind kind, Random& random) {
       break;
     case MaskKind::boolean_broadcast:
       mask = boolean(table({1, c.q_heads, 1, c.kv_len}).const_view());
+      break;
+    case MaskKind::boolean_by_query:
+      mask = boolean(table({c.batch, 1, c.q_len, 1}).const_view());
       break;
     case MaskKind::bits: {
       const std::int64_t row = (c.kv_len + 7) / 8 + 1;  // bytes; one more than needed

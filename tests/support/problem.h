@@ -31,6 +31,7 @@ enum class MaskKind {
   documents,
   boolean_full,
   boolean_broadcast,
+  boolean_by_query,
   bits,
   everything
 };
