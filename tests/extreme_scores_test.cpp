@@ -138,6 +138,42 @@ TEST(ExtremeScores, UpToTheLargestFloat) {
   }
 }
 
+// Scores of every size between, under scales that are no power of two: what rounds the largest one
+// must round all of a row alike.
+TEST(ExtremeScores, OfEverySize) {
+  for (const Types& types : kExtremeTypes) {
+    for (const float scale : {0.3f, -3e15f}) {
+      for (int exponent = 6; exponent < 126; exponent += 8) {
+        for (const bool statistics : {false, true}) {
+          for (const std::int64_t q_len : {1, 60}) {
+            Problem p(extreme_case(types, q_len, 150, statistics));
+            p.modifiers.scale = scale;
+            const double size = std::ldexp(1.25, exponent) / scale;
+            p.q.fill([](const Index& at) { return at[1] % 3 == 1 ? 0.5 : 1.0; });
+            p.k.fill([&](const Index& at) {
+              return at[1] % 9 == 4 ? size : at[1] % 2 == 0 ? -size : size / 4;
+            });
+            Tensor sink(f32, {1});
+            sink.fill([](const Index&) { return 1.0; });
+            if (exponent % 16 == 6) p.modifiers.sink = sink.const_view();
+            // Ties, but beside smaller scores where these are near. A score is rounded, and the
+            // largest once more in the exponent where it is below 2^12.
+            const double sums = kEpsilon * 150, score = std::ldexp(1.25, std::min(exponent, 12));
+            const double error = sums + 8 * kEpsilon * score;
+            const double rounded = types.q == bf16 ? 0x1p-7 : 0.0;
+            for (Isa isa : isas()) {
+              expect_near_reference(
+                  p, isa, {3.5 * (error + rounded), error, 4 * kEpsilon + sums, 8 * error});
+              if (!statistics) expect_second_pass_near(p, isa, error);
+            }
+            ASSERT_FALSE(HasFailure()) << scale << " " << exponent;
+          }
+        }
+      }
+    }
+  }
+}
+
 // A row of nothing but the lowest scores is no row without keys; beside any sink it is next to
 // nothing.
 TEST(ExtremeScores, AllAtTheLowestFloat) {

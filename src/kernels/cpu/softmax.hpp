@@ -2,8 +2,8 @@
 // they compute by the same operations. Included inside an ISA namespace after a Simd struct.
 
 /// How a score becomes an exponent of 2: score * unit - max * unit as one fma, (score - max) * unit
-/// in two steps (natural units, after modifiers), or as one fma where max * unit is finite and in
-/// two steps where it is not.
+/// in two steps (natural units, after modifiers), or as one fma where max * unit is near enough and
+/// in two steps where it is not.
 enum class Exponent { fused, natural, guarded };
 
 /// Calls `f(form)`, a constant of what `form` is.
@@ -19,15 +19,19 @@ POLYHEAD_INLINE void with_exponent(Exponent form, const F& f) {
   }
 }
 
+// max * unit is rounded, and with it all weights of a row; this far, by less than bfloat16 is.
+inline constexpr float kMostFused = 0x1p12f;
+
 /// The rules of one element path and one call that prefill and decoding share: whatever is computed
 /// from them is computed by the same operations in both.
 struct Rules {
   Exponent exponent;
-  float q_factor;      // multiplies q when it is packed
-  float score_factor;  // multiplies a score before its modifiers
-  float unit;          // score units to log2
-  float log2;          // what doubles a weight, in score units
-  double natural;      // score units to natural logarithm
+  float q_factor;                 // multiplies q when it is packed
+  float score_factor;             // multiplies a score before its modifiers
+  float unit;                     // score units to log2
+  float log2;                     // what doubles a weight, in score units
+  double natural;                 // score units to natural logarithm
+  float most_fused = kMostFused;  // |max * unit| up to which the exponent is one fma
   bool modified;
   bool only_bias;  // no modifier but a bias, and nothing left to multiply before it but bfloat16's
   bool rounds;     // weights, to bfloat16
@@ -48,6 +52,7 @@ struct Rules {
       // Half of log2(e) is less than 1: what does not overflow in natural units does not in these.
       q_factor = static_cast<float>(scale.of_q * static_cast<double>(kLog2E) / 2.0);
       unit = 2.0f;
+      most_fused = std::numeric_limits<float>::max();  // nothing is rounded
     }
     natural = modified ? 1.0 : static_cast<double>(unit) * kLn2;
     log2 = 1.0f / unit;
@@ -98,8 +103,8 @@ POLYHEAD_INLINE Simd::V exponent_base(Simd::V max, Simd::V unit) {
   else
     return finite;
 }
-POLYHEAD_INLINE Simd::M is_infinite(Simd::V x) {
-  return Simd::equal(Simd::abs(x), Simd::broadcast(kInfinity));
+POLYHEAD_INLINE Simd::M beyond(Simd::V x, float most) {
+  return Simd::greater(Simd::abs(x), Simd::broadcast(most));
 }
 
 /// The exponent of one score given what `exponent_base` made of the row's maximum.
@@ -109,7 +114,7 @@ POLYHEAD_INLINE Simd::V exponent_of(Simd::V score, Simd::V base, Simd::V unit) {
   const Simd::V apart = Simd::mul(Simd::sub(score, base), unit);
   if constexpr (kForm == Exponent::natural) return apart;
   const Simd::V fused = exponent_base<Exponent::fused>(base, unit);
-  return Simd::select(is_infinite(fused), apart, Simd::fma(score, unit, fused));
+  return Simd::select(beyond(fused, kMostFused), apart, Simd::fma(score, unit, fused));
 }
 
 /// The form for rows whose maxima are max[0 .. vectors * kLanes).
@@ -118,7 +123,7 @@ inline Exponent exponent_for(const Rules& rules, const float* max, int vectors) 
   const Simd::V unit = Simd::broadcast(rules.unit);
   for (int v = 0; v < vectors; ++v) {
     const Simd::V most = Simd::load(max + v * Simd::kLanes);
-    if (Simd::any(is_infinite(exponent_base<Exponent::fused>(most, unit))))
+    if (Simd::any(beyond(exponent_base<Exponent::fused>(most, unit), rules.most_fused)))
       return Exponent::guarded;
   }
   return Exponent::fused;
