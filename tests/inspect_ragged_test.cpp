@@ -151,6 +151,48 @@ TEST(Inspect, RaggedBatchesAreTheirSequences) {
   }
 }
 
+// Ragged queries over a cache's view, whose keys are padded, are padded queries over it.
+TEST(Inspect, RaggedQueriesOverAView) {
+  constexpr std::array<std::int64_t, 3> kOffsets = {0, 3, 53};
+  constexpr std::array<std::int32_t, 2> kQLengths = {3, 50}, kKvLengths = {70, 130};
+  Random random(3);
+  Tensor k(bf16, {2, 140, kKvHeads, kDim}), v(bf16, {2, 140, kKvHeads, kDim});
+  Tensor padded(f32, {2, 50, kHeads, kDim}), joined(f32, {53, kHeads, kDim});
+  for (Tensor* tensor : {&k, &v, &padded}) tensor->fill_normal(random);
+  joined.fill([&](const Index& at) {
+    return at[0] < 3 ? padded.get({0, at[0], at[1], at[2]})
+                     : padded.get({1, at[0] - 3, at[1], at[2]});
+  });
+  for (Isa isa : isas()) {
+    Tensor out(f32, {53, kHeads, kDim}), lse(f32, {53, kHeads});
+    Tensor padded_out(f32, {2, 50, kHeads, kDim}), padded_lse(f32, {2, 50, kHeads});
+    AttentionArguments a;
+    a.kv.k = k.const_view();
+    a.kv.v = v.const_view();
+    a.kv.lengths = {kKvLengths.data(), {2}};
+    a.mask = causal(Align::end);
+    AttentionArguments ragged = a;
+    ragged.q = joined.const_view();
+    ragged.out = out.view();
+    ragged.lse = lse.view();
+    ragged.q_offsets = {kOffsets.data(), {3}};
+    a.q = padded.const_view();
+    a.out = padded_out.view();
+    a.lse = padded_lse.view();
+    a.mask.q_lengths = {kQLengths.data(), {2}};
+    Tensor weights[2], received[2];
+    for (int i = 0; i < 2; ++i) {
+      weights[i] = Tensor(f32, {2, kHeads, 50, 130});
+      received[i] = Tensor(f32, {2, kHeads, 130});
+      const AttentionArguments& call = i == 0 ? ragged : a;
+      attention(call, {.isa = isa});
+      inspect(call, {.weights = weights[i].view(), .received = received[i].view()}, {.isa = isa});
+    }
+    EXPECT_EQ(differing_bits(weights[0], weights[1]), 0) << isa_name(isa);
+    EXPECT_EQ(differing_bits(received[0], received[1]), 0) << isa_name(isa);
+  }
+}
+
 // Some of the queries, where other sequences have none of them.
 TEST(Inspect, RaggedBatchesFromAFirstQueryOn) {
   Ragged ragged(f32);

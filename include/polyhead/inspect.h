@@ -27,7 +27,7 @@ struct InspectArguments {
 
   /// Pooled map: float32 [batch, q_heads, q_bins, kv_bins]. Bin (r, c) holds the sum of the weights
   /// of queries [r q_len / q_bins, (r+1) q_len / q_bins) on keys [c kv_len / kv_bins, (c+1) kv_len
-  /// / kv_bins); of a ragged batch q_len and kv_len are here those of the sequence.
+  /// / kv_bins); of a side with offsets the length here is that of the sequence.
   View pooled{};
 };
 
