@@ -136,9 +136,9 @@ void check_thousands(const std::string& option, const std::string& text) {
     const bool group = digits == 3 && before.size() <= 3 && before != "0" &&
                        digits_at_front(before) == before.size();
     if (!group && !zero) continue;
-    throw UsageError(option + ": '" + text +
-                     "' may be one number or a list: write a number without commas, a list with a "
-                     "space after each");
+    throw UsageError(std::string(option).append(": '").append(text).append(
+        "' may be one number or a list: write a number without commas, a list with a space after "
+        "each"));
   }
 }
 
