@@ -352,8 +352,10 @@ TEST(FrameCalibration, RefusesByName) {
             "FrameCalibration::add: positions are float32; expected int32 or "
             "int64");
   text.v[70] = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(adding(q, k, v, at),
-            "FrameCalibration::add: v has a number that is not finite at token 1, head 0");
+  EXPECT_EQ(
+      adding(q, k, v, at),
+      "FrameCalibration::add: v has inf at sequence 0, token 1, head 0, dim 6, expected finite "
+      "numbers");
   EXPECT_EQ(calibration.tokens(), 0);
   const auto framing = [&](ElementType type, std::int64_t length, std::vector<double> moments) {
     return test::refusal_of([&] { (void)calibration.frames(type, length, moments); });
@@ -372,6 +374,18 @@ TEST(FrameCalibration, RefusesByName) {
   std::vector<double> moments(2048, NAN);
   EXPECT_EQ(framing(ElementType::int4, 9, moments),
             "FrameCalibration::frames: moments[0] is nan, expected a finite number");
+  std::ranges::fill(moments, 0.0);
+  EXPECT_EQ(framing(ElementType::int4, 9, moments), "accepted");  // of a head that nobody reads
+  moments[1024 + 32 + 2] = 50.0;
+  EXPECT_EQ(framing(ElementType::int4, 9, moments),
+            "FrameCalibration::frames: moments of KV head 1 have 0 at [2][1] and 50 at [1][2], "
+            "expected symmetric ones");
+  moments[1024 + 64 + 1] = 50.0;
+  EXPECT_EQ(
+      framing(ElementType::int4, 9, moments)
+          .find("FrameCalibration::frames: moments of KV head 1 are no sum of squares: a pivot "
+                "of theirs is -"),
+      0);
 }
 
 // A head of one value at all tokens, or of none but zeros, has a frame too.

@@ -22,8 +22,8 @@ namespace polyhead::inline v0 {
 struct CodeFrame {
   std::vector<float> centre{}, stretch{};  ///< c and s, [kv_heads * dim]: finite, s positive
   /// How int4 rounds x': with the least e' L D L' e of its errors e. L [kv_heads * dim * dim] (rows
-  /// of a head's unit lower triangle) and D [kv_heads * dim], finite. Both empty: the cache rounds
-  /// to nearest.
+  /// of a head's unit lower triangle) and D [kv_heads * dim], finite, D not below 0. Both empty:
+  /// the cache rounds to nearest.
   std::vector<float> carry{}, cost{};
 
   bool given() const {
@@ -54,7 +54,8 @@ struct LayerFrames {
 /// Where a frame has `carry` and `cost`, k' and v' come out rounded to what an int4 cache holds:
 /// dims from the last to the first, each after the errors of those before it were carried over,
 /// with the best of 8 scales a block of 32. Its own rounding then changes nothing, whichever of the
-/// float types they are. A row with a NaN or an infinity is not rounded; H spreads it over its run.
+/// float types they are (float16: of blocks whose largest number is within 2^-17 .. 65504). A row
+/// with a NaN or an infinity is not rounded; H spreads it over its run.
 ///
 /// Not for calls that notice a shift of all scores of a row, unless the keys' centre is 0: a
 /// soft-cap, a sink, a score function of one's own that is not linear. Nor for attend_in_cache,
@@ -124,7 +125,8 @@ class FrameCalibration {
   ///
   /// Sums are in double, in the order of sequences and tokens: the same bits however the tokens of
   /// one sequence are cut into chunks, and for any number of threads. Throws InvalidArgument, also
-  /// for a NaN or an infinity; nothing is added then.
+  /// for a NaN or an infinity; nothing is added then. Where the executor or memory fails within,
+  /// the calibration has a part of the chunk and is of no more use.
   void add(ConstView q, ConstView k, ConstView v, ConstView positions = {},
            const Options& options = {});
 
@@ -132,7 +134,8 @@ class FrameCalibration {
 
   /// Frames for a cache of int8 or int4 that serves positions 0 .. length - 1. Of values (int4):
   /// `moments` as value_moments() gives them, symmetric [kv_heads * value_dim * value_dim]; empty:
-  /// errors of all dims count alike. Throws InvalidArgument, also before any token was seen.
+  /// errors of all dims count alike. Throws InvalidArgument, also before any token was seen and for
+  /// moments that no errors have.
   LayerFrames frames(ElementType type, std::int64_t length,
                      std::span<const double> moments = {}) const;
 

@@ -2,11 +2,16 @@
  * rules of polyhead_c.h hold here too; formulas, edge cases, accuracy and thread rules are those of
  * code_frame.h.
  *
- *   polyhead_frame_calibration_add(calibration, &q, &k, &v, &positions, NULL);  ... of a prompt
+ * Of a prompt:
+ *
+ *   polyhead_frame_calibration_add(calibration, &q, &k, &v, &positions, NULL);
  *   polyhead_frame_calibration_frames(calibration, POLYHEAD_INT4, length, NULL, 0, &frames);
- *   polyhead_enter_frames(frames, &q, &k, &v, NULL);        from now on, before k and v are
- * appended polyhead_kv_cache_append(cache, &k, &v, NULL);          ... and attention with q over
- * the cache polyhead_leave_frames(frames, &out, NULL);
+ *
+ * and of each chunk from then on, with attention between the last two:
+ *
+ *   polyhead_enter_frames(frames, &q, &k, &v, NULL);
+ *   polyhead_kv_cache_append(cache, &k, &v, NULL);
+ *   polyhead_leave_frames(frames, &out, NULL);
  */
 #ifndef POLYHEAD_POLYHEAD_FRAMES_C_H
 #define POLYHEAD_POLYHEAD_FRAMES_C_H

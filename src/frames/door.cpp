@@ -32,13 +32,16 @@ void check_finite(const char* call, const char* frame, const Numbers& numbers) {
                ", expected a finite number");
 }
 
-void check_positive(const char* call, const char* frame, const Numbers& numbers) {
-  bool positive = true;  // without a branch, as all_finite()
-  for (const float x : numbers.of) positive &= x > 0.0f;
-  if (positive) return;
-  const auto odd = std::ranges::find_if(numbers.of, [](float x) { return !(x > 0.0f); });
+/// Every number is `right`, which is `expected` in words.
+template <class Right>
+void check_each(const char* call, const char* frame, const Numbers& numbers, const char* expected,
+                const Right& right) {
+  bool all = true;  // without a branch, as all_finite()
+  for (const float x : numbers.of) all &= right(x);
+  if (all) return;
+  const auto odd = std::ranges::find_if(numbers.of, [&](float x) { return !right(x); });
   base::refuse(call, frame, ".", numbers.name, "[", odd - numbers.of.begin(), "] is ", *odd,
-               ", expected a positive number");
+               ", expected ", expected);
 }
 
 void check_floating_rows(const char* call, const NamedView& rows) {
@@ -79,10 +82,11 @@ void check_frame(const char* call, const char* name, const CodeFrame& frame, std
   }
   check_finite(call, name, centre);
   check_finite(call, name, stretch);
-  check_positive(call, name, stretch);
+  check_each(call, name, stretch, "a positive number", [](float x) { return x > 0.0f; });
   if (reads == Reads::no_rounding) return;
   check_finite(call, name, carry);
   check_finite(call, name, cost);
+  check_each(call, name, cost, "no number below 0", [](float x) { return x >= 0.0f; });
 }
 
 void check_rows(const char* call, std::initializer_list<NamedView> views) {

@@ -73,7 +73,10 @@ void check_finite(const char* call, const char* name, const Seen& seen) {
       for (std::int64_t head = 0; head < seen.rows.heads(); ++head) {
         seen.load(s, t, head, row);
         if (all_finite({row, static_cast<std::size_t>(seen.rows.dim())})) continue;
-        base::refuse(call, name, " has a number that is not finite at token ", t, ", head ", head);
+        const float* const odd =
+            std::find_if_not(row, row + seen.rows.dim(), [](float x) { return std::isfinite(x); });
+        base::refuse(call, name, " has ", *odd, " at sequence ", s, ", token ", t, ", head ", head,
+                     ", dim ", odd - row, ", expected finite numbers");
       }
     }
   }
@@ -222,8 +225,10 @@ void FrameCalibration::add(ConstView q, ConstView k, ConstView v, ConstView posi
 namespace frames {
 namespace {
 
-/// Refuses moments that no errors could have; whether they are those of any is seen in what comes
-/// of them.
+constexpr double kRounding = 1e-6;  // by which sums of a pair's products may differ, of its squares
+
+/// Refuses moments of another size, that are not finite or not symmetric; whether they are those of
+/// any errors is seen in what comes of them, by check_pivots().
 void check_moments(const char* call, std::span<const double> moments, std::int64_t heads,
                    std::int64_t dim) {
   if (moments.empty()) return;
@@ -235,6 +240,26 @@ void check_moments(const char* call, std::span<const double> moments, std::int64
     if (!std::isfinite(moments[i]))
       base::refuse(call, "moments[", i, "] is ", moments[i], ", expected a finite number");
   }
+  for (std::int64_t row = 0; row < heads * dim; ++row) {
+    const std::int64_t i = row % dim, head = (row - i) * dim;
+    const auto at = [&](std::int64_t a, std::int64_t b) {
+      return moments[static_cast<std::size_t>(head + a * dim + b)];
+    };
+    for (std::int64_t j = 0; j < i; ++j) {
+      if (std::fabs(at(i, j) - at(j, i)) <= kRounding * (std::fabs(at(i, i)) + std::fabs(at(j, j))))
+        continue;
+      base::refuse(call, "moments of KV head ", row / dim, " have ", at(i, j), " at [", i, "][", j,
+                   "] and ", at(j, i), " at [", j, "][", i, "], expected symmetric ones");
+    }
+  }
+}
+
+/// Refuses moments that are no sum of squares: rounding finds it, by a pivot below 0.
+void check_pivots(const char* call, const std::vector<float>& pivots, std::int64_t dim) {
+  const auto odd = std::ranges::find_if(pivots, [](float x) { return x < 0.0f; });
+  if (odd == pivots.end()) return;
+  base::refuse(call, "moments of KV head ", (odd - pivots.begin()) / dim,
+               " are no sum of squares: a pivot of theirs is ", *odd, ", expected none below 0");
 }
 
 /// Of errors that count alike in every dim.
@@ -272,8 +297,9 @@ LayerFrames FrameCalibration::frames(ElementType type, std::int64_t length,
                                            : std::vector<double>(moments.begin(), moments.end());
     made.values = frames::frame_of(state.values.over(1, {}), errors, value_dim,
                                    {frames::kInt4Values, false, frames::kDamping});
+    frames::check_pivots(kCall, made.values.cost, value_dim);
   }
-  // Of rows or moments beyond float32, and of moments that are no sums of squares.
+  // Of rows or moments beyond float32.
   frames::check_frame(kCall, "keys", made.keys, kv_heads, head_dim);
   frames::check_frame(kCall, "values", made.values, kv_heads, value_dim);
   return made;

@@ -25,10 +25,10 @@ RoundingShape rounding_shape(std::vector<double> moment, std::int64_t dim, doubl
 /// M's eigenvalues, where rounding each dim alone follows their sum. The scale of a block is the
 /// best of a few. (LDLQ of QuIP, Chee et al. 2023; the error feedback of GPTQ.)
 ///
-/// A scale has 5 significant bits, so that codes times scales are exact in every float type: the
-/// cache finds the same scale and the same codes. A block's value of largest magnitude gets -8.
-/// float32, the same bits on every instruction set. Rows with a NaN or an infinity stay as they
-/// are. kMostDims at most.
+/// A scale has 5 significant bits, so that codes times scales are exact in every float type
+/// (float16: from scales of 2^-20 on, whose lowest bit it has): the cache finds the same scale and
+/// the same codes. A block's value of largest magnitude gets -8. float32, the same bits on every
+/// instruction set. Rows with a NaN or an infinity stay as they are. kMostDims at most.
 void round_shaped(std::span<float> row, const float* carry, const float* cost);
 
 }  // namespace polyhead::inline v0::frames
