@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "polyhead/attention.h"
+#include "polyhead/paged_cache.h"
 #include "support/distance.h"
 #include "support/effort.h"
 #include "support/guarded.h"
@@ -214,6 +216,33 @@ TEST(Regression, NothingIsTouchedBeyondAnEdge) {
         }
       }
     }
+  }
+}
+
+// A packed mask of one bit a sequence, which stands for all its keys: one of each, or none.
+TEST(Regression, NothingPastAPackedMaskOfOneBitASequence) {
+  for (const std::int64_t keys : {0, 1}) {
+    PagedCache cache({.pages = 2, .page_tokens = 8, .kv_heads = 1, .head_dim = 8});
+    const std::int64_t sequences[] = {cache.create(), cache.create()};
+    const std::vector<float> ones(2 * 8, 1.0f);
+    for (const std::int64_t sequence : sequences) {
+      const ConstView row(ones.data(), {keys, std::int64_t{1}, std::int64_t{8}});
+      ASSERT_EQ(cache.append(sequence, row, row), PagedCache::Status::ok);
+    }
+    PagedBatch batch;
+    cache.batch(sequences, batch);
+    std::vector<float> out(ones.size());
+    const std::byte shown[] = {std::byte{1}, std::byte{0}};
+    const Guarded bits(std::span(shown, static_cast<std::size_t>(2 * keys)), true);
+    AttentionArguments a;
+    a.q = {ones.data(), {2, 1, 1, 8}};
+    a.kv = cache.view(0, batch);
+    a.out = {out.data(), {2, 1, 1, 8}};
+    const std::int64_t one = 1, two = 2, eight = 8;
+    a.mask = boolean(ConstView(bits.data(), ElementType::bit,
+                               detail::Layout({two, one, one, keys}, {eight, one, one, one})));
+    attention(a);  // a touch beyond the mask ends the test here
+    for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], i < 8 && keys > 0 ? 1.0f : 0.0f);
   }
 }
 

@@ -23,10 +23,12 @@ bool rows_are_alike(const AttendCall& call) {
 }
 
 /// Of the first `most` keys, a multiple of 8, those that a row of a boolean mask shows without a
-/// gap, in eights for a packed one. 0 for rows that are neither dense nor one element.
+/// gap, in eights for a packed one. 0 for rows that are neither dense nor one element. Reads
+/// nothing where there are no keys to ask for.
 std::int64_t shown(const kernels::PairTable& table, std::int64_t row, std::int64_t most) {
+  if (most == 0) return 0;
   const bool bits = table.type == ElementType::bit;
-  if (table.key == 0) return table.data[row] != std::byte{0} ? most : 0;
+  if (table.key == 0 && !bits) return table.data[row] != std::byte{0} ? most : 0;
   if (table.key != 1) return 0;
   const std::byte* const from = table.data + (bits ? row / 8 : row);
   const std::byte *const end = from + (bits ? most / 8 : most),
