@@ -316,10 +316,10 @@ static void test_refusals(void) {
   CHECK(length == 0);
   b.count = 8;
   b.struct_bytes = 4;
-  CHECK_REFUSED(polyhead_paged_sequences_extend(pool, parts, 2), "struct_bytes (4)");
+  CHECK_REFUSED(polyhead_paged_sequences_extend(pool, parts, 2), "parts[1].struct_bytes (4)");
   b.struct_bytes = sizeof b;
   parts[1] = NULL;
-  CHECK_REFUSED(polyhead_paged_sequences_extend(pool, parts, 2), "is null");
+  CHECK_REFUSED(polyhead_paged_sequences_extend(pool, parts, 2), "parts[1] is null");
   CHECK_REFUSED(polyhead_paged_sequences_extend(pool, NULL, 2), "parts is null");
   CHECK_REFUSED(polyhead_paged_sequences_extend(NULL, parts, 1), "cache is null");
   parts[1] = &a;

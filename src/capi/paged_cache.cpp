@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "capi/convert_cache.hpp"
@@ -123,11 +124,9 @@ polyhead_status polyhead_paged_sequences_extend(polyhead_paged_cache* cache,
   return guarded_pool(kCall, cache, [&](polyhead::PagedCache& of) {
     std::vector<polyhead::PagedCache::Extension> to;
     for (const polyhead_paged_extension* const part : to_span(kCall, "parts", parts, count)) {
-      const polyhead_paged_extension from = read_struct(kCall, "parts[i]", part);
-      to.push_back({from.sequence, from.count,
-                    from.tokens == nullptr
-                        ? std::span<const std::int32_t>{}
-                        : to_span(kCall, "parts[i].tokens", from.tokens, from.count)});
+      const std::string name = "parts[" + std::to_string(to.size()) + "]";
+      const polyhead_paged_extension from = read_struct(kCall, name.c_str(), part);
+      to.push_back({from.sequence, from.count, to_tokens(kCall, from.tokens, from.count)});
     }
     return of.extend(to);
   });
