@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "polyhead/attention.h"
+#include "polyhead/explain.h"
 #include "support/distance.h"
 #include "support/problem.h"
 #include "support/small_case.h"
@@ -112,7 +113,43 @@ TEST(Regression, LowestFiniteBiasesAreUniformWeights) {
           ASSERT_NEAR(p.out.get(at), 0.5, 1e-5)
               << isa_name(isa) << describe(c);  // no score survives beside 3e38
         });
+        if (isa != isas().front()) continue;
+        const HeadTrace head = explain(p.arguments(), {.head = 0, .query = q_len - 1}).heads[0];
+        for (std::size_t key = 0; key < head.weights.size(); ++key) {
+          ASSERT_TRUE(head.visible[key]) << key << describe(c);
+          ASSERT_NEAR(head.weights[key], 0.01, 1e-9) << key << describe(c);
+        }
+        ASSERT_NEAR(head.output[0], 0.5, 1e-9) << describe(c);
       }
+    }
+  }
+}
+
+// Half a step below the lowest float32 is -inf there, and hides; less than half is the lowest.
+TEST(Regression, WhatRoundsToMinusInfinityIsHiddenFromAttentionAndItsTrace) {
+  const float lowest = -FLT_MAX;
+  for (Isa isa : isas()) {
+    for (std::int64_t q_len : {1, 20}) {
+      Case c;
+      c.q_len = q_len;
+      c.kv_len = 70;
+      c.head_dim = 1;
+      Problem p(c);
+      p.modifiers.scale = 1.0f;
+      p.modifiers.bias = {&lowest, {1, 1, 1, 1}};
+      p.q.fill([](const Index&) { return 1.0; });
+      p.k.fill([](const Index& at) {
+        return at[1] == 5 ? -0x1p103 : at[1] == 6 ? -0x1.fffffep102 : 0.0;
+      });
+      p.v.fill([](const Index& at) { return at[1] == 5 ? std::nan("") : 1.0; });
+      p.run(isa);
+      for_each_index(p.out.extents(), [&](const Index& at) {
+        ASSERT_NEAR(p.out.get(at), 1.0, 1e-5) << isa_name(isa) << describe(c);
+      });
+      const HeadTrace head = explain(p.arguments(), {.head = 0, .query = 0}).heads[0];
+      for (std::size_t key = 0; key < head.visible.size(); ++key)
+        ASSERT_EQ(head.visible[key], key != 5) << key;
+      ASSERT_NEAR(head.output[0], 1.0, 1e-9);
     }
   }
 }

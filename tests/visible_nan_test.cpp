@@ -126,6 +126,47 @@ TEST(Nan, ABiasHidesWhatItAloneIsAddedTo) {
   }
 }
 
+// A product beyond float32 is -inf, and hides its pair where a modifier could have made it so: in
+// decoding and prefill alike, and in the reference.
+TEST(Nan, AProductBelowFloat32HidesOnlyWhereAModifierMight) {
+  constexpr std::int64_t kKeys = 70, kDim = 16, kFar = 5;
+  enum class Beside { nothing, alibi, large_scale, zero_bias, steep_slope };
+  const float zero = 0.0f, steep = 0x1p60f;
+  for (const Isa isa : available_isas()) {
+    for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
+      for (const std::int64_t rows : {1, 20}) {
+        for (const Beside beside : {Beside::nothing, Beside::alibi, Beside::large_scale,
+                                    Beside::zero_bias, Beside::steep_slope}) {
+          Tensor q(type, {1, rows, 1, kDim}), k(type, {1, kKeys, 1, kDim});
+          Tensor v(type, {1, kKeys, 1, kDim}), out(f32, {1, rows, 1, kDim});
+          q.fill([](const Index& at) { return at[3] == 0 ? 2.0 : 0.0; });
+          k.fill([](const Index& at) { return at[1] == kFar && at[3] == 0 ? -3e38 : 0.0; });
+          v.fill([](const Index& at) { return at[1] == kFar ? std::nan("") : 1.0; });
+          AttentionArguments a;
+          a.q = q.view();
+          a.k = k.view();
+          a.v = v.view();
+          a.out = out.view();
+          a.mask.align = Align::end;
+          a.modifiers.scale = beside == Beside::large_scale ? 1e30f : 1.0f;
+          a.modifiers.alibi.use_default_slopes = beside == Beside::alibi;
+          if (beside == Beside::zero_bias) a.modifiers.bias = {&zero, {1, 1, 1, 1}};
+          if (beside == Beside::steep_slope) a.modifiers.alibi.slopes = {&steep, {1}};
+          attention(a, {.isa = isa});
+          const bool hides = beside == Beside::zero_bias || beside == Beside::steep_slope;
+          for_each_index(out.extents(), [&](const Index& at) {
+            EXPECT_EQ(std::isnan(out.get(at)), !hides)
+                << isa_name(isa) << " " << element_name(type) << " " << rows << " "
+                << static_cast<int>(beside);
+          });
+          for (const double exact : kernels::reference::attend(door::resolve(a)).out)
+            EXPECT_EQ(std::isnan(exact), !hides) << static_cast<int>(beside);
+        }
+      }
+    }
+  }
+}
+
 // What one lane of a vector of rows does with a NaN score and what another does with a bias of -inf
 // are both decided by comparisons of the whole vector: neither may answer for the other's row.
 TEST(Nan, AScoreOfOneRowLeavesABiasOfAnotherAlone) {

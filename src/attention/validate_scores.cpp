@@ -296,6 +296,7 @@ void ScoreDoor::take_alibi() {
       const float slope = spec.alibi_slopes[h * spec.alibi_stride];
       if (!std::isfinite(slope))
         refuse("modifiers.alibi.slopes[", h, "] (", slope, ") is not finite");
+      spec.steep = spec.steep || std::fabs(slope) > kernels::kSteepSlope;
     }
   }
 }

@@ -60,11 +60,13 @@ std::vector<double> key_row_of(const Row& at, const Operand& of, const std::byte
 void softmax(const ScoreSpec& spec, HeadTrace& trace) {
   trace.weights.assign(trace.masked.size(), 0.0);
   trace.lse = kMinusInfinity;
-  if (std::none_of(trace.visible.begin(), trace.visible.end(), [](bool seen) { return seen; })) {
-    return;
-  }
   double largest = kMinusInfinity;
-  for (const double score : trace.masked) largest = score > largest ? score : largest;
+  bool any = false;  // a score that is not -inf; NaN is one
+  for (const double score : trace.masked) {
+    largest = score > largest ? score : largest;
+    any = any || score != kMinusInfinity;
+  }
+  if (!any) return;
   if (spec.sink != nullptr) {
     trace.has_sink = true;
     trace.sink = spec.sink[trace.head * spec.sink_stride];
@@ -94,6 +96,7 @@ std::vector<double> drop_out(const Row& row, const HeadTrace& trace) {
 
 std::vector<double> weighted_values(const AttendCall& call, const HeadTrace& trace) {
   std::vector<double> output(static_cast<std::size_t>(call.value_dim), 0.0);
+  if (trace.lse == kMinusInfinity) return output;
   for (std::size_t key = 0; key < trace.v.size(); ++key) {
     if (!trace.visible[key]) continue;
     for (std::size_t d = 0; d < output.size(); ++d) {
@@ -118,7 +121,7 @@ HeadTrace trace_head(const Row& row, std::int64_t head) {
     const double scaled = static_cast<double>(call.score.scale) * product;
     const double score = kernels::reference::modified(call, sequence, head, row.query, key, scaled);
     const bool seen = kernels::reference::visible(call, sequence, head, row.query, key) &&
-                      score != kMinusInfinity;
+                      !kernels::reference::hides(call.score, score);
     trace.products.push_back(product);
     trace.scaled.push_back(scaled);
     trace.modified.push_back(score);

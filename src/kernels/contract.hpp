@@ -95,6 +95,10 @@ struct MaskSpec {
   PairTable visible;  ///< boolean or bit
 };
 
+/// Times any distance between positions, of which there are 2^50, still less than what the largest
+/// float32 is rounded by: up to here ALiBi makes no score infinite.
+inline constexpr float kSteepSlope = 0x1p50f;
+
 /// The score pipeline: s = scale * q.k, soft-cap, bias, ALiBi, custom; then mask, softmax with
 /// sink, dropout.
 struct ScoreSpec {
@@ -104,6 +108,7 @@ struct ScoreSpec {
   bool alibi = false;
   const float* alibi_slopes = nullptr;  ///< null with alibi set: the closed form
   std::int64_t alibi_stride = 0;        ///< elements
+  bool steep = false;                   ///< a slope is beyond kSteepSlope
   const TileModifier* custom[kMaxCustomModifiers] = {};
   int custom_count = 0;
   const float* sink = nullptr;
@@ -116,6 +121,10 @@ struct ScoreSpec {
   bool modifies_scores() const {
     return soft_cap != 0.0f || bias.data != nullptr || alibi || custom_count > 0;
   }
+
+  /// Whether a modifier may make a score -inf, which then hides its pair. Where none may, -inf is a
+  /// product beyond float32 and has a weight of 0.
+  bool may_hide() const { return bias.data != nullptr || custom_count > 0 || steep; }
 };
 
 /// One whole call. Ragged batches have offsets; then the batch stride of q, k, v, out is 0 and

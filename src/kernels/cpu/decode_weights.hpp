@@ -114,7 +114,7 @@ struct DecodeWeights {
       }
       Simd::store(s + key, x);
     }
-    // A score of -inf hides its pair.
+    if (!spec.may_hide()) return;
     for (int key = 0; key < keys; ++key) {
       if (s[key] == -kInfinity) few.words[b][r] &= ~(std::uint64_t{1} << key), few.full[b] = false;
     }

@@ -35,8 +35,7 @@ struct Lanes {
   std::int64_t min_begin, max_begin, min_end, max_end;
   std::int64_t window_begin;  // of any lane; min_begin is 0 where first keys are kept
   float slope[kTile];
-  bool hide =
-      false;  // whether a score of -inf, which hides its pair, may come out of the modifiers
+  bool hide = false;  // whether a score of -inf hides its pair (ScoreSpec::may_hide)
   // Where each lane's row of a dense table begins, in the units of its strides.
   std::int64_t bias_row[kTile], visible_row[kTile];
   std::int64_t document[kTile];  // of each lane's query, where there are documents
@@ -73,7 +72,7 @@ struct Lanes {
     }
     window_begin = min_begin;
     if (call.mask.kept > 0) min_begin = 0;
-    hide = call.score.bias.data || call.score.custom_count > 0;
+    hide = call.score.may_hide();
     if (call.score.alibi) place_slopes(call, group);
     const PairTable& visible = call.mask.visible;
     for (int i = 0; i < kTile && call.score.bias.data; ++i)
@@ -94,13 +93,8 @@ struct Lanes {
       else
         slope[i] = i >= group && head[i] == head[i - group] ? slope[i - group]
                                                             : alibi_slope(head[i], call.q_heads);
-      hide = hide || std::fabs(slope[i]) > kSteepSlope;
     }
   }
-
-  // Times any distance between positions, of which there are 2^50, still less than what the largest
-  // float32 is rounded by.
-  static constexpr float kSteepSlope = 0x1p50f;
 };
 
 /// What the lanes of a tile see of one key block: nothing, everything, or segments with a word of

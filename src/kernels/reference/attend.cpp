@@ -12,7 +12,9 @@ namespace polyhead::inline v0::kernels::reference {
 namespace {
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
-constexpr double kLowest = std::numeric_limits<float>::lowest();
+// From here on down float32 rounds to -inf: half a step below its lowest, to even. Compared with,
+// so that the rounding mode of the calling thread does not matter.
+constexpr double kNoFloat = -0x1.ffffffp127;
 
 /// One query row of one head of one sequence.
 struct Row {
@@ -142,10 +144,12 @@ void attend_row(const Row& row, std::size_t at, double* dense_weights, Result& r
     if (!visible(row.call, row.sequence, row.head, row.query, key)) continue;
     const double s = final_score(row, key);
     weights[static_cast<std::size_t>(key)] = s;
-    hidden[static_cast<std::size_t>(key)] = s == kMinusInfinity;  // a bias or modifier may hide too
+    hidden[static_cast<std::size_t>(key)] = hides(row.call.score, s);
   }
   result.lse[at] = softmax(row, weights);
-  row_statistics(weights, result.lse[at] == kMinusInfinity, at, result);
+  const bool empty = result.lse[at] == kMinusInfinity;
+  if (empty) hidden.assign(hidden.size(), 1);  // of weights of 0 alone too
+  row_statistics(weights, empty, at, result);
   drop_out(row, weights);
   if (row.call.v.data != nullptr) {
     weigh_values(row, weights, hidden,
@@ -189,7 +193,11 @@ double modified(const AttendCall& call, const Sequence& sequence, std::int64_t h
   for (int i = 0; i < spec.custom_count; ++i)
     score = custom_score(row, *spec.custom[i], key, score);
   // What modifiers take below float32 is -inf there, which hides the pair.
-  return spec.modifies_scores() && score < kLowest ? kMinusInfinity : score;
+  return spec.may_hide() && score <= kNoFloat ? kMinusInfinity : score;
+}
+
+bool hides(const ScoreSpec& spec, double score) {
+  return spec.may_hide() && score == kMinusInfinity;
 }
 
 bool visible(const AttendCall& call, const Sequence& s, std::int64_t head, std::int64_t query,

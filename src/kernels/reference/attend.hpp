@@ -21,8 +21,12 @@ bool visible(const AttendCall& call, const Sequence& sequence, std::int64_t head
              std::int64_t query, std::int64_t key);
 
 /// What follows a scaled product: soft-cap, bias, ALiBi and custom modifiers, in that order.
+/// A score that they take below float32 is -inf.
 double modified(const AttendCall& call, const Sequence& sequence, std::int64_t head,
                 std::int64_t query, std::int64_t key, double score);
+
+/// Whether a final score hides its pair.
+bool hides(const ScoreSpec& spec, double score);
 
 /// Every result of a call, dense. Rows are the query tokens: batch * q_len, or all of q when
 /// ragged.
