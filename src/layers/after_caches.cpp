@@ -171,7 +171,7 @@ void finish_in_cache(const Layer& layer, const Input& input, const Ready& call,
   attention.run(
       *layer.rotation, scratch.in_cache,
       [&](const AttentionArguments& part) { layers::attend(layer, kCall, part, scratch); },
-      {.executor = engine.crew.executor, .threads = engine.crew.workers});
+      engine.crew);
   layers::close_heads(layer, input, call.heads, y, scratch);
 }
 

@@ -124,14 +124,15 @@ std::int64_t InCache::first_token(std::int64_t b) const {
 /// Of q, all sequences together; ragged, those that belong to one.
 std::int64_t InCache::tokens() const { return first_token(config_.batch); }
 
-InCacheRooms::Places InCache::open(InCacheRooms& memory) const {
+InCacheRooms::Places InCache::open(InCacheRooms& memory, int workers) const {
   const std::int64_t bytes = std::max(element_bytes(call_.q.type), element_bytes(call_.type));
   const InCacheRooms::Places rooms = memory.need({.batch = config_.batch,
                                                   .tokens = tokens(),
                                                   .q_heads = q_heads_,
                                                   .head_dim = config_.head_dim,
                                                   .value_dim = config_.value_dim,
-                                                  .q_bytes = bytes});
+                                                  .q_bytes = bytes,
+                                                  .workers = workers});
   // Where each query stands: in its sequence, and in the cache.
   for (std::int64_t b = 0; b < config_.batch; ++b) {
     const std::int64_t length = call_.cache.length(b), start = length - count_of(b);
@@ -147,7 +148,7 @@ InCacheRooms::Places InCache::open(InCacheRooms& memory) const {
   return rooms;
 }
 
-AttentionArguments InCache::window_part(const position::Rotation& rotation,
+AttentionArguments InCache::window_part(const Turning& turning,
                                         const InCacheRooms::Places& rooms) const {
   AttentionArguments window;
   window.kv = call_.cache.view();
@@ -156,50 +157,70 @@ AttentionArguments InCache::window_part(const position::Rotation& rotation,
   window.mask.q_lengths = call_.counts;
   window.q_offsets = call_.offsets;
   window.modifiers = call_.modifiers;
-  window.q = rotated(rotation, rooms.ends, rooms.window_q, rooms.turn);
+  window.q = rotated(turning, rooms.ends, rooms.window_q);
   return window;
 }
 
-AttentionArguments InCache::first_part(const AttentionArguments& window,
-                                       const position::Rotation& rotation,
+AttentionArguments InCache::first_part(const AttentionArguments& window, const Turning& turning,
                                        const InCacheRooms::Places& rooms) const {
   AttentionArguments first = window;
   first.kv.lengths = ConstView(rooms.first_lengths, {config_.batch});
   first.mask = causal();  // query p sees the first tokens t <= p - window
   first.mask.q_lengths = call_.counts;
   first.q_start = ConstView(rooms.first_starts, {config_.batch});
-  first.q = rotated(rotation, rooms.places, rooms.first_q, rooms.turn);
+  first.q = rotated(turning, rooms.places, rooms.first_q);
   return first;
 }
 
-/// A dense copy of q in `to`, rotated by `positions`, one a token.
-ConstView InCache::rotated(const position::Rotation& rotation, const std::int64_t* positions,
-                           std::byte* to, double* turn) const {
-  const ConstView& q = call_.q;
-  const std::int64_t bytes = element_bytes(q.type), dim = config_.head_dim;
-  const auto& strides = q.layout.strides;
-  const int token_axis = ragged_ ? 0 : 1;
-  const auto* const from = static_cast<const std::byte*>(q.data);
-  std::byte* element = to;
-  for (std::int64_t row = 0; row < rows(); ++row) {
-    const std::int64_t head = row % q_heads_, token = row / q_heads_;
-    const std::int64_t at =
-        ragged_ ? token * strides[0] : token / q_len_ * strides[0] + token % q_len_ * strides[1];
-    const std::byte* const begin = from + (at + head * strides[token_axis + 1]) * bytes;
-    for (std::int64_t d = 0; d < dim; ++d, element += bytes)
-      std::memcpy(element, begin + d * strides[token_axis + 2] * bytes,
-                  static_cast<std::size_t>(bytes));
+/// The heads of one token of q, dense.
+void InCache::copy_token(std::int64_t token, std::byte* to) const {
+  const std::int64_t bytes = element_bytes(call_.q.type), dim = config_.head_dim;
+  const auto& strides = call_.q.layout.strides;
+  const int head_axis = ragged_ ? 1 : 2;
+  const std::int64_t step = strides[head_axis + 1];
+  const std::int64_t at =
+      ragged_ ? token * strides[0] : token / q_len_ * strides[0] + token % q_len_ * strides[1];
+  const auto* const from = static_cast<const std::byte*>(call_.q.data) + at * bytes;
+  const std::int64_t run = step == 1 ? dim : 1;  // elements beside each other
+  for (std::int64_t head = 0; head < q_heads_; ++head) {
+    const std::byte* const row = from + head * strides[head_axis] * bytes;
+    for (std::int64_t d = 0; d < dim; d += run, to += run * bytes)
+      std::memcpy(to, row + d * step * bytes, static_cast<std::size_t>(run * bytes));
   }
-  const View copy(to, q.type, {std::int64_t{1}, tokens(), q_heads_, dim});
-  position::rotate_heads(copy, ConstView(positions, {std::int64_t{1}, tokens()}), rotation, turn);
-  if (call_.type != q.type) {  // rounded once, in place: what is written was read
-    const std::int64_t narrow = element_bytes(call_.type);
-    for (std::int64_t i = 0; i < rows() * dim; ++i) {
-      base::store_float32(to + i * narrow, call_.type, base::load_float32(to + i * bytes, q.type));
-    }
+}
+
+/// A token's heads rounded to what attention reads, once and in place: what is written was read.
+void InCache::narrow_token(std::byte* row) const {
+  const std::int64_t wide = element_bytes(call_.q.type), narrow = element_bytes(call_.type);
+  for (std::int64_t i = 0; i < q_heads_ * config_.head_dim; ++i) {
+    base::store_float32(row + i * narrow, call_.type,
+                        base::load_float32(row + i * wide, call_.q.type));
   }
-  if (ragged_) return {to, call_.type, {tokens(), q_heads_, dim}};
-  return {to, call_.type, {config_.batch, q_len_, q_heads_, dim}};
+}
+
+/// A copy of q in `to`, rotated by `positions`, one a token. Heads of a token are dense; where they
+/// are rounded a gap follows, so that each token is written where no other one is.
+ConstView InCache::rotated(const Turning& turning, const std::int64_t* positions,
+                           std::byte* to) const {
+  const std::int64_t dim = config_.head_dim, elements = q_heads_ * dim;
+  const std::int64_t pitch = elements * element_bytes(call_.q.type);
+  const std::int64_t doubles = position::turning_doubles(dim / 2), one = 1;
+  const std::int64_t items = (tokens() + kRowsPerItem - 1) / kRowsPerItem;
+  share_out(turning.crew, items, [&](std::int64_t item, int worker) {
+    const std::int64_t first = item * kRowsPerItem;
+    const std::int64_t count = std::min(kRowsPerItem, tokens() - first);
+    std::byte* const rows = to + first * pitch;
+    for (std::int64_t i = 0; i < count; ++i) copy_token(first + i, rows + i * pitch);
+    position::rotate_heads({rows, call_.q.type, {one, count, q_heads_, dim}},
+                           ConstView(positions + first, {one, count}), turning.rotation,
+                           turning.memory + worker * doubles);
+    for (std::int64_t i = 0; i < count && call_.type != call_.q.type; ++i)
+      narrow_token(rows + i * pitch);
+  });
+  const std::int64_t step = pitch / float_bytes(call_.type);  // between tokens, in elements
+  if (ragged_) return {to, call_.type, {{tokens(), q_heads_, dim}, {step, dim, one}}};
+  return {
+      to, call_.type, {{config_.batch, q_len_, q_heads_, dim}, {q_len_ * step, step, dim, one}}};
 }
 
 /// One of the two parts, into its rooms. A sink is counted once, by the join.

@@ -1,6 +1,7 @@
 // Attention over a sliding cache with positions in the cache: two passes, one rotation of q each.
 #pragma once
 
+#include "base/crew.hpp"
 #include "layers/in_cache_rooms.hpp"
 #include "polyhead/attention.h"
 #include "polyhead/sliding_cache.h"
@@ -32,21 +33,22 @@ class InCache {
  public:
   explicit InCache(const InCacheCall& call);
 
-  /// `attend` runs attention over its arguments; `options` are for the join.
+  /// `attend` runs attention over its arguments; `crew` turns q and joins the parts.
   template <class Attend>
   void run(const position::Rotation& rotation, InCacheRooms& memory, const Attend& attend,
-           const Options& options) const {
-    const InCacheRooms::Places rooms = open(memory);
-    AttentionArguments window = window_part(rotation, rooms);
+           const Crew& crew) const {
+    const InCacheRooms::Places rooms = open(memory, crew.workers);
+    const Turning turning{rotation, rooms.turn, crew};
+    AttentionArguments window = window_part(turning, rooms);
     if (config_.first_tokens == 0) {
       window.out = call_.out;
       window.lse = call_.lse;
       return attend(window);
     }
-    const AttentionArguments first = first_part(window, rotation, rooms);
+    const AttentionArguments first = first_part(window, turning, rooms);
     attend(as_part(window, rooms, 0));
     attend(as_part(first, rooms, 1));
-    join(rooms, options);
+    join(rooms, {.executor = crew.executor, .threads = crew.workers});
   }
 
  private:
@@ -57,16 +59,22 @@ class InCache {
   std::int64_t tokens() const;
   std::int64_t rows() const { return tokens() * q_heads_; }
 
-  InCacheRooms::Places open(InCacheRooms& memory) const;
-  AttentionArguments window_part(const position::Rotation& rotation,
-                                 const InCacheRooms::Places& rooms) const;
-  AttentionArguments first_part(const AttentionArguments& window,
-                                const position::Rotation& rotation,
+  /// How q is turned, and by whom: `memory` is turning_doubles() of each worker.
+  struct Turning {
+    const position::Rotation& rotation;
+    double* memory;
+    const Crew& crew;
+  };
+
+  InCacheRooms::Places open(InCacheRooms& memory, int workers) const;
+  AttentionArguments window_part(const Turning& turning, const InCacheRooms::Places& rooms) const;
+  AttentionArguments first_part(const AttentionArguments& window, const Turning& turning,
                                 const InCacheRooms::Places& rooms) const;
   AttentionArguments as_part(AttentionArguments call, const InCacheRooms::Places& rooms,
                              std::int64_t part) const;
-  ConstView rotated(const position::Rotation& rotation, const std::int64_t* positions,
-                    std::byte* to, double* turn) const;
+  void copy_token(std::int64_t token, std::byte* to) const;
+  void narrow_token(std::byte* row) const;
+  ConstView rotated(const Turning& turning, const std::int64_t* positions, std::byte* to) const;
   void join(const InCacheRooms::Places& rooms, const Options& options) const;
 
   const InCacheCall call_;

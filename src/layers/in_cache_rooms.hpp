@@ -13,6 +13,7 @@ namespace polyhead::inline v0::layers {
 struct InCacheSizes {
   std::int64_t batch = 0, tokens = 0, q_heads = 0, head_dim = 0, value_dim = 0;
   std::int64_t q_bytes = 0;  ///< of an element, before or after rotation, whichever is more
+  int workers = 1;
 };
 
 /// Memory of one call at a time: grows to the largest.
@@ -23,7 +24,7 @@ class InCacheRooms {
     std::int64_t *ends, *places;                 // [tokens]
     std::int64_t *first_lengths, *first_starts;  // [batch]
     float *outs, *lses;                          // of both parts
-    double* turn;                                // what rotating takes
+    double* turn;                                // what rotating takes, of each worker
   };
 
   Places need(const InCacheSizes& sizes) {
@@ -32,16 +33,16 @@ class InCacheRooms {
     const auto integers = [](Buffer& of, std::int64_t count) {
       return reinterpret_cast<std::int64_t*>(of.need(count, 8));
     };
-    return {
-        window_q_.need(rows, q_bytes),
-        first_q_.need(rows, q_bytes),
-        integers(ends_, sizes.tokens),
-        integers(places_, sizes.tokens),
-        integers(first_lengths_, sizes.batch),
-        integers(first_starts_, sizes.batch),
-        reinterpret_cast<float*>(outs_.need(rows, 2 * 4 * sizes.value_dim)),
-        reinterpret_cast<float*>(lses_.need(rows, 2 * 4)),
-        reinterpret_cast<double*>(turn_.need(position::turning_doubles(sizes.head_dim / 2), 8))};
+    return {window_q_.need(rows, q_bytes),
+            first_q_.need(rows, q_bytes),
+            integers(ends_, sizes.tokens),
+            integers(places_, sizes.tokens),
+            integers(first_lengths_, sizes.batch),
+            integers(first_starts_, sizes.batch),
+            reinterpret_cast<float*>(outs_.need(rows, 2 * 4 * sizes.value_dim)),
+            reinterpret_cast<float*>(lses_.need(rows, 2 * 4)),
+            reinterpret_cast<double*>(
+                turn_.need(sizes.workers, 8 * position::turning_doubles(sizes.head_dim / 2)))};
   }
 
   std::size_t bytes() const {

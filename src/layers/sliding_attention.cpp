@@ -29,7 +29,8 @@ void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& r
   layers::InCacheRooms rooms;
   call.run(
       position::Rotation(rope, dim, tables), rooms,
-      [&](const AttentionArguments& arguments) { attention(arguments, options); }, options);
+      [&](const AttentionArguments& arguments) { attention(arguments, options); },
+      crew_of(options));
 }
 
 // --- prepared once ---
@@ -74,7 +75,8 @@ InCacheWorkspace InCachePlan::make_workspace() const {
                      .q_heads = limits.q_heads,
                      .head_dim = limits.head_dim,
                      .value_dim = limits.value_dim,
-                     .q_bytes = element_bytes(limits.q_type)});
+                     .q_bytes = element_bytes(limits.q_type),
+                     .workers = state_->crew.workers});
   return InCacheWorkspace(std::move(state));
 }
 
@@ -92,11 +94,12 @@ void InCachePlan::run(const SlidingCache& cache, ConstView q, View out, InCacheW
   if (dim != limits.head_dim)
     base::refuse(kCall, "head_dim (", dim, ") is not the plan's ", limits.head_dim);
   if (!workspace.state_) base::refuse(kCall, "workspace was moved from, expected the plan's");
-  call.run(state_->rotation, workspace.state_->rooms,
-           [&](const AttentionArguments& arguments) {
-             state_->attention.run(arguments, workspace.state_->attention);
-           },
-           {.executor = state_->crew.executor, .threads = state_->crew.workers});
+  call.run(
+      state_->rotation, workspace.state_->rooms,
+      [&](const AttentionArguments& arguments) {
+        state_->attention.run(arguments, workspace.state_->attention);
+      },
+      state_->crew);
 }
 
 }  // namespace polyhead::inline v0
