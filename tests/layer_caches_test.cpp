@@ -389,5 +389,19 @@ TEST(LayerCaches, CrossAttentionReadsAnyView) {
   });
 }
 
+// To what the longest sequence needs, and not to twice what the one before it needed.
+TEST(LayerCaches, ARaggedCallGrowsACacheOnce) {
+  const MultiHeadAttention layer = Model(decoder(ElementType::float32)).layer(Isa::automatic);
+  KvCache cache(layer.cache_config(3, 0, true));
+  const auto x = random_floats(205 * kColumns, 61);
+  std::vector<float> y(x.size());
+  const std::int32_t offsets[] = {0, 65, 135, 205};
+  layer.forward(ConstView(x.data(), {205, 64}), cache, View(y.data(), {205, 64}),
+                {.offsets = ConstView(offsets, {4})});
+  EXPECT_EQ(cache.capacity(), 70);
+  for (const auto& [b, length] : {std::pair{0, 65}, {1, 70}, {2, 70}})
+    EXPECT_EQ(cache.length(b), length);
+}
+
 }  // namespace
 }  // namespace polyhead_test

@@ -12,6 +12,10 @@
 #include "polyhead/kv_view.h"
 #include "polyhead/types.h"
 
+namespace polyhead::inline v0::cache {
+struct Ragged;
+}
+
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
@@ -94,6 +98,7 @@ class KvCache {
  private:
   friend void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                           std::span<KvCache* const> caches);
+  friend struct cache::Ragged;
   struct State;
   void take_over(KvCache& from) noexcept;
   std::unique_ptr<State> state_;

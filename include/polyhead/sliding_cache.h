@@ -14,6 +14,10 @@
 #include "polyhead/mask.h"
 #include "polyhead/types.h"
 
+namespace polyhead::inline v0::cache {
+struct Ragged;
+}
+
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
@@ -94,6 +98,7 @@ class SlidingCache {
  private:
   friend void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                           std::span<SlidingCache* const> caches);
+  friend struct cache::Ragged;
   struct State;
   void take_over(SlidingCache& from) noexcept;
   std::unique_ptr<State> state_;

@@ -82,6 +82,17 @@ SourceRow source_row(const ConstView& rows, std::int64_t sequence, std::int64_t 
           extents[3] == 1 ? bytes : strides[3] * bytes};
 }
 
+Fresh Ragged::fresh(const ConstView& k, const ConstView& v, const ConstView& offsets) {
+  Fresh rows{k, v, {}, offsets};
+  for (ConstView* view : {&rows.k, &rows.v}) {
+    if (!view->given()) continue;
+    const auto& [axes, extents, strides, too_many] = view->layout;
+    view->layout = {{std::int64_t{1}, extents[0], extents[1], extents[2]},
+                    {std::int64_t{0}, strides[0], strides[1], strides[2]}};
+  }
+  return rows;
+}
+
 bool is_key_scale(float scale) { return std::isfinite(scale) && scale != 0.0f; }
 
 void check_key_scale(const char* call, float scale) {

@@ -9,6 +9,11 @@
 #include "cache/store.hpp"
 #include "polyhead/types.h"
 
+namespace polyhead::inline v0 {
+class KvCache;
+class SlidingCache;
+}  // namespace polyhead::inline v0
+
 namespace polyhead::inline v0::cache {
 
 /// "[2, 1, 4]": what messages say that a view is.
@@ -38,6 +43,35 @@ std::int64_t count_at(const ConstView& counts, std::int64_t sequence, std::int64
 /// One row of checked rows.
 SourceRow source_row(const ConstView& rows, std::int64_t sequence, std::int64_t token,
                      std::int64_t head);
+
+/// Checked rows to append: of each sequence the same number, or `counts` of them, [batch, tokens,
+/// heads, dim]; with `offsets` those of all one after the other, [1, tokens, heads, dim].
+struct Fresh {
+  ConstView k, v, counts, offsets;
+
+  std::int64_t count(std::int64_t sequence) const {
+    if (!offsets.given()) return count_at(counts, sequence, tokens_of(k));
+    return count_at(offsets, sequence + 1, 0) - count_at(offsets, sequence, 0);
+  }
+  /// Of k or v.
+  SourceRow row(const ConstView& rows, std::int64_t sequence, std::int64_t token,
+                std::int64_t head) const {
+    if (!offsets.given()) return source_row(rows, sequence, token, head);
+    return source_row(rows, 0, count_at(offsets, sequence, 0) + token, head);
+  }
+};
+
+/// Appends checked rows [tokens, heads, dim] (no v with values_in_keys): to sequence b those from
+/// offsets[b] to offsets[b + 1]. As append() does, with its refusals.
+struct Ragged {
+  static void append(KvCache& cache, const ConstView& k, const ConstView& v,
+                     const ConstView& offsets);
+  static void append(SlidingCache& cache, const ConstView& k, const ConstView& v,
+                     const ConstView& offsets);
+
+  /// Such rows as those of one sequence.
+  static Fresh fresh(const ConstView& k, const ConstView& v, const ConstView& offsets);
+};
 
 /// What scales of keys are.
 inline constexpr const char* kKeyScales = "finite numbers other than 0";

@@ -23,6 +23,7 @@ namespace {
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 48;  // of a sequence, and sequences
 constexpr std::int64_t kLeastGrowth =
     64;  // tokens: the first allocation of a cache that begins empty
+constexpr const char* kAppend = "KvCache::append";
 
 }  // namespace
 
@@ -62,7 +63,9 @@ struct KvCache::State {
     std::ranges::copy(from.key_scales, key_scales.begin());
   }
 
-  void write(cache::Store& rows, const ConstView& from, std::int64_t sequence, std::int64_t count);
+  void append(const cache::Fresh& rows);
+  void write(cache::Store& store, const cache::Fresh& rows, const ConstView& from,
+             std::int64_t sequence);
 };
 
 namespace {
@@ -91,13 +94,38 @@ void check_config(const KvCacheConfig& config) {
 
 }  // namespace
 
-void KvCache::State::write(cache::Store& rows, const ConstView& from, std::int64_t sequence,
-                           std::int64_t count) {
+/// The rows of `from`, which is k or v of them.
+void KvCache::State::write(cache::Store& store, const cache::Fresh& rows, const ConstView& from,
+                           std::int64_t sequence) {
   const std::int64_t length = lengths[static_cast<std::size_t>(sequence)];
+  const std::int64_t count = rows.count(sequence);
   for (std::int64_t head = 0; head < config.kv_heads; ++head) {
     for (std::int64_t token = 0; token < count; ++token)
-      rows.write(sequence, head, length + token, cache::source_row(from, sequence, token, head));
+      store.write(sequence, head, length + token, rows.row(from, sequence, token, head));
   }
+}
+
+void KvCache::State::append(const cache::Fresh& rows) {
+  std::int64_t needed = 0;
+  for (std::int64_t b = 0; b < config.batch; ++b) {
+    const std::int64_t length = lengths[static_cast<std::size_t>(b)], count = rows.count(b);
+    if (count > kMostTokens - length)
+      base::refuse(kAppend, "sequence ", b, " grows beyond 2^48 tokens");
+    if (!config.growing && length + count > capacity) {
+      base::refuse(kAppend, "sequence ", b, " holds ", length, " tokens; ", count,
+                   " more exceed the capacity (", capacity, ")");
+    }
+    needed = std::max(needed, length + count);
+  }
+  std::pair<cache::Store, cache::Store> outgrown;  // k and v may be rows of it: kept until written
+  if (needed > capacity) outgrown = move_to(std::max({needed, 2 * capacity, kLeastGrowth}));
+  const base::FloatEnvironment environment(base::Subnormals::kept);
+  for (std::int64_t b = 0; b < config.batch; ++b) {
+    write(keys, rows, rows.k, b);
+    if (!config.values_in_keys) write(values, rows, rows.v, b);
+  }
+  for (std::int64_t b = 0; b < config.batch; ++b)
+    lengths[static_cast<std::size_t>(b)] += rows.count(b);
 }
 
 KvCache::KvCache(const KvCacheConfig& config) : state_(std::make_unique<State>()) {
@@ -146,35 +174,15 @@ KvView KvCache::view() const {
 ConstView KvCache::lengths() const { return {state_->lengths.data(), {state_->config.batch}}; }
 
 void KvCache::append(ConstView k, ConstView v, ConstView counts) {
-  State& s = *state_;
-  constexpr const char* kCall = "KvCache::append";
-  const std::int64_t tokens = cache::tokens_of(k);
-  const KvCacheConfig& c = s.config;
-  cache::check_kv(kCall, c, k, v);
-  cache::check_counts(kCall, counts, c.batch, tokens);
-  std::int64_t needed = 0;
-  for (std::int64_t b = 0; b < s.config.batch; ++b) {
-    const std::int64_t length = s.lengths[static_cast<std::size_t>(b)];
-    const std::int64_t count = cache::count_at(counts, b, tokens);
-    if (count > kMostTokens - length)
-      base::refuse(kCall, "sequence ", b, " grows beyond 2^48 tokens");
-    if (!s.config.growing && length + count > s.capacity) {
-      base::refuse(kCall, "sequence ", b, " holds ", length, " tokens; ", count,
-                   " more exceed the capacity (", s.capacity, ")");
-    }
-    needed = std::max(needed, length + count);
-  }
-  std::pair<cache::Store, cache::Store> outgrown;  // k and v may be rows of it: kept until written
-  if (needed > s.capacity) outgrown = s.move_to(std::max({needed, 2 * s.capacity, kLeastGrowth}));
-  const base::FloatEnvironment environment(base::Subnormals::kept);
-  for (std::int64_t b = 0; b < s.config.batch; ++b) {
-    const std::int64_t count = cache::count_at(counts, b, tokens);
-    s.write(s.keys, k, b, count);
-    if (!s.config.values_in_keys) s.write(s.values, v, b, count);
-  }
-  for (std::int64_t b = 0; b < s.config.batch; ++b) {
-    s.lengths[static_cast<std::size_t>(b)] += cache::count_at(counts, b, tokens);
-  }
+  const KvCacheConfig& c = state_->config;
+  cache::check_kv(kAppend, c, k, v);
+  cache::check_counts(kAppend, counts, c.batch, cache::tokens_of(k));
+  state_->append({k, v, counts, {}});
+}
+
+void cache::Ragged::append(KvCache& cache, const ConstView& k, const ConstView& v,
+                           const ConstView& offsets) {
+  cache.state_->append(fresh(k, v, offsets));
 }
 
 void KvCache::truncate(std::int64_t sequence, std::int64_t length) {

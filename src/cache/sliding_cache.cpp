@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::int64_t kPage = 64;  // tokens: a block of the kernels lies on one page
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 36;  // of a sequence: its table fits memory
+constexpr const char* kAppend = "SlidingCache::append";
 
 std::int64_t pages_of(std::int64_t tokens) { return (tokens + kPage - 1) / kPage; }
 
@@ -129,6 +130,8 @@ struct SlidingCache::State {
     std::ranges::copy(from.key_scales, key_scales.begin());
   }
 
+  void append(const cache::Fresh& rows);
+
   /// The first tokens that are kept and seen apart from the window.
   std::int64_t apart(std::int64_t length) const {
     return std::min(config.first_tokens, std::max<std::int64_t>(0, length - config.window));
@@ -182,39 +185,46 @@ std::int64_t SlidingCache::oldest(std::int64_t sequence) const {
   return state_->oldest[state_->index("SlidingCache::oldest", sequence)];
 }
 
-void SlidingCache::append(ConstView k, ConstView v, ConstView counts) {
-  constexpr const char* kCall = "SlidingCache::append";
-  State& s = *state_;
-  const SlidingCacheConfig& c = s.config;
-  const std::int64_t tokens = cache::tokens_of(k);
-  cache::check_kv(kCall, c, k, v);
-  cache::check_counts(kCall, counts, c.batch, tokens);
-  std::int64_t longest = 0;
+void SlidingCache::State::append(const cache::Fresh& rows) {
+  const SlidingCacheConfig& c = config;
+  std::int64_t most = 0;
   for (std::int64_t b = 0; b < c.batch; ++b) {
-    const std::int64_t count = cache::count_at(counts, b, tokens);
+    const std::int64_t count = rows.count(b);
     if (count > c.chunk) {
-      base::refuse(kCall, "sequence ", b, " gets ", count, " tokens, expected at most chunk (",
+      base::refuse(kAppend, "sequence ", b, " gets ", count, " tokens, expected at most chunk (",
                    c.chunk, ")");
     }
-    longest = std::max(longest, s.lengths[static_cast<std::size_t>(b)] + count);
+    most = std::max(most, lengths[static_cast<std::size_t>(b)] + count);
   }
-  if (longest > kMostTokens) base::refuse(kCall, "a sequence grows beyond 2^36 tokens");
-  s.reach(longest);
+  if (most > kMostTokens) base::refuse(kAppend, "a sequence grows beyond 2^36 tokens");
+  reach(most);
   const base::FloatEnvironment environment(base::Subnormals::kept);
   for (std::int64_t b = 0; b < c.batch; ++b) {
-    std::int64_t& length = s.lengths[static_cast<std::size_t>(b)];
-    const std::int64_t count = cache::count_at(counts, b, tokens);
+    const auto at = static_cast<std::size_t>(b);
+    std::int64_t& length = lengths[at];
+    const std::int64_t count = rows.count(b);
     for (std::int64_t i = 0; i < count; ++i, ++length) {
-      const std::int64_t slot = s.slot(b, length / kPage);
+      const std::int64_t page = slot(b, length / kPage);
       for (std::int64_t head = 0; head < c.kv_heads; ++head) {
-        s.keys.write(slot, head, length % kPage, cache::source_row(k, b, i, head));
+        keys.write(page, head, length % kPage, rows.row(rows.k, b, i, head));
         if (!c.values_in_keys)
-          s.values.write(slot, head, length % kPage, cache::source_row(v, b, i, head));
+          values.write(page, head, length % kPage, rows.row(rows.v, b, i, head));
       }
     }
-    const auto at = static_cast<std::size_t>(b);
-    s.set_longest(at, std::max(s.longest[at], length));
+    set_longest(at, std::max(longest[at], length));
   }
+}
+
+void SlidingCache::append(ConstView k, ConstView v, ConstView counts) {
+  const SlidingCacheConfig& c = state_->config;
+  cache::check_kv(kAppend, c, k, v);
+  cache::check_counts(kAppend, counts, c.batch, cache::tokens_of(k));
+  state_->append({k, v, counts, {}});
+}
+
+void cache::Ragged::append(SlidingCache& cache, const ConstView& k, const ConstView& v,
+                           const ConstView& offsets) {
+  cache.state_->append(fresh(k, v, offsets));
 }
 
 void SlidingCache::truncate(std::int64_t sequence, std::int64_t length) {

@@ -79,9 +79,10 @@ void MultiHeadAttention::forward(ConstView x, KvCache& cache, View y, const Laye
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
                                              [&](std::int64_t b) { return cache.length(b); });
+  layers::check_room(input, cache, growth);
   Ready prepared = ready(layer, input, call, {}, growth, to, scratch);
   layers::Appended appended(cache, growth.starts);
-  layers::append_rows(cache, input, prepared.k, prepared.v, call.lengths, scratch.counts);
+  layers::append_rows(cache, call, prepared.k, prepared.v);
   finish(layer, input, prepared, cache.view(), to, scratch);
   appended.keep();
 }
@@ -200,7 +201,7 @@ void MultiHeadAttention::forward(ConstView x, SlidingCache& cache, View y,
   Ready prepared = ready(layer, input, call, held, growth, to, scratch,
                          in_cache ? Columns::packed_still : Columns::packed);
   layers::Appended appended(cache, growth.starts);
-  layers::append_rows(cache, input, prepared.k, prepared.v, call.lengths, scratch.counts);
+  layers::append_rows(cache, call, prepared.k, prepared.v);
   if (in_cache) {
     finish_in_cache(layer, input, prepared, cache, to, scratch);
   } else {

@@ -82,13 +82,14 @@ ConstView token_rows(const ConstView& rows, std::int64_t first, std::int64_t cou
   return part;
 }
 
-ConstView rows_for_each(const ConstView& rows, std::int64_t batch) {
-  if (!rows.given()) return rows;
-  const auto& [axes, extents, strides, too_many] = rows.layout;
-  return {rows.data,
-          rows.type,
-          {{batch, extents[0], extents[1], extents[2]},
-           {std::int64_t{0}, strides[0], strides[1], strides[2]}}};
+void check_room(const Input& input, const KvCache& cache, const Growth& growth) {
+  if (cache.config().growing) return;
+  for (std::int64_t b = 0; b < input.sequences; ++b) {
+    if (growth.ends[b] <= cache.capacity()) continue;
+    base::refuse(input.name, "sequence ", b, " holds ", growth.starts[b], " tokens; ",
+                 growth.ends[b] - growth.starts[b], " more exceed the capacity (", cache.capacity(),
+                 ")");
+  }
 }
 
 void check_chunk(const Input& input, const SlidingCache& cache, const ConstView& lengths) {

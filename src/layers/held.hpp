@@ -6,6 +6,7 @@
 
 #include "attention/validate.hpp"
 #include "base/refuse.hpp"
+#include "cache/append.hpp"
 #include "layers/calls.hpp"
 #include "polyhead/kv_cache.h"
 #include "polyhead/sliding_cache.h"
@@ -124,26 +125,17 @@ class Appended {
 /// Rows [first, first + count) of a ragged [tokens, heads, dim], or none of no view.
 ConstView token_rows(const ConstView& rows, std::int64_t first, std::int64_t count);
 
-/// The same as rows of each sequence of a batch: [batch, count, heads, dim].
-ConstView rows_for_each(const ConstView& rows, std::int64_t batch);
-
 /// Appends the rows of a call, [batch, tokens, heads, dim] or ragged; no v where keys have it.
 template <class Cache>
-void append_rows(Cache& cache, const Input& input, const ConstView& k, const ConstView& v,
-                 const ConstView& lengths, Buffer& memory) {
-  if (!input.ragged) return cache.append(k, v, lengths);
-  const std::int64_t batch = input.sequences;
-  auto* const counts = reinterpret_cast<std::int64_t*>(memory.need(batch, 8));
-  std::fill(counts, counts + batch, 0);
-  for (std::int64_t b = 0; b < batch; ++b) {
-    const std::int64_t first = input.offsets[b];
-    counts[b] = input.offsets[b + 1] - first;
-    if (counts[b] == 0) continue;
-    cache.append(rows_for_each(token_rows(k, first, counts[b]), batch),
-                 rows_for_each(token_rows(v, first, counts[b]), batch), ConstView(counts, {batch}));
-    counts[b] = 0;
-  }
+void append_rows(Cache& cache, const LayerCall& call, const ConstView& k, const ConstView& v) {
+  if (call.offsets.given())
+    cache::Ragged::append(cache, k, v, call.offsets);
+  else
+    cache.append(k, v, call.lengths);
 }
+
+/// Refuses more tokens than a cache of fixed capacity has room for.
+void check_room(const Input& input, const KvCache& cache, const Growth& growth);
 
 /// Refuses more tokens than a ring takes at once.
 void check_chunk(const Input& input, const SlidingCache& cache, const ConstView& lengths);

@@ -368,6 +368,7 @@ void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm fo
   layers::refuse_key_lengths(kCall, arguments.mask, "the cache");
   const layers::Growth growth = layers::growth_after(
       input, call.lengths, scratch.starts, [&](std::int64_t b) { return cache.length(b); });
+  layers::check_room(input, cache, growth);
   const Step step{
       layer, input,
       layers::positions_of(layer.core, input, call.positions, growth.starts, scratch.positions),
@@ -376,8 +377,7 @@ void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm fo
   const Held fresh{latents_of(step), input.ragged};
 
   layers::Appended appended(cache, growth.starts);
-  layers::append_rows(cache, input, latent_keys(fresh, step.latent_dim()), {}, call.lengths,
-                      scratch.counts);
+  layers::append_rows(cache, call, latent_keys(fresh, step.latent_dim()), {});
   arguments.mask = arguments.mask & layers::padding({}, call.lengths);
   arguments.mask.align = Align::unstated;  // positions are the cache's
   arguments.q_offsets = call.offsets;

@@ -37,7 +37,7 @@ struct Layer {
 struct Scratch {
   Buffer prepared, prepared_context, packed, packed_context, wide, wide_context, heads,
       prepared_heads, result, products, dressing, attention, positions, context_positions, starts,
-      counts, latents, keys, values, held, pages, page_table;
+      latents, keys, values, held, pages, page_table;
   InCacheRooms in_cache;
   PagedBatch batch;
   std::vector<PagedCache::Extension> extensions;
@@ -53,10 +53,10 @@ struct Scratch {
                                  &result,    &products,
                                  &dressing,  &attention,
                                  &positions, &context_positions,
-                                 &starts,    &counts,
-                                 &latents,   &keys,
-                                 &values,    &held,
-                                 &pages,     &page_table}) {
+                                 &starts,    &latents,
+                                 &keys,      &values,
+                                 &held,      &pages,
+                                 &page_table}) {
       sum += buffer->bytes();
     }
     return sum;
