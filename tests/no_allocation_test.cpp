@@ -1,6 +1,7 @@
 // Plan::run allocates nothing, and scratch stays within its promise whatever the lengths.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -208,6 +209,42 @@ TEST(NoAllocation, InDecodingWithALayer) {
       EXPECT_EQ(allocations.load() - before, 0) << isa_name(isa) << " " << element_name(type);
     }
   }
+}
+
+TEST(NoAllocation, InDecodingOverPagesAndRings) {
+  ThreadPool pool(3);
+  const std::vector<float> numbers(96 * 96, 0.01f);
+  std::vector<float> y(2 * 96);
+  LayerWeights weights;
+  weights.w_q = weights.w_k = weights.w_v = weights.w_o = {numbers.data(), {96, 96}};
+  LayerConfig config;
+  config.model_dim = 96;
+  config.q_heads = 4;
+  config.rope.emplace().pairing = RopePairing::half_split;
+  config.mask = causal();
+  const MultiHeadAttention layer(config, weights, {.executor = &pool});
+  PagedCache pages({.pages = 20, .page_tokens = 16, .kv_heads = 4, .head_dim = 24});
+  const std::int64_t sequences[] = {pages.create(), pages.create()};
+  SlidingCache ring({.batch = 2, .kv_heads = 4, .head_dim = 24, .window = 40, .first_tokens = 4});
+  const std::int32_t offsets[] = {0, 1, 2};
+  LayerWorkspace workspace;
+  const LayerCall call{.offsets = ConstView(offsets, {3}), .workspace = &workspace};
+  const ConstView x(numbers.data(), {2, 96});
+  const View to(y.data(), {2, 96});
+  std::int64_t most = 0;
+  for (int token = 0; token < 90; ++token) {
+    for (const std::int64_t sequence : sequences)
+      ASSERT_EQ(pages.extend(sequence, 1), PagedCache::Status::ok);
+    const std::int64_t before = allocations.load();
+    const auto status = layer.forward(
+        x, {.cache = &pages, .sequences = sequences, .room = PagedRoom::made}, to, call);
+    ASSERT_EQ(status, PagedCache::Status::ok);
+    for (const auto positions : {SlidingPositions::original, SlidingPositions::in_cache})
+      layer.forward(x, ring, to, positions, call);
+    // The workspace and the notes of what is written have their size; a table grows with the pages.
+    if (token > 1 && token % 16 != 0) most = std::max(most, allocations.load() - before);
+  }
+  EXPECT_EQ(most, 0);
 }
 
 TEST(NoAllocation, InAPlanForPositionsInTheCache) {

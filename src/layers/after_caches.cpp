@@ -92,19 +92,18 @@ PagedCache::Status MultiHeadAttention::forward(ConstView x, const PagedSequences
   const Layer& layer = *state_;
   layers::require_self(layer, kCall, call);
   const Input input = layers::input_of(layer, kCall, x, call);
-  layers::check_pages(input, pages, layers::held_sizes(layer));
-  const Rows to = check_call(layer, input, x, y, call);
   std::optional<Scratch> own;
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  layers::check_pages(input, pages, layers::held_sizes(layer), scratch.pages);
+  const Rows to = check_call(layer, input, x, y, call);
   const Growth growth = layers::growth_in(input, pages, call.lengths, scratch.starts);
   Ready prepared = ready(layer, input, call, {}, growth, to, scratch);
-  layers::PagedRows rows(input, pages, growth);
-  const PagedCache::Status status = rows.make_room(scratch.extensions, scratch.batch);
+  layers::PagedRows rows(input, pages, growth, scratch);
+  const PagedCache::Status status = rows.make_room();
   if (status != PagedCache::Status::ok) return status;
   rows.write(prepared.k, prepared.v);
-  pages.cache->batch(pages.sequences, scratch.batch);
-  finish(layer, input, prepared, pages.cache->view(pages.layer, scratch.batch), to, scratch);
+  finish(layer, input, prepared, pages.cache->view(pages.layer, rows.batch()), to, scratch);
   rows.keep();
   return PagedCache::Status::ok;
 }

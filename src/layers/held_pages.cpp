@@ -1,7 +1,7 @@
 #include "layers/held_pages.hpp"
 
 #include <algorithm>
-#include <map>
+#include <span>
 #include <vector>
 
 namespace polyhead::inline v0::layers {
@@ -9,18 +9,20 @@ namespace {
 
 using Status = PagedCache::Status;
 
-void check_sequences(const Input& input, const PagedSequences& pages) {
+void check_sequences(const Input& input, const PagedSequences& pages, Buffer& memory) {
   if (std::ssize(pages.sequences) != input.sequences) {
     base::refuse(input.name, "pages.sequences has ", pages.sequences.size(), ", expected ",
                  input.sequences, ", one for each of x");
   }
-  std::vector<std::int64_t> sorted(pages.sequences.begin(), pages.sequences.end());
-  std::ranges::sort(sorted);
-  const auto twice = std::ranges::adjacent_find(sorted);
-  if (twice != sorted.end()) {
+  auto* const copy = reinterpret_cast<std::int64_t*>(memory.need(input.sequences, 8));
+  const std::span<std::int64_t> in_order(copy, pages.sequences.size());
+  std::ranges::copy(pages.sequences, copy);
+  std::ranges::sort(in_order);
+  const auto twice = std::ranges::adjacent_find(in_order);
+  if (twice != in_order.end()) {
     base::refuse(input.name, "pages.sequences has ", *twice, " twice, expected each once");
   }
-  for (const std::int64_t sequence : sorted) {
+  for (const std::int64_t sequence : in_order) {
     if (pages.cache->holds(sequence)) continue;
     base::refuse(input.name, "pages.sequences has ", sequence,
                  ", which was released or never created");
@@ -40,7 +42,8 @@ ConstView rows_of_sequence(const Input& input, const ConstView& rows, std::int64
 
 }  // namespace
 
-void check_pages(const Input& input, const PagedSequences& pages, const HeldSizes& sizes) {
+void check_pages(const Input& input, const PagedSequences& pages, const HeldSizes& sizes,
+                 Buffer& memory) {
   if (pages.cache == nullptr) base::refuse(input.name, "pages.cache is null, expected a cache");
   const PagedCacheConfig& has = pages.cache->config();
   if (pages.layer < 0 || pages.layer >= has.layers) {
@@ -51,7 +54,7 @@ void check_pages(const Input& input, const PagedSequences& pages, const HeldSize
                  ") is not to_make or made");
   }
   check_held(input.name, "pages.cache", has, sizes);
-  check_sequences(input, pages);
+  check_sequences(input, pages, memory);
   if (pages.tokens.empty()) return;
   if (pages.room == PagedRoom::made) {
     base::refuse(input.name,
@@ -86,8 +89,9 @@ PagedRows::~PagedRows() {
     pages_.cache->truncate(pages_.sequences[b], growth_.starts[b]);
 }
 
-Status PagedRows::make_room(std::vector<PagedCache::Extension>& parts, PagedBatch& batch) {
-  if (pages_.room == PagedRoom::made) return room_to_write(batch) ? Status::ok : Status::exhausted;
+Status PagedRows::make_room() {
+  if (pages_.room == PagedRoom::made) return room_to_write() ? Status::ok : Status::exhausted;
+  std::vector<PagedCache::Extension>& parts = scratch_.extensions;
   parts.clear();
   for (std::size_t b = 0; b < pages_.sequences.size(); ++b) {
     const auto at = static_cast<std::int64_t>(b);
@@ -106,20 +110,32 @@ Status PagedRows::make_room(std::vector<PagedCache::Extension>& parts, PagedBatc
 
 /// Whether the pool has the pages that writes to made room copy: those that others hold, one for
 /// each sequence but the last of them.
-bool PagedRows::room_to_write(PagedBatch& batch) const {
+bool PagedRows::room_to_write() {
   const std::int64_t size = pages_.cache->config().page_tokens;
+  PagedBatch& batch = scratch_.batch;
   pages_.cache->batch(pages_.sequences, batch);
-  std::map<std::int32_t, std::int64_t> writers;
+  auto* const writes =
+      reinterpret_cast<std::int32_t*>(scratch_.pages.need(std::ssize(batch.table), 4));
+  std::int32_t* end = writes;  // the page of each, as often as sequences write to it
   for (std::size_t b = 0; b < pages_.sequences.size(); ++b) {
     const std::int64_t row = static_cast<std::int64_t>(b) * batch.pages_a_sequence;
     if (growth_.starts[b] == growth_.ends[b]) continue;
     for (std::int64_t page = growth_.starts[b] / size; page * size < growth_.ends[b]; ++page)
-      ++writers[batch.table[static_cast<std::size_t>(row + page)]];
+      *end++ = batch.table[static_cast<std::size_t>(row + page)];
   }
+  std::sort(writes, end);
   std::int64_t copies = 0;
-  for (const auto& [page, count] : writers)
-    copies += std::min(count, pages_.cache->holders(page) - 1);
+  for (const std::int32_t *from = writes, *to = writes; from != end; from = to) {
+    while (to != end && *to == *from) ++to;
+    copies += std::min(to - from, pages_.cache->holders(*from) - 1);
+  }
+  batch_is_good_ = copies == 0;
   return copies <= pages_.cache->free_pages();
+}
+
+const PagedBatch& PagedRows::batch() {
+  if (!batch_is_good_) pages_.cache->batch(pages_.sequences, scratch_.batch);
+  return scratch_.batch;
 }
 
 void PagedRows::write(const ConstView& k, const ConstView& v) {
