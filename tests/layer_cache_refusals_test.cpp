@@ -1,6 +1,7 @@
 // What a layer refuses of a call after a cache, before the cache has changed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <stdexcept>
@@ -190,6 +191,13 @@ TEST_F(LayerCacheRefusals, PositionsInTheCache) {
             kForward +
                 "mask has documents, expected causality and the cache's window alone with "
                 "positions in the cache");
+  const std::int64_t one_each[] = {1, 1};
+  polyhead::Mask padded;
+  padded.q_lengths = ConstView(one_each, {2});
+  EXPECT_EQ(
+      over_ring({.mask = padded}),
+      kForward +
+          "mask.q_lengths are given, expected the call's lengths with positions in the cache");
   EXPECT_EQ(over_ring({.mask = polyhead::window_and_first(2, 0, 1)}),
             kForward +
                 "mask has a window of (2, 0) and 1 first tokens, expected the cache's (3, 0) "
@@ -203,6 +211,49 @@ TEST_F(LayerCacheRefusals, PositionsInTheCache) {
   layer.forward(rows(), ring, out(), SlidingPositions::in_cache,
                 {.mask = polyhead::window_and_first(3, 0, 1)});
   EXPECT_EQ(ring.length(0), 10);
+}
+
+TEST_F(LayerCacheRefusals, ACacheWithoutRoom) {
+  KvCache cache(layer.cache_config(2, 4));
+  const std::int32_t offsets[] = {0, 2, 7};
+  const LayerCall ragged{.offsets = ConstView(offsets, {3})};
+  EXPECT_EQ(refusal_of([&] {
+              layer.forward(ConstView(x.data(), {7, 64}), cache, View(y.data(), {7, 64}), ragged);
+            }),
+            kForward + "sequence 1 holds 0 tokens; 5 more exceed the capacity (4)");
+  EXPECT_EQ(refusal_of([&] { layer.forward(rows(), cache, out()); }),
+            kForward + "sequence 0 holds 0 tokens; 5 more exceed the capacity (4)");
+  for (int b = 0; b < 2; ++b) EXPECT_EQ(cache.length(b), 0);
+  expect_unchanged();
+}
+
+// Over all other caches a mask's q_lengths hide queries, whose tokens are appended all the same.
+TEST_F(LayerCacheRefusals, LengthsOfQueriesInAMaskAreNoneOfTheCache) {
+  KvCache cache(layer.cache_config(2, 5)), other(layer.cache_config(2, 5));
+  const std::int64_t one_each[] = {1, 1};
+  LayerCall call;
+  call.mask.q_lengths = ConstView(one_each, {2});
+  std::vector<float> all(y.size());
+  layer.forward(rows(), other, View(all.data(), {2, 5, 64}));
+  const auto expect_first_rows = [&] {
+    for (const std::size_t first : {0, 5 * 64}) {
+      const auto at = static_cast<std::ptrdiff_t>(first);
+      EXPECT_TRUE(std::equal(y.begin() + at, y.begin() + at + 64, all.begin() + at));
+      EXPECT_FALSE(std::equal(y.begin() + at + 64, y.begin() + at + 128, all.begin() + at + 64));
+    }
+  };
+  layer.forward(rows(), cache, out(), call);
+  expect_first_rows();
+  EXPECT_EQ(cache.length(1), 5);
+  const std::int64_t fresh[] = {pool.create(), pool.create()};
+  ASSERT_EQ(layer.forward(rows(), {.cache = &pool, .sequences = fresh}, out(), call),
+            PagedCache::Status::ok);
+  expect_first_rows();
+  EXPECT_EQ(pool.length(fresh[1]), 5);
+  ring.clear();
+  layer.forward(rows(), ring, out(), call);
+  expect_first_rows();
+  EXPECT_EQ(ring.length(1), 5);
 }
 
 TEST_F(LayerCacheRefusals, Views) {

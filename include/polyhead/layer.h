@@ -193,7 +193,9 @@ class MultiHeadAttention {
   /// by their place in the sequence for either kind of positions, so that calls may mix them. With
   /// positions in the cache, as attend_in_cache: the layer has rope and `call` no positions; masks
   /// are causal, or the cache's own, and nothing else; of the modifiers scale, soft-cap and sink
-  /// are served; row statistics are refused.
+  /// are served; row statistics and a mask's q_lengths (say `lengths`) are refused. A call that
+  /// fails takes its tokens back, but what they wrote over is gone: oldest() may have moved on, and
+  /// they count among what truncate() can take back.
   void forward(ConstView x, SlidingCache& cache, View y, const LayerCall& call = {}) const;
   void forward(ConstView x, SlidingCache& cache, View y, SlidingPositions positions,
                const LayerCall& call = {}) const;

@@ -143,6 +143,11 @@ void check_in_cache_call(const Layer& layer, const LayerCall& call, const Slidin
   if (rows.entropy.given() || rows.max_weight.given() || rows.max_key.given())
     base::refuse(kCall, "statistics are given, expected none with positions in the cache");
   const AttentionArguments arguments = layers::arguments_of(layer, kCall, call);
+  if (arguments.mask.q_lengths.given()) {
+    base::refuse(kCall,
+                 "mask.q_lengths are given, expected the call's lengths with positions in the "
+                 "cache");
+  }
   layers::check_in_cache(kCall, arguments.modifiers);
   check_in_cache_mask(arguments.mask, c);
 }
