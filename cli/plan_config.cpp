@@ -11,6 +11,7 @@
 #include "models/formats/file_error.hpp"
 #include "models/formats/json_text.hpp"
 #include "models/read_config.hpp"
+#include "polyhead/error.h"
 
 namespace polyhead::cli {
 namespace {
@@ -163,7 +164,26 @@ std::vector<Layer> windowed(const Layer& layer, std::int64_t window, std::int64_
   return layers;
 }
 
-/// mixtral, qwen3_moe and gpt_oss. Windows that a file leaves out are those of Transformers.
+/// The layer with and without its window. One that a file leaves out is that of Transformers.
+std::vector<Layer> windows_of_experts(const Keys& keys, const std::string& type,
+                                      const Layer& layer) {
+  const bool gpt = type == "gpt_oss", qwen = type == "qwen3_moe";
+  std::int64_t local = layer.count;
+  if (gpt) local = listed_local(keys, layer.count, layer.count - layer.count / 2);
+  if (qwen) {  // the later ones
+    local = layer.count - std::min(layer.count, keys.number("max_window_layers", 28));
+    local = listed_local(keys, layer.count, local);
+  }
+  if (qwen && !keys.flag("use_sliding_window", false)) return {layer};
+  const bool given = keys.object.contains("sliding_window");  // null is none
+  const std::int64_t otherwise = gpt ? 128 : qwen ? 4096 : 0;
+  const std::int64_t window = keys.number("sliding_window", given ? 0 : otherwise);
+  if ((gpt || qwen) && window == 0 && local > 0 && keys.find("layer_types") != nullptr)
+    keys.refuse("has 'layer_types' of sliding_attention and no 'sliding_window'");
+  return windowed(layer, window, local);
+}
+
+/// mixtral, qwen3_moe and gpt_oss.
 ModelDescription with_experts(const Keys& keys, const std::string& type) {
   Layer layer = common_layer(keys);
   const bool gpt = type == "gpt_oss", qwen = type == "qwen3_moe";
@@ -176,19 +196,8 @@ ModelDescription with_experts(const Keys& keys, const std::string& type) {
   layer.ffn.experts = keys.number(qwen ? "num_experts" : "num_local_experts");
   layer.ffn.experts_used = keys.number("num_experts_per_tok");
   layer.ffn.ffn_dim = keys.number("moe_intermediate_size", layer.ffn.ffn_dim);
-  const bool given = keys.object.contains("sliding_window");  // null is none
-  std::int64_t window = keys.number("sliding_window", given || type == "mixtral" ? 0
-                                                      : gpt                      ? 128
-                                                                                 : 4096);
-  if (qwen && !keys.flag("use_sliding_window", false)) window = 0;
-  std::int64_t local = layer.count;
-  if (gpt) local = listed_local(keys, layer.count, layer.count - layer.count / 2);
-  if (qwen) {  // the later ones
-    local = layer.count - std::min(layer.count, keys.number("max_window_layers", 28));
-    local = listed_local(keys, layer.count, local);
-  }
   ModelDescription model = common_model(keys);
-  model.layers = windowed(layer, window, local);
+  model.layers = windows_of_experts(keys, type, layer);
   return model;
 }
 
@@ -219,17 +228,19 @@ ModelDescription deepseek(const Keys& keys, const std::string& type) {
 
 /// What the program itself runs, read as it reads it.
 ModelDescription as_run(const std::string& path, const std::string& text) {
-  const models::ModelConfig config =
-      models::config_from_json(path, text, models::QuantisedWeights::described);
-  models::check_config(path, config);
+  constexpr models::Reading kReading = models::Reading::described;
+  const models::ModelConfig config = models::config_from_json(path, text, kReading);
+  models::check_config(path, config, kReading);
   const std::vector<models::ExpectedTensor> tensors = models::expected_tensors(config);
   std::vector<NamedShape> shapes;
   for (const models::ExpectedTensor& tensor : tensors) {
     if (tensor.required) shapes.push_back({tensor.name, tensor.shape});
   }
   ModelDescription model = description_of(config, shapes);
-  if (config.architecture == models::Architecture::bert)  // its pooler, which is not run
-    model.other_parameters += config.model_dim * (config.model_dim + 1);
+  if (config.architecture == models::Architecture::bert) {  // its pooler, which is not run
+    const std::int64_t pooler[] = {config.model_dim, config.model_dim + 1};
+    model.other_parameters += elements(pooler);
+  }
   return model;
 }
 
@@ -243,9 +254,6 @@ ModelDescription model_of_config(const std::string& path, const std::string& tex
   ModelDescription model;
   if (models::runs_model_type(type)) {
     model = as_run(path, text);
-    // With LongRoPE a run here is shorter than what the model was made for.
-    model.context_length =
-        std::max(model.context_length, keys.number("max_position_embeddings", 0));
   } else if (type == "deepseek_v2" || type == "deepseek_v3") {
     model = deepseek(keys, type);
   } else if (type == "mixtral" || type == "qwen3_moe" || type == "gpt_oss") {
@@ -259,7 +267,11 @@ ModelDescription model_of_config(const std::string& path, const std::string& tex
   model.source = "read from " + path;
   model.weight_type = plain_type(keys);
   if (quantised == "mxfp4") model.expert_type = "mxfp4";
-  cost::check(model);
+  try {
+    cost::check(model);
+  } catch (const InvalidArgument& error) {
+    keys.refuse(reason_of(error));
+  }
   if (quantised != "fp8") return model;
   const std::string plain = model.weight_type;
   model = cost::with_vocabulary_as(std::move(model), plain);

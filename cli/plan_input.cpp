@@ -1,8 +1,7 @@
 #include "cli/plan_input.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -17,12 +16,6 @@ namespace polyhead::cli {
 namespace {
 
 constexpr std::uintmax_t kLargestConfig = std::uintmax_t{1} << 24;  // no config.json is longer
-
-std::int64_t elements(const models::WeightTensor& tensor) {
-  std::int64_t count = 1;
-  for (const std::int64_t extent : tensor.shape) count *= extent;
-  return count;
-}
 
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -46,7 +39,7 @@ std::vector<cost::StoredWeights> stored_in(const models::ModelFile& file) {
   for (const models::WeightTensor& tensor : file.tensors()) {
     const cost::StoredWeights one{part_of(tensor.name),
                                   cost::storage_type(lower(weight_type_name(tensor.type))),
-                                  elements(tensor)};
+                                  elements(tensor.shape)};
     const auto same = std::find_if(stored.begin(), stored.end(), [&](const auto& entry) {
       return entry.part == one.part && entry.type.name == one.type.name;
     });
@@ -117,6 +110,13 @@ cost::ModelDescription find_model(const std::string& name) {
   else if (!name.ends_with(".json"))
     return model_of_file(name);
   return model_of_config(config.string(), read_config(config.string()));
+}
+
+std::string reason_of(const InvalidArgument& error) {
+  constexpr std::string_view kBegins = "cost: ";
+  std::string_view why = error.what();
+  if (why.starts_with(kBegins)) why.remove_prefix(kBegins.size());
+  return std::string(why);
 }
 
 std::string heads_text(const cost::ModelDescription& model) {

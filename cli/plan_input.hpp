@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "polyhead/cost.h"
+#include "polyhead/error.h"
 
 namespace polyhead::cli {
 
@@ -18,7 +19,8 @@ std::int64_t parse_count(const std::string& option, const std::string& text);
 enum class Amount : std::uint8_t { bytes, bytes_a_second, flops_a_second };
 double parse_amount(const std::string& option, const std::string& text, Amount of);
 
-/// A comma-separated list of counts.
+/// A comma-separated list of counts. Contexts that could be one number with commas (64,128) are
+/// refused, and any entry but the only one that begins with 0. Throws UsageError.
 std::vector<std::int64_t> parse_counts(const std::string& option, const std::string& text);
 
 /// A preset, a model that scripts/get-model fetches, a GGUF file, a .safetensors file or folder, or
@@ -30,6 +32,9 @@ cost::ModelDescription find_model(const std::string& name);
 /// gemma3, gemma3_text, gpt2, bert, deepseek_v2, deepseek_v3, gpt_oss. Throws FileError naming the
 /// key.
 cost::ModelDescription model_of_config(const std::string& path, const std::string& text);
+
+/// What cost refuses of a description, without the call's name.
+std::string reason_of(const InvalidArgument& error);
 
 /// KV heads of the first layer, "8", or "MLA" where its attention is latent.
 std::string heads_text(const cost::ModelDescription& model);

@@ -5,12 +5,24 @@
 namespace polyhead::cli {
 namespace {
 
-/// Of one layer; those of a model have the same tensors.
-cost::Layer layer_of(const models::ModelConfig& config, const models::LayerGeometry& geometry,
-                     std::span<const NamedShape> tensors) {
+/// What the first layer has, which is as all of a model are.
+struct LayerBiases {
+  cost::Biases attention;
+  bool ffn = false;
+};
+
+LayerBiases biases_in(std::span<const NamedShape> tensors) {
   const auto has = [&](std::string_view name) {
     return std::ranges::find(tensors, name, &NamedShape::name) != tensors.end();
   };
+  const bool fused = has("blk.0.attn_qkv.bias");
+  return {{fused || has("blk.0.attn_q.bias"), fused || has("blk.0.attn_k.bias"),
+           fused || has("blk.0.attn_v.bias"), has("blk.0.attn_output.bias")},
+          has("blk.0.ffn_up.bias")};
+}
+
+cost::Layer layer_of(const models::ModelConfig& config, const models::LayerGeometry& geometry,
+                     const LayerBiases& biases) {
   cost::Layer layer;
   layer.model_dim = config.model_dim;
   layer.q_heads = geometry.q_heads;
@@ -19,25 +31,17 @@ cost::Layer layer_of(const models::ModelConfig& config, const models::LayerGeome
   layer.value_dim = geometry.value_dim;
   layer.window = config.causal ? geometry.window : 0;
   layer.attends = config.causal ? cost::Attends::causal : cost::Attends::all;
-  const bool fused = has("blk.0.attn_qkv.bias");
-  layer.biases = {fused || has("blk.0.attn_q.bias"), fused || has("blk.0.attn_k.bias"),
-                  fused || has("blk.0.attn_v.bias"), has("blk.0.attn_output.bias")};
+  layer.biases = biases.attention;
   layer.qk_norm = config.qk_norm;
   layer.ffn.ffn_dim = config.ffn_dim;
   layer.ffn.gated = config.gated_ffn;
-  layer.ffn.biases = has("blk.0.ffn_up.bias");
+  layer.ffn.biases = biases.ffn;
   return layer;
 }
 
 bool alike(const cost::Layer& a, const cost::Layer& b) {
   return a.q_heads == b.q_heads && a.kv_heads == b.kv_heads && a.head_dim == b.head_dim &&
          a.value_dim == b.value_dim && a.window == b.window;
-}
-
-std::int64_t elements(const NamedShape& tensor) {
-  std::int64_t count = 1;
-  for (const std::int64_t extent : tensor.shape) count *= extent;
-  return count;
 }
 
 /// Norms of one layer and of the whole model, as the tensors have them.
@@ -49,8 +53,9 @@ void count_norms(std::span<const NamedShape> tensors, cost::ModelDescription& mo
     const bool norm = name.find("norm") != std::string_view::npos;
     const bool of_heads = name.find("attn_q_norm") != std::string_view::npos ||
                           name.find("attn_k_norm") != std::string_view::npos;
-    if (in_layer && norm && !of_heads && name.starts_with("blk.0.")) of_layer += elements(tensor);
-    if (!in_layer && (norm || name.starts_with("token_types"))) others += elements(tensor);
+    if (in_layer && norm && !of_heads && name.starts_with("blk.0."))
+      of_layer += elements(tensor.shape);
+    if (!in_layer && (norm || name.starts_with("token_types"))) others += elements(tensor.shape);
     if (name == "position_embd.weight") model.position_rows = tensor.shape[0];
   }
   for (cost::Layer& layer : model.layers) layer.norm_parameters = of_layer;
@@ -59,11 +64,20 @@ void count_norms(std::span<const NamedShape> tensors, cost::ModelDescription& mo
 
 }  // namespace
 
+std::int64_t elements(std::span<const std::int64_t> shape) {
+  constexpr std::int64_t kMost = cost::kUnlimited + 1;
+  std::int64_t count = 1;
+  for (const std::int64_t extent : shape)
+    count = count > kMost / std::max<std::int64_t>(extent, 1) ? kMost : count * extent;
+  return count;
+}
+
 cost::ModelDescription description_of(const models::ModelConfig& config,
                                       std::span<const NamedShape> tensors) {
   cost::ModelDescription model;
+  const LayerBiases biases = biases_in(tensors);
   for (const models::LayerGeometry& geometry : config.layers) {
-    const cost::Layer layer = layer_of(config, geometry, tensors);
+    const cost::Layer layer = layer_of(config, geometry, biases);
     const auto known = std::ranges::find_if(
         model.layers, [&](const cost::Layer& other) { return alike(other, layer); });
     if (known == model.layers.end()) {

@@ -16,6 +16,10 @@ struct NamedShape {
   std::span<const std::int64_t> shape;  ///< outermost first
 };
 
+/// The product of the extents, which are not negative; at most kUnlimited + 1, which cost::check
+/// refuses by name.
+std::int64_t elements(std::span<const std::int64_t> shape);
+
 /// Layers, biases, norms and positions as configuration and tensors have them. What it is called
 /// and the types of its weights are left empty.
 cost::ModelDescription description_of(const models::ModelConfig& config,

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
 #include "cli/command.hpp"
@@ -32,13 +31,10 @@ constexpr std::int64_t kLargestBlock = 32;  // elements of one, in types that ca
 /// What the library refuses of what options alone say, as a refusal of them.
 template <class Call>
 auto as_usage(const std::string& option, const Call& call) {
-  constexpr std::string_view kBegins = "cost: ";
   try {
     return call();
   } catch (const InvalidArgument& error) {
-    std::string_view why = error.what();
-    if (why.starts_with(kBegins)) why.remove_prefix(kBegins.size());
-    throw UsageError((option.empty() ? "" : option + ": ") + std::string(why));
+    throw UsageError((option.empty() ? "" : option + ": ") + reason_of(error));
   }
 }
 

@@ -17,17 +17,19 @@ constexpr std::int64_t kMaxSize = std::int64_t{1}
                                   << 31;  // of one axis: products of two stay in 63 bits
 
 void check_size(const std::string& path, const std::string& what, std::int64_t value,
-                std::int64_t most = kMaxSize) {
-  if (value < 1 || value > most) {
-    throw FileError(path, what + " is " + std::to_string(value) + " (expected 1 to " +
-                              std::to_string(most) + ")");
+                std::int64_t most = kMaxSize, std::int64_t least = 1) {
+  if (value < least || value > most) {
+    throw FileError(path, what + " is " + std::to_string(value) + " (expected " +
+                              std::to_string(least) + " to " + std::to_string(most) + ")");
   }
 }
 
-void check_layer(const std::string& path, const LayerGeometry& layer, std::size_t index) {
+void check_layer(const std::string& path, const LayerGeometry& layer, std::size_t index,
+                 Reading reading) {
   const std::string of = " of layer " + std::to_string(index);
-  check_size(path, "head_dim" + of, layer.head_dim, kMaxHeadDim);
-  check_size(path, "value_dim" + of, layer.value_dim, kMaxHeadDim);
+  const std::int64_t most = reading == Reading::run ? kMaxHeadDim : kMaxSize;
+  check_size(path, "head_dim" + of, layer.head_dim, most);
+  check_size(path, "value_dim" + of, layer.value_dim, most);
   check_size(path, "q_heads" + of, layer.q_heads, kMaxSize / kMaxHeadDim);
   check_size(path, "kv_heads" + of, layer.kv_heads, layer.q_heads);
   if (layer.q_heads % layer.kv_heads != 0) {
@@ -156,14 +158,17 @@ const char* architecture_name(Architecture architecture) {
   return "";
 }
 
-void check_config(const std::string& path, const ModelConfig& config) {
+void check_config(const std::string& path, const ModelConfig& config, Reading reading) {
   check_size(path, "the number of layers", static_cast<std::int64_t>(config.layers.size()),
              kMaxLayers);
   check_size(path, "model_dim", config.model_dim);
   check_size(path, "ffn_dim", config.ffn_dim);
   check_size(path, "vocab_size", config.vocab_size);
   check_size(path, "context_length", config.context_length);
-  for (std::size_t i = 0; i < config.layers.size(); ++i) check_layer(path, config.layers[i], i);
+  check_size(path, "token_types", config.token_types, kMaxSize, 0);
+  for (std::size_t i = 0; i < config.layers.size(); ++i)
+    check_layer(path, config.layers[i], i, reading);
+  if (reading == Reading::described) return;
   check_finite(path, "the norms' epsilon", config.norm_eps);
   check_finite(path, "the attention's scale", config.attention_scale);
   check_finite(path, "the attention's soft-cap", config.attention_soft_cap);

@@ -54,10 +54,15 @@ constexpr std::int64_t kMaxHeadDim = 768;  // what attention takes
 
 const char* architecture_name(Architecture architecture);
 
+/// What a configuration is read for: to run the model, or for its sizes alone. Then what changes
+/// none of them (activations, rotations, large heads) is taken, be it supported or not.
+enum class Reading : std::uint8_t { run, described };
+
 /// Holds the numbers of a configuration against each other (sizes positive and of a size that can
 /// be addressed, heads in whole groups, rotations possible) before anything is allocated by them.
 /// Throws FileError naming `path`.
-void check_config(const std::string& path, const ModelConfig& config);
+void check_config(const std::string& path, const ModelConfig& config,
+                  Reading reading = Reading::run);
 
 /// A tensor that an architecture has, under its canonical name.
 struct ExpectedTensor {

@@ -23,8 +23,9 @@ constexpr int kMaxDepth = 16;  // vision parts nest a few objects
 /// One object of the file; null counts as absent.
 class Fields {
  public:
-  Fields(const std::string& path, const json& from, std::string prefix = "")
-      : path_(path), from_(from), prefix_(std::move(prefix)) {
+  Fields(const std::string& path, const json& from, Reading reading = Reading::run,
+         std::string prefix = "")
+      : path_(path), from_(from), prefix_(std::move(prefix)), reading_(reading) {
     if (!from.is_object()) {
       throw FileError(path, prefix_.empty()
                                 ? "is not an object"
@@ -35,7 +36,10 @@ class Fields {
   bool has(const char* name) const { return given(name) && !from_[name].is_null(); }
   bool given(const char* name) const { return from_.contains(name); }  ///< if as null
   const json& at(const char* name) const { return from_[name]; }
-  Fields object(const char* name) const { return Fields(path_, from_[name], prefix_ + name + "."); }
+  Fields object(const char* name) const {
+    return Fields(path_, from_[name], reading_, prefix_ + name + ".");
+  }
+  bool described() const { return reading_ == Reading::described; }
 
   [[noreturn]] void refuse(const char* name, const std::string& why) const {
     throw FileError(path_, quote(prefix_ + name) + " " + why);
@@ -87,11 +91,16 @@ class Fields {
   void never(const char* name) const {
     if (boolean(name, false)) refuse(name, "is true, which is not supported");
   }
+  /// For what changes no size.
+  void never_run(const char* name) const {
+    if (!described()) never(name);
+  }
 
  private:
   const std::string& path_;
   const json& from_;
   std::string prefix_;
+  Reading reading_;
 };
 
 struct ModelType {
@@ -122,6 +131,7 @@ Activation activation_of(const Fields& fields, const char* name, const char* oth
   if (text == "silu" || text == "swish") return Activation::silu;
   if (text == "gelu") return Activation::gelu;
   if (text == "gelu_new" || text == "gelu_pytorch_tanh") return Activation::gelu_tanh;
+  if (fields.described()) return Activation::silu;
   fields.refuse(
       name, "is " + quote(text) + " (expected silu, swish, gelu, gelu_new or gelu_pytorch_tanh)");
 }
@@ -152,7 +162,7 @@ class Decoder {
     } else {
       fields_.never("attention_bias");
     }
-    fields_.never("use_bidirectional_attention");
+    fields_.never_run("use_bidirectional_attention");
     read_layers(config);
     const double scalar = gemma ? fields_.real("query_pre_attn_scalar", 256.0)
                                 : static_cast<double>(config.layers.front().head_dim);
@@ -183,8 +193,10 @@ class Decoder {
     const std::vector<bool> local = local_layers(count);
     const std::int64_t window = window_size();
     LayerGeometry windowed = layer;
-    layer.rope = rope("full_attention", config);
-    windowed.rope = gemma ? rope("sliding_attention", config) : layer.rope;
+    if (!fields_.described()) {
+      layer.rope = rope("full_attention", config);
+      windowed.rope = gemma ? rope("sliding_attention", config) : layer.rope;
+    }
     windowed.window = window;
     for (const bool is_local : local) config.layers.push_back(is_local ? windowed : layer);
   }
@@ -348,7 +360,7 @@ void read_gpt2(const Fields& fields, ModelConfig& config) {
   config.activation = activation_of(fields, "activation_function", "gelu_new");
   config.gated_ffn = false;
   config.tied_output = fields.boolean("tie_word_embeddings", true);
-  fields.never("scale_attn_by_inverse_layer_idx");
+  fields.never_run("scale_attn_by_inverse_layer_idx");
   fields.never("add_cross_attention");
   add_plain_layers(fields, "n_layer", "n_head", config);
   if (!fields.boolean("scale_attn_weights", true)) config.attention_scale = 1.0f;
@@ -378,14 +390,13 @@ bool runs_model_type(std::string_view model_type) {
   return std::ranges::find(kModelTypes, model_type, &ModelType::name) != kModelTypes.end();
 }
 
-ModelConfig config_from_json(const std::string& path, std::string_view text,
-                             QuantisedWeights quantised) {
+ModelConfig config_from_json(const std::string& path, std::string_view text, Reading reading) {
   const json parsed = formats::parse_json(path, "the file", text, kMaxDepth);
-  const Fields whole(path, parsed);
+  const Fields whole(path, parsed, reading);
   ModelConfig config;
   config.architecture = architecture_of(whole);
   const bool gemma = config.architecture == Architecture::gemma3;
-  if (quantised == QuantisedWeights::refused && whole.has("quantization_config")) {
+  if (reading == Reading::run && whole.has("quantization_config")) {
     whole.refuse("quantization_config", "is given; quantised safetensors are not supported");
   }
   const bool nested = gemma && whole.has("text_config");

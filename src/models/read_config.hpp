@@ -18,11 +18,10 @@ ModelConfig config_from_gguf(const formats::Gguf& file);
 /// model_type: llama, mistral (llama with a window), gemma3_text, gemma3 (its text part), qwen2,
 /// qwen3, gpt2, bert. The name is left empty; embedding models pool by the mean.
 ///
-/// Weights that the file calls quantised are refused where they are to run; `described` is for who
-/// only wants the sizes.
-enum class QuantisedWeights : std::uint8_t { refused, described };
+/// Read to be described, weights that the file calls quantised are not refused, layers have no
+/// rotations, and the context is what the model was made for; with LongRoPE a run has less.
 ModelConfig config_from_json(const std::string& path, std::string_view text,
-                             QuantisedWeights quantised = QuantisedWeights::refused);
+                             Reading reading = Reading::run);
 
 /// Whether config_from_json takes this model_type.
 bool runs_model_type(std::string_view model_type);

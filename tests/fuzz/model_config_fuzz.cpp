@@ -32,6 +32,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view config = text.substr(0, text.find('\0'));
   may_be_refused([&] { models::pooling_from_json("fuzz", config); });
   may_be_refused([&] {
+    constexpr models::Reading kReading = models::Reading::described;
+    const models::ModelConfig read = models::config_from_json("fuzz", config, kReading);
+    models::check_config("fuzz", read, kReading);
+    models::expected_tensors(read);
+  });
+  may_be_refused([&] {
     const models::ModelConfig read = models::config_from_json("fuzz", config);
     models::check_config("fuzz", read);
     models::expected_tensors(read);
