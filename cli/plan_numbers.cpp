@@ -4,6 +4,10 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/command.hpp"
 #include "cli/list_text.hpp"
@@ -122,24 +126,71 @@ Whole whole_of(const Decimal& number, const Unit& unit, std::int64_t& to) {
   throw UsageError(option + ": '" + text + "' is not " + expected);
 }
 
-/// Of a list: 4,096 would be taken for 4 and 96.
-void check_thousands(const std::string& option, const std::string& text) {
-  for (std::size_t comma = text.find(','), from = 0; comma != std::string::npos;
-       from = comma + 1, comma = text.find(',', from)) {
-    std::string_view before = std::string_view(text).substr(from, comma - from);
-    before.remove_prefix(std::min(before.find_first_not_of(' '), before.size()));
-    const std::string_view behind = std::string_view(text).substr(comma + 1);
-    const std::size_t digits = digits_at_front(behind);
-    std::string_view entry = behind;
-    entry.remove_prefix(std::min(entry.find_first_not_of(' '), entry.size()));
-    const bool zero = entry.size() > 1 && entry[0] == '0' && is_digit(entry[1]);
-    const bool group = digits == 3 && before.size() <= 3 && before != "0" &&
-                       digits_at_front(before) == before.size();
-    if (!group && !zero) continue;
-    throw UsageError(std::string(option).append(": '").append(text).append(
-        "' may be one number or a list: write a number without commas, a list with a space after "
-        "each"));
+/// What stands between commas, as it is written.
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> entries;
+  for (std::size_t comma = text.find(','); comma != std::string_view::npos;
+       comma = text.find(',')) {
+    entries.push_back(text.substr(0, comma));
+    text.remove_prefix(comma + 1);
   }
+  entries.push_back(text);
+  return entries;
+}
+
+/// How many entries could be one number with commas (4,096 or 1,234,567k); 1 where they cannot. A
+/// space behind a comma says that they are a list.
+std::size_t entries_of_number(std::span<const std::string_view> entries) {
+  std::string_view first = entries[0];
+  first.remove_prefix(std::min(first.find_first_not_of(' '), first.size()));
+  const std::size_t digits = digits_at_front(first);
+  if (digits == 0 || digits > 3 || digits < first.size() || first == "0") return 1;
+  std::size_t count = 1;
+  while (count < entries.size() && digits_at_front(entries[count]) == 3) {
+    if (entries[count++].size() > 3) break;  // a unit ends it
+  }
+  return count;
+}
+
+bool begins_with_zero(std::string_view entry) {
+  return entry.size() > 1 && entry[0] == '0' && is_digit(entry[1]);
+}
+
+std::string joined(std::span<const std::string_view> entries, const char* between) {
+  std::string text;
+  for (const std::string_view entry : entries)
+    text.append(text.empty() ? "" : between).append(entry);
+  return text;
+}
+
+[[noreturn]] void refuse_commas(const std::string& option,
+                                std::span<const std::string_view> number) {
+  const std::string plain = joined(number, "");
+  std::string why = option + ": '" + joined(number, ",");
+  if (std::ranges::any_of(number, begins_with_zero))
+    throw UsageError(why + "' is one number in a list, where numbers have no commas: write " +
+                     plain);
+  throw UsageError(why + "' may be one number or a list: write " + plain + ", or '" +
+                   joined(number, ", ") + "' in quotes");
+}
+
+/// Of a list: 64,128 would be taken for 64 and 128 by some, for 64128 by others.
+void check_thousands(const std::string& option, const std::string& text) {
+  const std::vector<std::string_view> entries = split(text);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const auto rest = std::span(entries).subspan(i);
+    const std::size_t count = entries_of_number(rest);
+    if (count > 1) refuse_commas(option, rest.first(count));
+  }
+}
+
+/// Of a list: 096 is what a comma left of 4,096.
+void check_zeros(const std::string& option, const std::vector<std::string>& entries) {
+  if (entries.size() == 1) return;
+  const auto found = std::ranges::find_if(entries, begins_with_zero);
+  if (found == entries.end()) return;
+  throw UsageError(std::string(option).append(": '").append(*found).append(
+      "' begins with 0; numbers of a list have no commas"));
 }
 
 }  // namespace
@@ -181,10 +232,13 @@ std::int64_t parse_count(const std::string& option, const std::string& text) {
 }
 
 std::vector<std::int64_t> parse_counts(const std::string& option, const std::string& text) {
-  check_thousands(option, text);
+  const std::vector<std::string> entries = full_pieces_of(option, text);
+  // Heads and sequences are few: 64,128 is a list of them.
+  if (option == "--context") check_thousands(option, text);
+  check_zeros(option, entries);
   std::vector<std::int64_t> counts;
-  for (const std::string& item : full_pieces_of(option, text))
-    counts.push_back(parse_count(option, item));
+  counts.reserve(entries.size());
+  for (const std::string& entry : entries) counts.push_back(parse_count(option, entry));
   return counts;
 }
 

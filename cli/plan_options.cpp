@@ -207,6 +207,8 @@ void PlanOptions::check_machine() const {
   const cost::Compute compute = compute_named(compute_.empty() ? "f16" : compute_);
   cost::Machine amounts;
   give_amounts(amounts, compute);
+  if (here_ && compute == cost::Compute::fp8 && flops_.empty())
+    throw UsageError("--compute fp8 with --here needs --flops: no such peak is measured");
   if (here_) return;
   std::optional<cost::Machine> machine = asked_machine();
   if (compute == cost::Compute::fp8 && !machine) {
@@ -227,10 +229,15 @@ void PlanOptions::check_shape() const {
     throw UsageError("MODEL and the options of a model of your own exclude each other");
   if (!model_.empty()) return;
   const cost::ModelDescription model = shape_.model();
+  const bool latent = model.layers.front().latent.given();
+  if (compare_.empty() && latent && !kv_heads_.empty())
+    throw UsageError("--kv-heads changes nothing here: the model has latent attention");
+  if (compare_.empty() && !latent && !form_.empty())
+    throw UsageError("--latent-form changes nothing here: the model has no latent attention");
   as_usage("", [&] {
     cost::check(model);
     std::vector<cost::ModelDescription> variants{model};
-    if (!kv_heads_.empty() && !model.layers.front().latent.given()) {
+    if (!kv_heads_.empty() && !latent) {
       variants.clear();
       for (const std::int64_t heads : parse_counts("--kv-heads", kv_heads_))
         variants.push_back(cost::with_kv_heads(model, heads));

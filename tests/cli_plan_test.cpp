@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/command.hpp"
@@ -230,15 +231,31 @@ TEST(PlanCommand, NumbersAsPeopleWriteThem) {
 
 // One number to who writes it, two to who reads a list.
 TEST(PlanCommand, ACommaWithinANumberIsNotTakenForAList) {
-  for (const char* text :
-       {"4,096", "4, 096", "100,000", "1,2,345", "4096,4,128k", "8,00", "64,128"}) {
-    expect_refused({"llama-3-70b", "--context", text}, 2,
-                   std::string("--context: '") + text + "' may be one number or a list");
+  const std::string either = "' may be one number or a list: write ";
+  const std::string one = "' is one number in a list, where numbers have no commas: write ";
+  const std::string zero = "' begins with 0; numbers of a list have no commas";
+  const std::string empty = "' has an empty entry";
+  for (const auto& [text, why] : std::vector<std::pair<const char*, std::string>>{
+           {"64,128", "64,128" + either + "64128, or '64, 128' in quotes"},
+           {"1,2,345", "2,345" + either + "2345, or '2, 345' in quotes"},
+           {"4096,4,128k", "4,128k" + either + "4128k, or '4, 128k' in quotes"},
+           {"1,234,567", "1,234,567" + either + "1234567, or '1, 234, 567' in quotes"},
+           {"4,096", "4,096" + one + "4096"},
+           {"100,000", "100,000" + one + "100000"},
+           {"1,048,576", "1,048,576" + one + "1048576"},
+           {"4, 096", "096" + zero},
+           {"8,00", "00" + zero},
+           {"4096,0960", "0960" + zero},
+           {",128", ",128" + empty},
+           {"4,,096", "4,,096" + empty}}) {
+    expect_refused({"llama-3-70b", "--context", text}, 2, "--context: '" + why);
   }
-  expect_refused({"llama-3-70b", "--batch", "1,024"}, 2, "--batch: '1,024' may be one number");
+  expect_refused({"llama-3-70b", "--batch", "1,024"}, 2, "--batch: '024" + zero);
   const std::vector<std::int64_t> list{64, 128};
   EXPECT_EQ(cli::parse_counts("--context", "64, 128"), list);
   EXPECT_EQ(cli::parse_counts("--context", " 64, 128 "), list);
+  for (const char* option : {"--batch", "--kv-heads"})
+    EXPECT_EQ(cli::parse_counts(option, "64,128"), list) << option;
   EXPECT_EQ(cli::parse_counts("--context", "4096,32k,100k"),
             (std::vector<std::int64_t>{4096, 32000, 100000}));
   EXPECT_EQ(cli::parse_counts("--context", "1000,200,0,100,8,1"),
