@@ -42,22 +42,19 @@ models::Model ModelOptions::load(const models::ModelFile& file) const {
   return models::Model(file, options());
 }
 
-namespace {
-
-/// All there is, in pieces: a device may have no end.
-std::string read_all(std::istream& from, const std::string& place) {
-  constexpr std::size_t kMost = std::size_t{1} << 30;  // bytes: no text that is run is so long
+std::string read_all(std::istream& from, const std::string& place, std::size_t most) {
   std::string text;
   char piece[1 << 16];
   while (from.read(piece, sizeof piece), from.gcount() > 0) {
-    text.append(piece, static_cast<std::size_t>(from.gcount()));
-    if (text.size() > kMost)
-      throw formats::FileError(place, "has more than 1 GiB, which is no text to run");
+    const auto size = static_cast<std::size_t>(from.gcount());
+    if (size > most - text.size()) {
+      throw formats::FileError(place, "has more than " + grouped(static_cast<long long>(most)) +
+                                          " bytes, which is no text to run");
+    }
+    text.append(piece, size);
   }
   return text;
 }
-
-}  // namespace
 
 std::string read_text(const std::string& place) {
   if (place == "-") return read_all(std::cin, "standard input");

@@ -1,6 +1,8 @@
 // A model on the command line, shared by every subcommand that runs one.
 #pragma once
 
+#include <cstddef>
+#include <iosfwd>
 #include <string>
 
 #include "cli/call_options.hpp"
@@ -30,8 +32,14 @@ class ModelOptions {
   RunOptions run_;
 };
 
-/// The whole of a file, or of standard input for "-", of at most 1 GiB. Throws FileError.
+inline constexpr std::size_t kLongestText = std::size_t{1} << 30;  // no text that is run is longer
+
+/// The whole of a file, or of standard input for "-", of at most kLongestText. Throws FileError.
 std::string read_text(const std::string& place);
+
+/// All there is, in pieces, since a device may have no end. Throws FileError naming `place` where
+/// that is more than `most` bytes, of which no more are kept.
+std::string read_all(std::istream& from, const std::string& place, std::size_t most = kLongestText);
 
 /// What people call the model: the name of its file or folder, without ".gguf" and the weights'
 /// format before it. (The name inside the file may be anything: `ModelConfig::name`.)

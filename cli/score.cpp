@@ -28,6 +28,8 @@ constexpr const char* kExample =
     "  polyhead score smollm2 --file book.txt\n"
     "  polyhead score smollm2 --text 'The cat sat on the mat.' --json";
 
+constexpr std::int64_t kLeastContext = 4;  // half of it read before, and a token of the model's own
+
 /// Sums of what was scored so far.
 struct Score {
   double nats = 0.0;
@@ -61,7 +63,7 @@ void ScoreCommand::add_options(CLI::App& app) {
   app.add_option("--text", text_, "The text itself")->type_name("TEXT")->excludes(file);
   app.add_option("--context", context_, "Tokens of a window (default: the model's context)")
       ->type_name("N")
-      ->check(whole_number(4));
+      ->check(whole_number(kLeastContext));
   app.add_flag("--json", json_, "Print the figures as JSON");
   app.footer(kExample);
 }
@@ -74,6 +76,10 @@ Score ScoreCommand::score(const models::Model& model, const models::Tokenizer& t
   if (context > most) {
     throw InvalidArgument("score: --context (" + std::to_string(context) +
                           ") is more than the model's, " + std::to_string(most));
+  }
+  if (context < kLeastContext) {
+    throw InvalidArgument("score: the model's context is " + std::to_string(context) +
+                          " tokens; windows need at least " + std::to_string(kLeastContext));
   }
   const auto count = static_cast<std::int64_t>(ids.size());
   Progress progress(console);

@@ -16,6 +16,7 @@
 #include "support/golden_model.hpp"
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
+#include "support/tiny_llama.hpp"
 
 namespace polyhead {
 namespace {
@@ -36,6 +37,24 @@ TEST(Generate, RefusesEncoders) {
 TEST(Score, RefusesEncoders) {
   test::expect_refused({"score", POLYHEAD_TEST_DATA "/gguf_models/bert.gguf", "--text", "a b"}, 1,
                        "score: the model is an encoder and predicts no tokens");
+}
+
+// Windows of one token each would begin after the token that they are to predict.
+TEST(Score, RefusesAModelWithTooShortAContext) {
+  const test::ScratchDirectory directory;
+  const std::string model = test::tiny_llama(directory);
+  json config = json::parse(test::ScratchDirectory::read(directory.file("config.json")));
+  for (const int context : {1, 3, 4}) {
+    config["max_position_embeddings"] = context;
+    directory.write("config.json", config.dump());
+    if (context < 4) {
+      test::expect_refused({"score", model, "--text", "abcdefgh"}, cli::kFailure,
+                           "score: the model's context is " + std::to_string(context) +
+                               " tokens; windows need at least 4");
+    } else {
+      EXPECT_EQ(run_program_json({"score", model, "--text", "abcdefgh"})["scored"], 7);
+    }
+  }
 }
 
 TEST(Embed, RefusesDecodersAndPlacesItCannotWriteTo) {
