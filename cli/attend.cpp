@@ -144,7 +144,8 @@ void Attend::add_result_options(CLI::App& app) {
          "Exact weights [heads, queries, keys], with a batch in front where q has one.\n"
          "Ragged: with a batch, the longest's queries and keys, 0 past a sequence's own");
   option("--weights-heads", weights_heads_, "LIST|FILE", "Of these heads (default: all)");
-  option("--weights-queries", weights_queries_, "FIRST:COUNT", "Of these queries (default: all)");
+  option("--weights-queries", weights_queries_, "FIRST:COUNT",
+         "Of these queries of each sequence (default: all)");
   option("--entropy", entropy_, "FILE", "Entropy of each row's weights, nats");
   option("--max-weight", max_weight_, "FILE", "Largest weight of each row");
   option("--max-key", max_key_, "FILE", "The key of the largest weight of each row");

@@ -142,8 +142,7 @@ void CallOptions::add_modifier_options(CLI::App& app) {
   };
   // What float32 would make 0 is not what "none" means.
   option("--scale", scale_, "X", "Multiplies q.k (default 1/sqrt(head_dim))")
-      ->check(float32_number())
-      ->check(number_if([](double) { return true; }, "that is finite"));
+      ->check(float32_number());
   option("--soft-cap", soft_cap_, "CAP", "CAP * tanh(score / CAP); 0 is none")
       ->check(float32_number())
       ->check(number_if([](double cap) { return cap == 0.0 || (cap >= 1e-30 && cap <= 1e30); },

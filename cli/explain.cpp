@@ -63,7 +63,6 @@ class Explain : public Command {
   std::vector<std::int64_t> pruned_heads() const;
   void check_arrays() const;
   void check_values() const;
-  void check_rows() const;
   std::optional<std::int64_t> chosen_query(const ExplainInput& input) const;
   ordered_json exercises(const Options& options) const;
   Array output_projection(std::int64_t in) const;
@@ -132,7 +131,7 @@ void Explain::add_options(CLI::App& app) {
 }
 
 void Explain::read_example(const std::string& text, const std::string& path) {
-  const json example = parse_json(text, path);
+  const json example = parse_example(path, text);
   if (!example.is_object()) throw FileError(path, "is not a table with tokens, q, k and v");
   for (const char* key : {"q", "k", "v"}) {
     if (!example.contains(key)) throw FileError(path, std::string("has no '") + key + "'");
@@ -149,19 +148,30 @@ void Explain::read_example(const std::string& text, const std::string& path) {
   }
 }
 
-/// What is no file of rows, for sure.
-bool is_model(const std::string& place) {
-  std::error_code failed;
-  if (std::filesystem::exists(place, failed))
-    return std::filesystem::is_directory(place, failed) || place.ends_with(".gguf");
-  const std::vector<models::KnownModel>& known = models::known_models();
-  return std::any_of(known.begin(), known.end(),
-                     [&](const models::KnownModel& model) { return place == model.name; });
+/// By its name alone no file of rows.
+bool is_model_name(const std::string& place) {
+  return place.ends_with(".gguf") ||
+         std::ranges::any_of(models::known_models(),
+                             [&](const models::KnownModel& model) { return place == model.name; });
+}
+
+/// Rows of all heads side by side have no place for these.
+template <class Refusal>
+void check_rows(std::int64_t batch, const std::string& order, const std::string& call) {
+  if (batch != 0) {
+    throw Refusal(call + "--batch " + std::to_string(batch) + ": rows are one sequence, number 0");
+  }
+  if (order == "bhtd")
+    throw Refusal(call + "--layout bhtd: rows [tokens, model_dim] have no axis of heads");
 }
 
 void Explain::read_arrays() {
   if (q_.empty()) {
     if (example_.empty()) return read_example(kFiveTokens, "examples/five_tokens.json");
+    std::error_code failed;  // what cannot be looked at is refused when it is opened
+    if (std::filesystem::is_directory(example_, failed))
+      throw FileError(example_,
+                      "is a folder; if of a model, --layer is needed, and --text or --file");
     return read_example(read_text(example_), example_);
   }
   rows_q_ = load_float_array(q_, "q");
@@ -210,7 +220,7 @@ ExplainInput Explain::cut_in(std::int64_t heads) const {
 
 Array Explain::output_projection(std::int64_t in) const {
   if (w_o_.empty()) return {};
-  Array w_o = w_o_.ends_with(".json") ? matrix_of(parse_json(read_text(w_o_), w_o_), w_o_, "W_O")
+  Array w_o = w_o_.ends_with(".json") ? matrix_of(parse_example(w_o_, read_text(w_o_)), w_o_, "W_O")
                                       : load_array(w_o_);
   detail::Layout& layout = w_o.view.layout;
   if (layout.axes != 2) {
@@ -337,16 +347,8 @@ void Explain::check_arrays() const {
     throw UsageError("an example file and --q, --k, --v exclude each other");
   if (any && (q_.empty() || k_.empty() || v_.empty()))
     throw UsageError("--q, --k and --v come together");
-  if (is_model(example_))
+  if (is_model_name(example_))
     throw UsageError("'" + example_ + "' is a model: --layer is needed, and --text or --file");
-}
-
-/// What rows of all heads side by side have no place for.
-void Explain::check_rows() const {
-  if (batch_ != 0)
-    throw UsageError("--batch " + std::to_string(batch_) + ": rows are one sequence, number 0");
-  if (order_ == "bhtd")
-    throw UsageError("--layout bhtd: rows [tokens, model_dim] have no axis of heads");
 }
 
 /// Lists and indices that are no such thing, whatever the files hold.
@@ -355,7 +357,7 @@ void Explain::check_values() const {
   pruned_heads();
   const bool index = query_.find_first_not_of("0123456789") == std::string::npos;
   if (!query_.empty() && index) whole(query_, "--query");
-  if (q_.empty()) check_rows();  // an example has no other arrays
+  if (q_.empty()) check_rows<UsageError>(batch_, order_, "");  // an example has no other arrays
 }
 
 std::vector<std::int64_t> Explain::pruned_heads() const {
@@ -427,11 +429,7 @@ void Explain::run(const Console& console) {
         "explain: --heads and --columns cut rows [tokens, model_dim]; these arrays have an axis of "
         "heads already");
   }
-  if (whole_rows && batch_ != 0)
-    throw InvalidArgument("explain: --batch " + std::to_string(batch_) +
-                          ": rows are one sequence, number 0");
-  if (whole_rows && order_ == "bhtd")
-    throw InvalidArgument("explain: --layout bhtd: rows [tokens, model_dim] have no axis of heads");
+  if (whole_rows) check_rows<InvalidArgument>(batch_, order_, "explain: ");
   const std::vector<Columns> columns = chosen_columns();
   const ExplainInput input =
       whole_rows && columns.empty() ? cut_in(heads_ == 0 ? 1 : heads_) : input_of(columns, columns);

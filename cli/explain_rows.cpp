@@ -39,7 +39,7 @@ Array matrix_of(const json& from, const std::string& path, const std::string& na
   return matrix.array;
 }
 
-json parse_json(const std::string& text, const std::string& path) {
+json parse_example(const std::string& path, const std::string& text) {
   return formats::parse_json(path, "the file", text, kMaxDepth);
 }
 

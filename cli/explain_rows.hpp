@@ -11,8 +11,8 @@
 
 namespace polyhead::cli {
 
-/// A JSON text of the file `path`, of a few levels. Throws FileError.
-nlohmann::json parse_json(const std::string& text, const std::string& path);
+/// The JSON text of the file `path`, of a few levels. Throws FileError.
+nlohmann::json parse_example(const std::string& path, const std::string& text);
 
 /// A JSON list of equally long lists of numbers. Throws FileError that calls it `name`.
 Array matrix_of(const nlohmann::json& from, const std::string& path, const std::string& name);

@@ -39,7 +39,8 @@ void KvOptions::add_options(CLI::App& app) {
       ->check(CLI::IsMember({"token", "channel"}).description(""));
   app.add_option("--kv-text", text_,
                  "Calibrate channels on this text for the model's whole context, so that\n"
-                 "bits do not depend on what is read (default: on what is read)")
+                 "bits do not depend on what is read; many prompts and caches in files\n"
+                 "need it (default: on what is read)")
       ->type_name("FILE")
       ->check(not_empty());
 }

@@ -43,6 +43,7 @@ CLI::Validator float32_number() {
   const auto refusal = [](const std::string& text) -> std::string {
     double number = 0.0;
     if (!CLI::detail::lexical_cast(text, number)) return text + " is not a number";
+    if (std::isnan(number)) return text + " is not a number that is finite";
     const auto rounded = static_cast<float>(number);
     if (std::isinf(rounded)) return text + " is too large for a number of 32 bits";
     if (rounded == 0.0f && number != 0.0) return text + " is too small for a number of 32 bits";

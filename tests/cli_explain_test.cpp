@@ -202,6 +202,8 @@ TEST(ExplainPage, RefusesInTheWordsOfItsOptions) {
   expect_refused({"explain", "--align", "end"}, 2, "--align changes nothing here");
   expect_refused({"explain", "smollm2"}, 2, "'smollm2' is a model: --layer is needed");
   expect_refused({"explain", POLYHEAD_TEST_DATA "/gguf_models/bert.gguf"}, 2, "--layer is needed");
+  expect_refused({"explain", "nowhere/smollm2.gguf"}, 2, "--layer is needed");
+  expect_refused({"explain", directory.file("")}, 1, "is a folder; if of a model, --layer");
   EXPECT_EQ(run_program({"explain", "--window=-1,-1", "--soft-cap", "0", "--dropout", "0"}).status,
             cli::kSuccess)
       << "what says none in so many words";

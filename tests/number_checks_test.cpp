@@ -42,6 +42,7 @@ TEST(NumberChecks, OptionsSayWhatTheyTake) {
       {with({"attend", "q", "k", "v"}, "--threads", "0"), "0 is not a whole number from 1 to 4096"},
       {with({"attend", "q", "k", "v"}, "--seed", "18446744073709551616"),
        "18446744073709551616 is larger than 18446744073709551615"},
+      {with({"attend", "q", "k", "v"}, "--scale", "nan"), "nan is not a number that is finite"},
       {with({"explain"}, "--heads", "0"), "0 is not a whole number of at least 1"},
       {with({"explain"}, "--batch", "-1"), "-1 is not a whole number of at least 0"},
       {with({"explain", "m"}, "--layer", "-1"), "-1 is not a whole number of at least 0"},
