@@ -355,8 +355,6 @@ TEST(CodeFrame, RefusesByNameWithNothingWritten) {
             "enter_frames: frames.keys.stretch[5] is 0, expected a positive number");
   EXPECT_EQ(refused([](Good& g) { g.frames.values.cost[2] = -0.5f; }),
             "enter_frames: frames.values.cost[2] is -0.5, expected no number below 0");
-  EXPECT_EQ(refused([](Good& g) { g.q = g.k = g.v = {}; }),
-            "enter_frames: none of q, k and v is given");
   EXPECT_EQ(refused([](Good& g) {
               g.frames.keys = {};
               g.q.layout.extents[1] = 3;

@@ -102,7 +102,6 @@ void check_entering(const char* call, const LayerFrames& to, const View& q, cons
   }
   if (k.given() && q.given() && dim_of(q) != dim_of(k))
     base::refuse(call, "q has ", dim_of(q), " dims, expected k's ", dim_of(k));
-  if (!q.given() && !k.given() && !v.given()) base::refuse(call, "none of q, k and v is given");
   if (k.given()) check_frame(call, "frames.keys", to.keys, heads_of(k), dim_of(k));
   if (v.given()) check_frame(call, "frames.values", to.values, heads_of(v), dim_of(v));
   if (q.given() && k.given()) {
