@@ -45,7 +45,11 @@ struct Rules {
                 !call.score.alibi && call.score.custom_count == 0 &&
                 (bfloat16_dot || scale.of_score == 1.0);
     exponent = modified ? Exponent::natural : Exponent::fused;
-    score_factor = modified ? static_cast<float>(scale.of_score) : 1.0f;
+    // Not by way of double: kernels flush what a conversion makes subnormal, a compiler may omit
+    // it.
+    score_factor = !modified      ? 1.0f
+                   : bfloat16_dot ? call.score.scale
+                                  : static_cast<float>(scale.of_score);
     unit = static_cast<float>(modified ? static_cast<double>(kLog2E) : log2_scale);
     q_factor = static_cast<float>(scale.of_q);
     if (!modified && !bfloat16_dot && scale.of_score == 1.0) {
