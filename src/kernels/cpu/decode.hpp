@@ -90,9 +90,10 @@ struct Decode {
       std::int64_t at = std::max(first / kKeyBlock * kKeyBlock, split * kSplitKeys);
       for (; at < stop; at += few.phase_keys)
         phase<Elements>(at, std::min(stop, at + few.phase_keys), touched);
-      if (touched)
-        fold_rows(call, few.rules, few.row_count, *few.memory.whole, few.memory.running,
-                  *few.memory.split, few.memory.added);
+      if (!touched) continue;
+      if (few.late_totals()) weights.join_totals();
+      fold_rows(call, few.rules, few.row_count, *few.memory.whole, few.memory.running,
+                *few.memory.split, few.memory.added);
     }
   }
 
@@ -130,7 +131,10 @@ struct Decode {
       weights.block(block, blocks);
     }
     for (int b = 0; b < blocks; ++b) {
-      if (few.seen[b]) sums.template block<Elements>(from + b * kKeyBlock, b);
+      if (!few.seen[b]) continue;
+      const std::int64_t block = from + b * kKeyBlock;
+      if (few.late_totals()) weights.late_totals(block, b);
+      sums.template block<Elements>(block, b);
     }
   }
 

@@ -132,13 +132,23 @@ struct DecodeSums {
   void sum_dims(const Runs& runs, std::int64_t d, int n, int first_row) {
     if constexpr (kFillLanes && Elements::kSteps && kR == kRowsShare) {
       if (few.values_in_keys && first_row == 0)
-        return sum_dims_as<Elements, kR, kC, true>(runs, d, n, first_row);
+        return sum_dims_fetching<Elements, kR, kC, true>(runs, d, n, first_row);
     }
-    sum_dims_as<Elements, kR, kC, false>(runs, d, n, first_row);
+    sum_dims_fetching<Elements, kR, kC, false>(runs, d, n, first_row);
   }
 
-  /// With kBoth, lines of the next block's keys are fetched meanwhile, else of its values.
   template <class Elements, int kR, int kC, bool kBoth>
+  void sum_dims_fetching(const Runs& runs, std::int64_t d, int n, int first_row) {
+    if constexpr (Few::kTotalsBeside && kR >= Few::kFewestLate && kC == Few::vectors_of(kR)) {
+      if (d == 0 && few.totals_beside_values(runs.b))
+        return sum_dims_as<Elements, kR, kC, kBoth, true>(runs, d, n, first_row);
+    }
+    sum_dims_as<Elements, kR, kC, kBoth, false>(runs, d, n, first_row);
+  }
+
+  /// With kBoth, lines of the next block's keys are fetched meanwhile, else of its values. With
+  /// kTotals, the rows' weights are summed as well, a chain each in order (add_chains).
+  template <class Elements, int kR, int kC, bool kBoth, bool kTotals>
   POLYHEAD_INLINE void sum_dims_as(const Runs& runs, std::int64_t d, int n, int first_row) {
     const std::int64_t row_floats = Few::pad(call.value_dim);
     float* o = few.memory.added + first_row * row_floats + d;
@@ -149,6 +159,10 @@ struct DecodeSums {
     // Lines are fetched with each step, as few at once as there can be.
     constexpr int kFetched = std::max(kKeys, ColumnAhead<kColumn>::kRowsALine);
     const bool apart = first_row == 0 && !few.values_in_keys;
+    float* const totals = few.memory.split->total + first_row;
+    [[maybe_unused]] Simd::V total[kR];
+#pragma GCC unroll 8
+    for (int r = 0; kTotals && r < kR; ++r) total[r] = Simd::broadcast_at(totals + r);
     Simd::V acc[kR][kC];
     const float* from = o;
 #pragma GCC unroll 8
@@ -175,6 +189,10 @@ struct DecodeSums {
 #pragma GCC unroll 8
         for (int r = 0; r < kR; ++r) {
           const Simd::V x = Simd::broadcast_at(p + r * kPhase);
+          if constexpr (kTotals) {
+            total[r] = Simd::add(total[r], x);
+            Simd::settle(total[r]);  // here, or g++ 12 keeps all weights for sums at the end
+          }
 #pragma GCC unroll 8
           for (int c = 0; c < kC; ++c) acc[r][c] = Path::Dot::dot(value[c], x, acc[r][c]);
         }
@@ -191,6 +209,8 @@ struct DecodeSums {
       for (; key + kKeys <= run.keys; key += kKeys) add_step(std::true_type{});
       if (key < run.keys) add_step(std::false_type{});
     }
+#pragma GCC unroll 8
+    for (int r = 0; kTotals && r < kR; ++r) Simd::store_first(totals + r, total[r], 1);
 #pragma GCC unroll 8
     for (int r = 0; r < kR; ++r, o = forget(o + row_floats)) {
 #pragma GCC unroll 8

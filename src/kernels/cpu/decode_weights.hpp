@@ -21,7 +21,20 @@ struct DecodeWeights {
     const int vectors = (few.row_count + kLanes - 1) / kLanes;
     with_exponent(exponent_for(few.rules, few.memory.split->max, vectors),
                   [&](auto form) POLYHEAD_LAMBDA { exponentiate<form>(b, keys); });
-    sum_weights(b, keys);
+    if (!few.late_totals()) sum_weights(b, keys);
+  }
+
+  /// What block b does to the rows' totals, where that waits for its values: all of it but the sums
+  /// that are made beside them.
+  void late_totals(std::int64_t first, int b) {
+    if (few.rescaled[b]) scale_totals(b);
+    if (!few.totals_beside_values(b)) sum_weights(b, few.keys_of(first));
+  }
+
+  /// At the end of a split: weights that are not rounded have one total.
+  void join_totals() {
+    typename Few::RowState& state = *few.memory.split;
+    std::memcpy(state.exact_total, state.total, sizeof state.total);
   }
 
  private:
@@ -77,8 +90,16 @@ struct DecodeWeights {
       if (!step.needed) continue;
       few.rescaled[b] = true;
       Simd::store(state.max + first, step.max);
+    }
+    if (!few.late_totals() && few.rescaled[b]) scale_totals(b);
+  }
+
+  void scale_totals(int b) {
+    typename Few::RowState& state = *few.memory.split;
+    for (int first = 0; first < few.row_count; first += kLanes) {
+      const Simd::V factor = Simd::load(few.factor[b] + first);
       for (float* total : {state.total, state.exact_total})
-        Simd::store(total + first, Simd::mul(Simd::load(total + first), step.factor));
+        Simd::store(total + first, Simd::mul(Simd::load(total + first), factor));
     }
   }
 
