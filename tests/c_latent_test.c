@@ -261,6 +261,70 @@ static void test_pages(void) {
   polyhead_layer_workspace_destroy(workspace);
 }
 
+/* The layer appends to pages and rings by itself: four tokens, then one at a time, give the bits of
+ * the whole; a pool without room is a status. */
+static void test_own_appends(void) {
+  static float whole[kX];
+  const int32_t forms[] = {POLYHEAD_LATENT_EXPANDED, POLYHEAD_LATENT_ABSORBED};
+  const polyhead_view x_view = matrix(x, kTokens, kModel), y_view = matrix(y, kTokens, kModel);
+  polyhead_paged_cache_config config = {.struct_bytes = sizeof config, .pages = 1};
+  polyhead_sliding_cache_config ring_config = {.struct_bytes = sizeof ring_config, .batch = 1};
+  int i, kind, token;
+  config.page_tokens = 8;
+  ring_config.window = kTokens;
+  ring_config.chunk = 4;
+  config.kv_heads = ring_config.kv_heads = 1;
+  config.head_dim = ring_config.head_dim = kLatent;
+  config.value_dim = ring_config.value_dim = kRank;
+  config.element_type = ring_config.element_type = POLYHEAD_FLOAT32;
+  config.values_in_keys = ring_config.values_in_keys = 1;
+  for (i = 0; i < 2; ++i) {
+    polyhead_latent* latent = make_latent(forms[i]);
+    polyhead_paged_cache* cache = NULL;
+    polyhead_sliding_cache* ring = NULL;
+    polyhead_paged_sequences pages = {.struct_bytes = sizeof pages, .count = 1};
+    int64_t sequence = -1, other = -1;
+    CHECK_OK(polyhead_latent_forward(latent, &x_view, &y_view, 0, NULL));
+    memcpy(whole, y, sizeof y);
+    CHECK_OK(polyhead_paged_cache_create(&config, &cache));
+    CHECK_OK(polyhead_paged_sequence_create(cache, 0, &sequence));
+    CHECK_OK(polyhead_paged_sequence_create(cache, 0, &other));
+    CHECK_OK(polyhead_sliding_cache_create(&ring_config, &ring));
+    pages.cache = cache;
+    pages.sequences = &sequence;
+    for (kind = 0; kind < 2; ++kind) {
+      poison(y, kX);
+      for (token = 0; token < kTokens; token += token ? 1 : 4) {
+        const polyhead_view part = matrix(x + token * kModel, token ? 1 : 4, kModel);
+        const polyhead_view to = matrix(y + token * kModel, token ? 1 : 4, kModel);
+        if (kind == 0)
+          CHECK_OK(polyhead_latent_forward_paged(latent, &part, &pages, &to, 0, NULL));
+        else
+          CHECK_OK(polyhead_latent_forward_sliding(latent, &part, ring, &to, 0, NULL));
+      }
+      CHECK(memcmp(whole, y, sizeof y) == 0);
+    }
+    poison(y, kX);
+    pages.sequences = &other;
+    CHECK(polyhead_latent_forward_paged(latent, &x_view, &pages, &y_view, 0, NULL) ==
+          POLYHEAD_EXHAUSTED);
+    CHECK_REFUSED(polyhead_latent_forward_paged(NULL, &x_view, &pages, &y_view, 0, NULL),
+                  "latent is null");
+    CHECK_REFUSED(polyhead_latent_forward_paged(latent, &x_view, NULL, &y_view, 0, NULL),
+                  "pages is null");
+    CHECK_REFUSED(polyhead_latent_forward_paged(latent, &x_view, &pages, &y_view, 3, NULL),
+                  "form (3)");
+    CHECK_REFUSED(polyhead_latent_forward_sliding(latent, &x_view, NULL, &y_view, 0, NULL),
+                  "cache is null");
+    CHECK_REFUSED(polyhead_latent_forward_sliding(latent, &x_view, ring, &y_view, 0, NULL),
+                  "chunk (4)");
+    CHECK(all_poisoned(y, kX));
+    polyhead_sliding_cache_destroy(ring);
+    polyhead_paged_cache_destroy(cache);
+    polyhead_latent_destroy(latent);
+  }
+}
+
 static void test_refusals(void) {
   const polyhead_view x_view = matrix(x, kTokens, kModel), y_view = matrix(y, kTokens, kModel);
   polyhead_latent_weights weights = {.struct_bytes = sizeof weights};
@@ -296,6 +360,7 @@ int main(void) {
   test_forms();
   test_cache();
   test_pages();
+  test_own_appends();
   test_refusals();
   if (test_failures) fprintf(stderr, "%d checks failed\n", test_failures);
   return test_failures != 0;

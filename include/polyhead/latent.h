@@ -101,8 +101,19 @@ class LatentAttention {
   void forward(ConstView x, KvCache& cache, View y, LatentForm form,
                const LayerCall& call = {}) const;
 
-  /// The rows that a cache holds of the tokens of x, [c, r]: for caches other than a KvCache, to be
-  /// appended by the caller before forward(x, kv, y).
+  /// The same over sequences of a pool, and over rings under the layer's mask and the cache's, each
+  /// of values_in_keys: as MultiHeadAttention::forward with those, positions a token's place in its
+  /// sequence. Same bits as with a KvCache of that type, whatever the pages.
+  [[nodiscard]] PagedCache::Status forward(ConstView x, const PagedSequences& pages, View y,
+                                           const LayerCall& call = {}) const;
+  [[nodiscard]] PagedCache::Status forward(ConstView x, const PagedSequences& pages, View y,
+                                           LatentForm form, const LayerCall& call = {}) const;
+  void forward(ConstView x, SlidingCache& cache, View y, const LayerCall& call = {}) const;
+  void forward(ConstView x, SlidingCache& cache, View y, LatentForm form,
+               const LayerCall& call = {}) const;
+
+  /// The rows that a cache holds of the tokens of x, [c, r]: for what the caller appends itself
+  /// before forward(x, kv, y).
   ///
   /// rows       [batch, tokens, kv_rank + rope_dim], or [tokens, ..] as x; float32, float16 or
   ///            bfloat16, any strides

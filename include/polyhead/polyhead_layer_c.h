@@ -325,10 +325,23 @@ POLYHEAD_C_API polyhead_status polyhead_latent_forward_cached(const polyhead_lat
                                                               const polyhead_view* y, int32_t form,
                                                               const polyhead_layer_call* call);
 
-/* For any other cache (values_in_keys, one KV head, head_dim kv_rank + rope_dim, value_dim kv_rank)
- * in two steps. The latents of x, into rows [batch, tokens, kv_rank + rope_dim] or [tokens, ..] as
- * x has axes, turned by int32/int64 positions [(batch,) tokens] (needed where rope_dim is not 0).
- * The caller appends them. workspace: NULL, one is made for the call. */
+/* The same over sequences of a pool (POLYHEAD_EXHAUSTED, with y and the pool untouched, where that
+ * has too few pages) and over rings, under the layer's mask and the cache's; both of
+ * values_in_keys, one KV head, head_dim kv_rank + rope_dim and value_dim kv_rank. */
+POLYHEAD_C_API polyhead_status polyhead_latent_forward_paged(const polyhead_latent* latent,
+                                                             const polyhead_view* x,
+                                                             const polyhead_paged_sequences* pages,
+                                                             const polyhead_view* y, int32_t form,
+                                                             const polyhead_layer_call* call);
+POLYHEAD_C_API polyhead_status polyhead_latent_forward_sliding(const polyhead_latent* latent,
+                                                               const polyhead_view* x,
+                                                               polyhead_sliding_cache* cache,
+                                                               const polyhead_view* y, int32_t form,
+                                                               const polyhead_layer_call* call);
+
+/* For what the caller appends itself, in two steps. The latents of x, into rows [batch, tokens,
+ * kv_rank + rope_dim] or [tokens, ..] as x has axes, turned by int32/int64 positions [(batch,)
+ * tokens] (needed where rope_dim is not 0). workspace: NULL, one is made for the call. */
 POLYHEAD_C_API polyhead_status polyhead_latent_rows(const polyhead_latent* latent,
                                                     const polyhead_view* x,
                                                     const polyhead_view* rows,

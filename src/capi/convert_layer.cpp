@@ -82,4 +82,15 @@ LayerCall to_layer_call(const char* name, const polyhead_layer_call* call) {
   return to;
 }
 
+PagedSequences to_pages(const char* call, const polyhead_paged_sequences& from) {
+  if (from.reserved != 0) refuse("%s: pages.reserved (%d) is not 0", call, from.reserved);
+  PagedSequences to;
+  to.cache = &from.cache->cache;
+  to.sequences = to_span(call, "pages.sequences", from.sequences, from.count);
+  to.layer = from.layer;
+  to.tokens = to_span(call, "pages.tokens", from.tokens, from.token_count);
+  if (to_bool(call, "pages.room_made", from.room_made)) to.room = PagedRoom::made;
+  return to;
+}
+
 }  // namespace polyhead::inline v0::capi

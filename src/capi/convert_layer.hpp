@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "capi/convert_cache.hpp"
+#include "capi/handles.hpp"
 #include "polyhead/layer.h"
 #include "polyhead/polyhead_layer_c.h"
 #include "polyhead/rope.h"
@@ -34,5 +35,22 @@ Handle* make_layer(const char* call, Config config, const Weights& weights,
 
 /// NULL adds nothing. The workspace is the caller's.
 LayerCall to_layer_call(const char* name, const polyhead_layer_call* call);
+
+/// `from` has a cache.
+PagedSequences to_pages(const char* call, const polyhead_paged_sequences& from);
+
+/// Calls body(sequences) for a layer that goes on with `pages`; what became of their pool.
+template <class Handle, class Body>
+polyhead_status guarded_pages(const char* call, const char* name, const Handle* handle,
+                              const polyhead_paged_sequences* pages, const Body& body) {
+  polyhead_paged_sequences from = {};
+  const polyhead_status read = guarded(call, [&] {
+    need(call, name, handle);
+    from = read_struct(call, "pages", pages);
+    need(call, "pages.cache", from.cache);
+  });
+  if (read != POLYHEAD_OK) return read;
+  return guarded_pool(call, from.cache, [&](PagedCache&) { return body(to_pages(call, from)); });
+}
 
 }  // namespace polyhead::inline v0::capi

@@ -115,6 +115,33 @@ polyhead_status polyhead_latent_forward_cached(const polyhead_latent* latent,
   });
 }
 
+polyhead_status polyhead_latent_forward_paged(const polyhead_latent* latent, const polyhead_view* x,
+                                              const polyhead_paged_sequences* pages,
+                                              const polyhead_view* y, int32_t form,
+                                              const polyhead_layer_call* call) {
+  constexpr const char* kCall = "polyhead_latent_forward_paged";
+  return guarded_pages(kCall, "latent", latent, pages, [&](const polyhead::PagedSequences& from) {
+    const polyhead::LatentAttention& layer = *latent->layer;
+    return layer.forward(to_view(kCall, "x", x), from, to_view(kCall, "y", y),
+                         to_form(kCall, "form", form, layer.config().form),
+                         to_layer_call(kCall, call));
+  });
+}
+
+polyhead_status polyhead_latent_forward_sliding(const polyhead_latent* latent,
+                                                const polyhead_view* x,
+                                                polyhead_sliding_cache* cache,
+                                                const polyhead_view* y, int32_t form,
+                                                const polyhead_layer_call* call) {
+  constexpr const char* kCall = "polyhead_latent_forward_sliding";
+  return guarded(kCall, [&] {
+    const polyhead::LatentAttention& layer = *need(kCall, "latent", latent)->layer;
+    need(kCall, "cache", cache);
+    layer.forward(to_view(kCall, "x", x), cache->cache, to_view(kCall, "y", y),
+                  to_form(kCall, "form", form, layer.config().form), to_layer_call(kCall, call));
+  });
+}
+
 polyhead_status polyhead_latent_rows(const polyhead_latent* latent, const polyhead_view* x,
                                      const polyhead_view* rows, const polyhead_view* positions,
                                      polyhead_layer_workspace* workspace) {

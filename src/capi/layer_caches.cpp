@@ -7,17 +7,6 @@ using namespace polyhead::capi;
 
 namespace {
 
-polyhead::PagedSequences to_pages(const char* call, const polyhead_paged_sequences& from) {
-  if (from.reserved != 0) refuse("%s: pages.reserved (%d) is not 0", call, from.reserved);
-  polyhead::PagedSequences to;
-  to.cache = &need(call, "pages.cache", from.cache)->cache;
-  to.sequences = to_span(call, "pages.sequences", from.sequences, from.count);
-  to.layer = from.layer;
-  to.tokens = to_span(call, "pages.tokens", from.tokens, from.token_count);
-  if (to_bool(call, "pages.room_made", from.room_made)) to.room = polyhead::PagedRoom::made;
-  return to;
-}
-
 polyhead::SlidingPositions to_positions(const char* call, int32_t positions) {
   if (positions == POLYHEAD_POSITIONS_ORIGINAL) return polyhead::SlidingPositions::original;
   if (positions == POLYHEAD_POSITIONS_IN_CACHE) return polyhead::SlidingPositions::in_cache;
@@ -34,16 +23,9 @@ polyhead_status polyhead_layer_forward_paged(const polyhead_layer* layer, const 
                                              const polyhead_view* y,
                                              const polyhead_layer_call* call) {
   constexpr const char* kCall = "polyhead_layer_forward_paged";
-  polyhead_paged_sequences from = {};
-  const polyhead_status read = guarded(kCall, [&] {
-    need(kCall, "layer", layer);
-    from = read_struct(kCall, "pages", pages);
-    need(kCall, "pages.cache", from.cache);
-  });
-  if (read != POLYHEAD_OK) return read;
-  return guarded_pool(kCall, from.cache, [&](polyhead::PagedCache&) {
-    return layer->layer->forward(to_view(kCall, "x", x), to_pages(kCall, from),
-                                 to_view(kCall, "y", y), to_layer_call(kCall, call));
+  return guarded_pages(kCall, "layer", layer, pages, [&](const polyhead::PagedSequences& from) {
+    return layer->layer->forward(to_view(kCall, "x", x), from, to_view(kCall, "y", y),
+                                 to_layer_call(kCall, call));
   });
 }
 

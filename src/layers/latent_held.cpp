@@ -15,14 +15,15 @@ LatentForm form_of(const Latent& layer, LatentForm form) {
   base::refuse(kCall, "form (", static_cast<int>(form), ") is not expanded or absorbed");
 }
 
-void check_cache(const Latent& layer, const Input& input, const KvCache& cache, LatentForm form) {
+HeldSizes held_sizes(const Latent& layer) {
   const LatentConfig& c = layer.config;
-  const KvCacheConfig& has = cache.config();
-  check_batch_held(input, cache, {1, c.kv_rank + c.rope_dim, c.kv_rank, true});
-  if (form == LatentForm::expanded && has.type != layer.core.activation) {
-    base::refuse(kCall, "cache is ", element_name(has.type), ", expected ",
-                 element_name(layer.core.activation), " for the expanded form");
-  }
+  return {1, c.kv_rank + c.rope_dim, c.kv_rank, true};
+}
+
+void check_held_type(const Latent& layer, const char* what, ElementType type, LatentForm form) {
+  if (form == LatentForm::absorbed || type == layer.core.activation) return;
+  base::refuse(kCall, what, " is ", element_name(type), ", expected ",
+               element_name(layer.core.activation), " for the expanded form");
 }
 
 kernels::AttendCall resolve_latents(const Latent& layer, const Input& input, const KvView& kv,
@@ -45,10 +46,7 @@ kernels::AttendCall resolve_latents(const Latent& layer, const Input& input, con
   const bool begins = v.data == k.data && v.type == k.type && v.batch == k.batch &&
                       v.token == k.token && (c.kv_rank == 1 || v.dim == k.dim);
   if (!begins) base::refuse(kCall, "kv.v is not the beginning of kv.k, expected values_in_keys");
-  if (form == LatentForm::expanded && k.type != layer.core.activation) {
-    base::refuse(kCall, "kv.k is ", element_name(k.type), ", expected ",
-                 element_name(layer.core.activation), " for the expanded form");
-  }
+  check_held_type(layer, "kv.k", k.type, form);
   return held;
 }
 

@@ -10,7 +10,11 @@ namespace polyhead::inline v0::layers {
 /// The form of a call, which may leave it to the layer.
 LatentForm form_of(const Latent& layer, LatentForm form);
 
-void check_cache(const Latent& layer, const Input& input, const KvCache& cache, LatentForm form);
+/// What a cache holds of a token.
+HeldSizes held_sizes(const Latent& layer);
+
+/// Throws unless a form can read elements of what messages call `what`.
+void check_held_type(const Latent& layer, const char* what, ElementType type, LatentForm form);
 
 /// A view of latents, as attention's door checks it and as those who make latents need it. What it
 /// points to is added to `read`.

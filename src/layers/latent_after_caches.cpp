@@ -1,0 +1,149 @@
+// Latent attention after caches: contiguous, in pages, in rings.
+#include "layers/held_pages.hpp"
+#include "layers/latent_held.hpp"
+#include "layers/latent_steps.hpp"
+
+namespace polyhead::inline v0 {
+namespace {
+
+using layers::Growth;
+using layers::Input;
+using layers::Latent;
+using layers::LatentHeld;
+using layers::LatentStep;
+using layers::Rows;
+using layers::Scratch;
+using layers::Slab;
+
+constexpr const char* kCall = "LatentAttention::forward";
+
+/// A call after a cache, checked before the cache is touched: what attention reads but for the
+/// latents held, and what the cache is to get.
+struct Ready {
+  LatentStep step;
+  AttentionArguments arguments;
+  Slab q;
+  ConstView latents;
+};
+
+/// What is asked of every call but for its cache. Returns where y goes.
+Rows check_call(const Latent& layer, const Input& input, const ConstView& x, const View& y,
+                const LayerCall& call) {
+  layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
+  return layers::output_of(layer.core, input, y, call);
+}
+
+/// Steps 1 and 2. `held`: the cache's own mask.
+Ready ready(const Latent& layer, const Input& input, const LayerCall& call, const Mask& held,
+            const Growth& growth, Scratch& scratch) {
+  AttentionArguments arguments = layers::arguments_of(layer.core, kCall, call);
+  layers::refuse_key_lengths(kCall, arguments.mask, "the cache");
+  arguments.mask.align = Align::unstated;  // positions are the cache's
+  arguments.mask = arguments.mask & held & layers::padding({}, call.lengths);
+  arguments.q_offsets = call.offsets;
+  arguments.q_start = ConstView(growth.starts, {input.sequences});
+  const std::int64_t* const positions =
+      layers::positions_of(layer.core, input, call.positions, growth.starts, scratch.positions);
+  const LatentStep step{layer, input, positions, scratch};
+  const Slab q = layers::queries_of(step);
+  const LatentHeld fresh{layers::latents_of(step), input.ragged};
+  layers::foresee_latent(step, q, arguments, growth.ends);
+  return {step, arguments, q, layers::latent_keys(fresh, step.latent_dim())};
+}
+
+/// Steps 3 to 5 over what a cache without one array of rows now shows.
+void finish(Ready& call, LatentForm form, const KvView& kv, const Rows& y) {
+  door::Inputs read;
+  const kernels::AttendCall resolved =
+      layers::resolve_latents(call.step.layer, call.step.input, kv, form, read);
+  const LatentHeld held = layers::held_in(call.step, kv, resolved, form);
+  layers::finish_latent(call.step, form, call.q, held, call.arguments, y);
+}
+
+}  // namespace
+
+void LatentAttention::forward(ConstView x, KvCache& cache, View y, const LayerCall& call) const {
+  forward(x, cache, y, LatentForm::configured, call);
+}
+
+void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm form,
+                              const LayerCall& call) const {
+  const Latent& layer = *state_;
+  form = layers::form_of(layer, form);
+  layers::require_self(layer.core, kCall, call);
+  const Input input = layers::input_of(layer.core, kCall, x, call);
+  layers::check_batch_held(input, cache, layers::held_sizes(layer));
+  layers::check_held_type(layer, "cache", cache.config().type, form);
+  const Rows to = check_call(layer, input, x, y, call);
+  std::optional<Scratch> own;
+  Scratch& scratch =
+      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
+                                             [&](std::int64_t b) { return cache.length(b); });
+  layers::check_room(input, cache, growth);
+  Ready prepared = ready(layer, input, call, {}, growth, scratch);
+  layers::Appended appended(cache, growth.starts);
+  layers::append_rows(cache, call, prepared.latents, {});
+  layers::finish_latent(prepared.step, form, prepared.q, layers::held_in(cache, form),
+                        prepared.arguments, to);
+  appended.keep();
+}
+
+PagedCache::Status LatentAttention::forward(ConstView x, const PagedSequences& pages, View y,
+                                            const LayerCall& call) const {
+  return forward(x, pages, y, LatentForm::configured, call);
+}
+
+PagedCache::Status LatentAttention::forward(ConstView x, const PagedSequences& pages, View y,
+                                            LatentForm form, const LayerCall& call) const {
+  const Latent& layer = *state_;
+  form = layers::form_of(layer, form);
+  layers::require_self(layer.core, kCall, call);
+  const Input input = layers::input_of(layer.core, kCall, x, call);
+  std::optional<Scratch> own;
+  Scratch& scratch =
+      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  layers::check_pages(input, pages, layers::held_sizes(layer), scratch.pages);
+  layers::check_held_type(layer, "pages.cache", pages.cache->config().type, form);
+  const Rows to = check_call(layer, input, x, y, call);
+  const Growth growth = layers::growth_in(input, pages, call.lengths, scratch.starts);
+  Ready prepared = ready(layer, input, call, {}, growth, scratch);
+  layers::PagedRows rows(input, pages, growth, scratch);
+  const PagedCache::Status status = rows.make_room();
+  if (status != PagedCache::Status::ok) return status;
+  rows.write(prepared.latents, {});
+  finish(prepared, form, pages.cache->view(pages.layer, rows.batch()), to);
+  rows.keep();
+  return PagedCache::Status::ok;
+}
+
+void LatentAttention::forward(ConstView x, SlidingCache& cache, View y,
+                              const LayerCall& call) const {
+  forward(x, cache, y, LatentForm::configured, call);
+}
+
+void LatentAttention::forward(ConstView x, SlidingCache& cache, View y, LatentForm form,
+                              const LayerCall& call) const {
+  const Latent& layer = *state_;
+  form = layers::form_of(layer, form);
+  layers::require_self(layer.core, kCall, call);
+  const Input input = layers::input_of(layer.core, kCall, x, call);
+  layers::check_batch_held(input, cache, layers::held_sizes(layer));
+  layers::check_held_type(layer, "cache", cache.config().type, form);
+  layers::check_chunk(input, cache, call.lengths);
+  const Rows to = check_call(layer, input, x, y, call);
+  std::optional<Scratch> own;
+  Scratch& scratch =
+      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
+                                             [&](std::int64_t b) { return cache.length(b); });
+  Mask held = cache.mask();
+  held.align = Align::unstated;
+  Ready prepared = ready(layer, input, call, held, growth, scratch);
+  layers::Appended appended(cache, growth.starts);
+  layers::append_rows(cache, call, prepared.latents, {});
+  finish(prepared, form, cache.view(), to);
+  appended.keep();
+}
+
+}  // namespace polyhead::inline v0
