@@ -1,64 +1,9 @@
 // What decoding knows of its few rows: their queries, what each may see, their running sums, where
-// their keys lie and which lines to fetch. Included inside an ISA namespace after softmax.hpp.
-
-/// Calls `f(n)`, n the smallest power of two that is at least `rows`, or kMost.
-template <int kMost, class F>
-POLYHEAD_INLINE void at_least(int rows, const F& f) {
-  if constexpr (kMost > 1) {
-    if (rows <= kMost / 2) return at_least<kMost / 2>(rows, f);
-  }
-  f(std::integral_constant<int, kMost>{});
-}
-
-/// In lane r what Join makes of the lanes of row r, of kN rows, a power of two of at most kLanes;
-/// lanes from kN on repeat them. Rows are taken in pairs, whose lanes change places half by half.
-template <class Join, int kN, int kStep = 0>
-POLYHEAD_INLINE Simd::V across(Simd::V (&row)[kN]) {
-  constexpr int kLeft = kN > 1 ? kN / 2 : 1;
-  Simd::V joined[kLeft];
-#pragma GCC unroll 8
-  for (int i = 0; i < kLeft; ++i) {
-    const Simd::V a = row[i * kN / kLeft], b = row[(i + 1) * kN / kLeft - 1];
-    joined[i] =
-        Join::of(Simd::template first_half<kStep>(a, b), Simd::template second_half<kStep>(a, b));
-  }
-  if constexpr (2 << kStep == kLanes)
-    return joined[0];
-  else
-    return across<Join, kLeft, kStep + 1>(joined);
-}
+// their keys lie and which lines to fetch. Included inside an ISA namespace after softmax.hpp and
+// decode_ahead.hpp.
 
 /// Whether rows may be lanes: as many as a vector has.
 inline constexpr bool kFillLanes = kLanes == 16;
-
-/// Where the share of a block's rows begins that belongs to one of its columns, kBytes wide: while
-/// kernels read a block column by column, the next one's lines are fetched in the order memory has
-/// them, for which DRAM gives a quarter more (docs/kernel-notes.md). Of `count` rows, `token`
-/// apart, the first at `rows`, the share from row `first` on; the column begins `column` bytes into
-/// a row. Where the rows are not dense, its own lines are fetched.
-template <std::int64_t kBytes>
-struct ColumnAhead {
-  static constexpr int kRowsALine = kBytes < 64 ? 64 / kBytes : 1;  // each line once
-
-  static std::int64_t stride(bool dense, std::int64_t token) { return dense ? kBytes : token; }
-
-  POLYHEAD_INLINE static const std::byte* begin(const std::byte* rows, std::int64_t count,
-                                                std::int64_t token, bool dense, std::int64_t column,
-                                                std::int64_t first) {
-    first += column / kBytes % kRowsALine;
-    return forget(rows + (dense ? count : 1) * column + first * stride(dense, token));
-  }
-
-  /// A row's share, or that of the kRowsALine rows from it on, into L1, and what lies `far` bytes
-  /// from it into L2: L1 alone does not wait for as many lines as DRAM takes to work at its rate.
-  POLYHEAD_INLINE static void fetch(const std::byte* at, std::int64_t far) {
-#pragma GCC unroll 8
-    for (std::int64_t line = 0; line < kBytes; line += 64) {
-      __builtin_prefetch(at + line, 0, 3);
-      __builtin_prefetch(at + far + line, 0, 2);
-    }
-  }
-};
 
 /// The most rows that share what is loaded: as many accumulators stay in registers.
 inline constexpr int kRowsShare = kLanes == 16 ? 8 : 4;

@@ -17,6 +17,33 @@ POLYHEAD_INLINE void by_rows(int rows, const F& f, int r = 0) {
   if constexpr (kMost > 1) by_rows<kMost / 2>(rows, f, r);
 }
 
+/// Calls `f(n)`, n the smallest power of two that is at least `rows`, or kMost.
+template <int kMost, class F>
+POLYHEAD_INLINE void at_least(int rows, const F& f) {
+  if constexpr (kMost > 1) {
+    if (rows <= kMost / 2) return at_least<kMost / 2>(rows, f);
+  }
+  f(std::integral_constant<int, kMost>{});
+}
+
+/// In lane r what Join makes of the lanes of row r, of kN rows, a power of two of at most kLanes;
+/// lanes from kN on repeat them. Rows are taken in pairs, whose lanes change places half by half.
+template <class Join, int kN, int kStep = 0>
+POLYHEAD_INLINE Simd::V across(Simd::V (&row)[kN]) {
+  constexpr int kLeft = kN > 1 ? kN / 2 : 1;
+  Simd::V joined[kLeft];
+#pragma GCC unroll 8
+  for (int i = 0; i < kLeft; ++i) {
+    const Simd::V a = row[i * kN / kLeft], b = row[(i + 1) * kN / kLeft - 1];
+    joined[i] =
+        Join::of(Simd::template first_half<kStep>(a, b), Simd::template second_half<kStep>(a, b));
+  }
+  if constexpr (2 << kStep == kLanes)
+    return joined[0];
+  else
+    return across<Join, kLeft, kStep + 1>(joined);
+}
+
 /// Stride of packed rows of n 32-bit values: whole vectors, and a cache line more so that rows
 /// whose length is a power of two spread over the sets of L1.
 inline std::int64_t packed_row_floats(std::int64_t n) {
