@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "polyhead/layer.h"
+#include "support/failing_executor.h"
 #include "support/layer_streams.hpp"
 #include "support/refusal.h"
 
@@ -292,19 +293,8 @@ TEST_F(LayerCacheRefusals, Views) {
   expect_unchanged();
 }
 
-/// Fails in the middle of attention, after the cache has its rows.
-class Failing : public polyhead::Executor {
- public:
-  int concurrency() const override { return 2; }
-  void run(int count, polyhead::Task task) override {
-    if (--left == 0) throw std::runtime_error("no more");
-    for (int i = 0; i < count; ++i) task(i);
-  }
-  int left = 1 << 20;
-};
-
 TEST(LayerCacheFailures, WhatACallAppendedIsTakenBack) {
-  Failing executor;
+  polyhead::test::FailingExecutor executor;
   const Model model(decoder(kFloat32));
   const MultiHeadAttention layer(model.config, model.weights(), {.executor = &executor});
   const auto x = random_floats(5 * kColumns, 3);

@@ -27,25 +27,13 @@ struct Ready {
   Rows heads;
 };
 
-/// What is asked of every call but for its cache. Returns where y goes.
-Rows check_call(const Layer& layer, const Input& input, const ConstView& x, const View& y,
-                const LayerCall& call) {
-  layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
-  return layers::output_of(layer, input, y, call);
-}
-
 /// Steps 1 and 2. `held`: the cache's own mask.
 Ready ready(const Layer& layer, const Input& input, const LayerCall& call, const Mask& held,
             const Growth& growth, const Rows& y, Scratch& scratch,
             Columns columns = Columns::packed) {
   Ready to;
   AttentionArguments& arguments = to.arguments;
-  arguments = layers::arguments_of(layer, kCall, call);
-  layers::refuse_key_lengths(kCall, arguments.mask, "the cache");
-  arguments.mask.align = Align::unstated;  // positions are the cache's
-  arguments.mask = arguments.mask & held & layers::padding({}, call.lengths);
-  arguments.q_offsets = call.offsets;
-  arguments.q_start = ConstView(growth.starts, {input.sequences});
+  arguments = layers::arguments_after_cache(layer, input, call, held, growth);
   const std::int64_t* const positions =
       layers::positions_of(layer, input, call.positions, growth.starts, scratch.positions);
   to.slab = layers::project(layer, input.rows, columns, positions, scratch);
@@ -73,7 +61,7 @@ void MultiHeadAttention::forward(ConstView x, KvCache& cache, View y, const Laye
   layers::require_self(layer, kCall, call);
   const Input input = layers::input_of(layer, kCall, x, call);
   layers::check_batch_held(input, cache, layers::held_sizes(layer));
-  const Rows to = check_call(layer, input, x, y, call);
+  const Rows to = layers::check_after_cache(layer, input, x, y, call);
   std::optional<Scratch> own;
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
@@ -96,7 +84,7 @@ PagedCache::Status MultiHeadAttention::forward(ConstView x, const PagedSequences
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   layers::check_pages(input, pages, layers::held_sizes(layer), scratch.pages);
-  const Rows to = check_call(layer, input, x, y, call);
+  const Rows to = layers::check_after_cache(layer, input, x, y, call);
   const Growth growth = layers::growth_in(input, pages, call.lengths, scratch.starts);
   Ready prepared = ready(layer, input, call, {}, growth, to, scratch);
   layers::PagedRows rows(input, pages, growth, scratch);
@@ -193,7 +181,7 @@ void MultiHeadAttention::forward(ConstView x, SlidingCache& cache, View y,
   const Input input = layers::input_of(layer, kCall, x, call);
   layers::check_batch_held(input, cache, layers::held_sizes(layer));
   layers::check_chunk(input, cache, call.lengths);
-  const Rows to = check_call(layer, input, x, y, call);
+  const Rows to = layers::check_after_cache(layer, input, x, y, call);
   if (in_cache) check_in_cache_call(layer, call, cache.config());
   std::optional<Scratch> own;
   Scratch& scratch =

@@ -58,6 +58,24 @@ const std::int64_t* starts_in(const Input& input, const kernels::AttendCall& hel
   return starts;
 }
 
+Rows check_after_cache(const Layer& layer, const Input& input, const ConstView& x, const View& y,
+                       const LayerCall& call) {
+  check_positions(layer, input, call.positions, x.layout.axes == 2);
+  return output_of(layer, input, y, call);
+}
+
+AttentionArguments arguments_after_cache(const Layer& layer, const Input& input,
+                                         const LayerCall& call, const Mask& held,
+                                         const Growth& growth) {
+  AttentionArguments arguments = arguments_of(layer, input.name, call);
+  refuse_key_lengths(input.name, arguments.mask, "the cache");
+  arguments.mask.align = Align::unstated;  // positions are the cache's
+  arguments.mask = arguments.mask & held & padding({}, call.lengths);
+  arguments.q_offsets = call.offsets;
+  arguments.q_start = ConstView(growth.starts, {input.sequences});
+  return arguments;
+}
+
 void foresee(const Layer& layer, const Input& input, AttentionArguments arguments,
              const std::int64_t* ends) {
   static constexpr float kRow = 0.0f;  // all keys and values are this one: only sizes are looked at

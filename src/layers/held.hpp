@@ -98,6 +98,16 @@ Growth growth_after(const Input& input, const ConstView& lengths, Buffer& memory
   return growth;
 }
 
+/// Checks what every call after a cache has beside it. Returns where y goes.
+Rows check_after_cache(const Layer& layer, const Input& input, const ConstView& x, const View& y,
+                       const LayerCall& call);
+
+/// What attention is told of such a call but for q, k and v: positions are the cache's, `held` is
+/// its own mask.
+AttentionArguments arguments_after_cache(const Layer& layer, const Input& input,
+                                         const LayerCall& call, const Mask& held,
+                                         const Growth& growth);
+
 /// Checks what attention would refuse of a call before its cache is changed: everything of
 /// `arguments` but kv, with sequences as long as they will be.
 void foresee(const Layer& layer, const Input& input, AttentionArguments arguments,

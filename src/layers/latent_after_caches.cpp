@@ -26,22 +26,11 @@ struct Ready {
   ConstView latents;
 };
 
-/// What is asked of every call but for its cache. Returns where y goes.
-Rows check_call(const Latent& layer, const Input& input, const ConstView& x, const View& y,
-                const LayerCall& call) {
-  layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
-  return layers::output_of(layer.core, input, y, call);
-}
-
 /// Steps 1 and 2. `held`: the cache's own mask.
 Ready ready(const Latent& layer, const Input& input, const LayerCall& call, const Mask& held,
             const Growth& growth, Scratch& scratch) {
-  AttentionArguments arguments = layers::arguments_of(layer.core, kCall, call);
-  layers::refuse_key_lengths(kCall, arguments.mask, "the cache");
-  arguments.mask.align = Align::unstated;  // positions are the cache's
-  arguments.mask = arguments.mask & held & layers::padding({}, call.lengths);
-  arguments.q_offsets = call.offsets;
-  arguments.q_start = ConstView(growth.starts, {input.sequences});
+  const AttentionArguments arguments =
+      layers::arguments_after_cache(layer.core, input, call, held, growth);
   const std::int64_t* const positions =
       layers::positions_of(layer.core, input, call.positions, growth.starts, scratch.positions);
   const LatentStep step{layer, input, positions, scratch};
@@ -74,7 +63,7 @@ void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm fo
   const Input input = layers::input_of(layer.core, kCall, x, call);
   layers::check_batch_held(input, cache, layers::held_sizes(layer));
   layers::check_held_type(layer, "cache", cache.config().type, form);
-  const Rows to = check_call(layer, input, x, y, call);
+  const Rows to = layers::check_after_cache(layer.core, input, x, y, call);
   std::optional<Scratch> own;
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
@@ -105,7 +94,7 @@ PagedCache::Status LatentAttention::forward(ConstView x, const PagedSequences& p
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   layers::check_pages(input, pages, layers::held_sizes(layer), scratch.pages);
   layers::check_held_type(layer, "pages.cache", pages.cache->config().type, form);
-  const Rows to = check_call(layer, input, x, y, call);
+  const Rows to = layers::check_after_cache(layer.core, input, x, y, call);
   const Growth growth = layers::growth_in(input, pages, call.lengths, scratch.starts);
   Ready prepared = ready(layer, input, call, {}, growth, scratch);
   layers::PagedRows rows(input, pages, growth, scratch);
@@ -131,7 +120,7 @@ void LatentAttention::forward(ConstView x, SlidingCache& cache, View y, LatentFo
   layers::check_batch_held(input, cache, layers::held_sizes(layer));
   layers::check_held_type(layer, "cache", cache.config().type, form);
   layers::check_chunk(input, cache, call.lengths);
-  const Rows to = check_call(layer, input, x, y, call);
+  const Rows to = layers::check_after_cache(layer.core, input, x, y, call);
   std::optional<Scratch> own;
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);

@@ -41,7 +41,7 @@ struct FewRows {
   static constexpr std::int64_t kLine = 64;
   static constexpr int kFetched = 9;  // of kLanes: a little more than half, the sums take the rest
 
-  static constexpr int kFewestLate = 4;  // rows whose totals wait for their values (late_totals)
+  static constexpr int kLateRows = 4;  // rows in fours have totals that wait (late_totals)
   static constexpr bool kTotalsBeside = kFillLanes && !Path::kBfloat16 && !Path::kInteger;
 
   struct RowState {
@@ -185,16 +185,17 @@ struct FewRows {
   }
 
   /// Whether totals of rows wait for their values. Nothing asks for those of weights that are not
-  /// rounded before a split ends (slack()); one or two rows do no better.
+  /// rounded before a split ends (slack()). Other numbers of rows, and codes as integers, do no
+  /// better that way (docs/kernel-notes.md).
   bool late_totals() const {
-    return !Path::kBfloat16 && !Path::kInteger && rows_computed % kFewestLate == 0;
+    return !Path::kBfloat16 && !Path::kInteger && rows_computed % kLateRows == 0;
   }
 
   /// Whether block b's part of them is summed beside the first values, by units that multiply-adds
   /// leave idle. All rows see all of it; beside 16 registers there is no room.
   bool totals_beside_values(int b) const {
     return kTotalsBeside && late_totals() && full[b] &&
-           call.value_dim >= vectors_of(kFewestLate) * kLanes;
+           call.value_dim >= vectors_of(kLateRows) * kLanes;
   }
 
   /// Values that are fetched as one: a piece, or each by itself where they stream by with next to

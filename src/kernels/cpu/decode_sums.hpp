@@ -139,7 +139,7 @@ struct DecodeSums {
 
   template <class Elements, int kR, int kC, bool kBoth>
   void sum_dims_fetching(const Runs& runs, std::int64_t d, int n, int first_row) {
-    if constexpr (Few::kTotalsBeside && kR >= Few::kFewestLate && kC == Few::vectors_of(kR)) {
+    if constexpr (Few::kTotalsBeside && kR >= Few::kLateRows && kC == Few::vectors_of(kR)) {
       if (d == 0 && few.totals_beside_values(runs.b))
         return sum_dims_as<Elements, kR, kC, kBoth, true>(runs, d, n, first_row);
     }
