@@ -1,5 +1,6 @@
-// Latent attention that appends to pages and rings by itself: the bits of a contiguous cache, and
-// what it refuses before anything has changed.
+// Latent attention that appends to caches by itself: shared, ragged and forked ones, what it
+// refuses before anything has changed, and what it takes back. latent_view_test.cpp has the plain
+// cases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,28 +25,19 @@ namespace {
 constexpr std::int64_t kOne = 1, kTwo = 2;
 const std::string kForward = "LatentAttention::forward: ";
 
-TEST(LatentAfterCaches, ARaggedMixOverPagesGivesTheBitsOfEachAlone) {
-  for (const Isa isa : available_isas()) {
-    for (const Way& way : kWays) {
-      const LatentAttention layer = layer_of(way, causal(Align::end), isa);
-      for (const std::int64_t page_tokens : {8, 64}) {
-        Stream a(90, 31), b(41, 32), c(8, 33), d(5, 34);
-        Pool pool(layer, way, page_tokens, 176 / page_tokens + 4, Appends::layer);
-        Stream* const all[] = {&a, &b, &c, &d};
-        std::vector<std::int64_t> ids;
-        for (int i = 0; i < 4; ++i) ids.push_back(pool.cache->create());
-        pool.step(all, ids, std::vector<std::int64_t>{30, 1, 1, 5});
-        for (int i = 0; i < 6; ++i) pool.step(all, ids, std::vector<std::int64_t>{10, 5, 1, 0});
-        pool.step(all, ids, std::vector<std::int64_t>{0, 10, 1, 0});
-        for (const Stream* stream : all) {
-          ASSERT_EQ(stream->done, stream->tokens());
-          expect_same_bits(
-              stream->y, contiguous(layer, way, stream->x),
-              way.name() + ", pages of " + std::to_string(page_tokens) + ", " + isa_name(isa));
-        }
-      }
-    }
-  }
+PagedCacheConfig pool_config(const LatentAttention& layer, std::int64_t pages) {
+  auto c = sized<PagedCacheConfig>(layer);
+  c.page_tokens = 8;
+  c.pages = pages;
+  return c;
+}
+
+SlidingCacheConfig ring_config(const LatentAttention& layer, std::int64_t batch = 1) {
+  auto c = sized<SlidingCacheConfig>(layer);
+  c.batch = batch;
+  c.window = 4;
+  c.chunk = 5;
+  return c;
 }
 
 // Padded batches, and two layers over one pool: the second finds the room that the first made.
@@ -54,10 +46,8 @@ TEST(LatentAfterCaches, LayersOfAModelShareAPoolsRoom) {
   const std::int64_t counts[] = {kTokens, std::int64_t{4}};
   for (const Way& way : kWays) {
     const LatentAttention layer = layer_of(way);
-    auto c = sized<PagedCacheConfig>(layer);
+    auto c = pool_config(layer, 4);
     c.type = way.held;
-    c.page_tokens = 8;
-    c.pages = 4;
     c.layers = 2;
     PagedCache cache(c);
     const std::int64_t ids[] = {cache.create(), cache.create()};
@@ -84,33 +74,6 @@ TEST(LatentAfterCaches, LayersOfAModelShareAPoolsRoom) {
   }
 }
 
-TEST(LatentAfterCaches, ARingGivesTheBitsOfTheWindowOverEverything) {
-  constexpr std::int64_t kTokens = 301, kWindow = 50, kChunk = 9;
-  for (const Way& way : kWays) {
-    for (const std::int64_t first_tokens : {0, 5}) {
-      const LatentAttention layer = layer_of(way);
-      const LatentAttention windowed =
-          layer_of(way, window_and_first(kWindow - 1, 0, first_tokens, Align::end));
-      const std::vector<float> x = random_floats(kTokens * kModel, 51);
-      auto c = sized<SlidingCacheConfig>(layer);
-      c.type = way.held;
-      c.window = kWindow;
-      c.first_tokens = first_tokens;
-      c.chunk = kChunk;
-      SlidingCache cache(c);
-      std::vector<float> y(x.size(), NAN);
-      for (std::int64_t at = 0, turn = 0; at < kTokens; ++turn) {
-        const std::int64_t count = std::min(turn % 3 == 0 ? kChunk : turn % 4 + 1, kTokens - at);
-        layer.forward({x.data() + at * kModel, {kOne, count, kModel}}, cache,
-                      {y.data() + at * kModel, {kOne, count, kModel}}, way.form);
-        at += count;
-      }
-      expect_same_bits(y, contiguous(windowed, way, x),
-                       way.name() + ", first tokens " + std::to_string(first_tokens));
-    }
-  }
-}
-
 /// A pool of two sequences and a ring of two, five tokens in each.
 class LatentCacheRefusals : public ::testing::Test {
  protected:
@@ -118,8 +81,8 @@ class LatentCacheRefusals : public ::testing::Test {
       : layer(layer_of(kWays[0])),
         x(random_floats(2 * kTokens * kModel, 71)),
         y(x.size(), 7.0f),
-        pool(pool_config()),
-        ring(ring_config()) {
+        pool(pool_config(layer, 3)),
+        ring(ring_config(layer, 2)) {
     for (std::int64_t& id : ids) id = pool.create();
     EXPECT_EQ(layer.forward(rows(), {.cache = &pool, .sequences = ids}, out()),
               PagedCache::Status::ok);
@@ -129,20 +92,6 @@ class LatentCacheRefusals : public ::testing::Test {
 
   static constexpr std::int64_t kTokens = 5;
 
-  PagedCacheConfig pool_config() const {
-    auto c = sized<PagedCacheConfig>(layer);
-    c.page_tokens = 8;
-    c.pages = 3;
-    return c;
-  }
-  SlidingCacheConfig ring_config() const {
-    auto c = sized<SlidingCacheConfig>(layer);
-    c.batch = 2;
-    c.window = 4;
-    c.first_tokens = 1;
-    c.chunk = kTokens;
-    return c;
-  }
   ConstView rows() const { return {x.data(), {kTwo, kTokens, kModel}}; }
   View out() { return {y.data(), {kTwo, kTokens, kModel}}; }
 
@@ -176,14 +125,8 @@ TEST_F(LatentCacheRefusals, APoolWithTooFewPagesIsAStatus) {
 TEST(LatentAfterCaches, WhatAttentionRefusesLeavesTheCacheAsItWas) {
   constexpr std::int64_t kTokens = 5;
   const LatentAttention layer = layer_of(kWays[0]);
-  auto r = sized<SlidingCacheConfig>(layer);
-  r.window = 4;
-  r.chunk = kTokens;
-  SlidingCache ring(r);
-  auto c = sized<PagedCacheConfig>(layer);
-  c.page_tokens = 8;
-  c.pages = 3;
-  PagedCache pool(c);
+  SlidingCache ring(ring_config(layer));
+  PagedCache pool(pool_config(layer, 3));
   const std::int64_t id = pool.create();
   KvCache cache(layer.cache_config(1, 0, true));
   const std::vector<float> x = random_floats(kTokens * kModel, 81);
@@ -233,14 +176,8 @@ TEST(LatentAfterCaches, WhatAFailedCallAppendedIsTakenBack) {
   const ConstView rows(x.data(), {kTokens, kModel});
   const View out(y.data(), {kTokens, kModel});
   for (const LatentForm form : kForms) {
-    auto r = sized<SlidingCacheConfig>(layer);
-    r.window = 4;
-    r.chunk = kTokens;
-    SlidingCache ring(r);
-    auto c = sized<PagedCacheConfig>(layer);
-    c.page_tokens = 8;
-    c.pages = 1;
-    PagedCache pool(c);
+    SlidingCache ring(ring_config(layer));
+    PagedCache pool(pool_config(layer, 1));
     const std::int64_t id = pool.create();
     KvCache cache(layer.cache_config(1, kTokens));
     const auto each = [&](int way) {
@@ -267,17 +204,16 @@ TEST(LatentAfterCaches, WhatAFailedCallAppendedIsTakenBack) {
   }
 }
 
-// Rings of two sequences in ragged batches, with LSE; a pool whose pages are shared by what they
-// hold and copied when they are written.
+// Rings of two sequences in ragged batches; a pool whose pages are shared by what they hold and
+// copied when they are written.
 TEST(LatentAfterCaches, RaggedRingsAndSharedPagesGiveTheBitsOfEachAlone) {
   constexpr std::int64_t kTokens = 12;
   for (const Way& way : kWays) {
     const LatentAttention layer = layer_of(way);
     const std::vector<float> x = random_floats(kTokens * kModel, 95);
     const std::vector<float> expected = contiguous(layer, way, x);
-    auto r = sized<SlidingCacheConfig>(layer);
+    auto r = ring_config(layer, 2);
     r.type = way.held;
-    r.batch = 2;
     r.window = kTokens;
     r.chunk = kTokens;
     SlidingCache ring(r);
@@ -297,10 +233,8 @@ TEST(LatentAfterCaches, RaggedRingsAndSharedPagesGiveTheBitsOfEachAlone) {
       expect_same_bits(y, want, way.name() + ", rings");
     }
 
-    auto c = sized<PagedCacheConfig>(layer);
+    auto c = pool_config(layer, 4);
     c.type = way.held;
-    c.page_tokens = 8;
-    c.pages = 4;
     PagedCache pool(c);
     const std::int64_t one = pool.create();
     std::vector<float> y(x.size(), NAN);
@@ -324,7 +258,7 @@ TEST(LatentAfterCaches, RaggedRingsAndSharedPagesGiveTheBitsOfEachAlone) {
 }
 
 TEST_F(LatentCacheRefusals, CachesThatHoldSomethingElse) {
-  auto c = pool_config();
+  auto c = pool_config(layer, 3);
   c.type = ElementType::int8;
   PagedCache codes(c);
   const std::int64_t two[] = {codes.create(), codes.create()};
@@ -339,7 +273,7 @@ TEST_F(LatentCacheRefusals, CachesThatHoldSomethingElse) {
               static_cast<void>(layer.forward(rows(), {.cache = &apart, .sequences = two}, out()));
             }),
             kForward + "pages.cache stores values apart, expected values_in_keys (cache_config)");
-  auto r = ring_config();
+  auto r = ring_config(layer, 2);
   r.batch = 3;
   SlidingCache three(r);
   EXPECT_EQ(refusal_of([&] { layer.forward(rows(), three, out()); }),

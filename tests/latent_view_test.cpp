@@ -52,19 +52,21 @@ TEST(LatentView, ARaggedMixGivesTheBitsOfEachAlone) {
   for (const Isa isa : available_isas()) {
     for (const Way& way : kWays) {
       const LatentAttention layer = layer_of(way, causal(Align::end), isa);
-      Stream a(90, 31), b(41, 32), c(8, 33), d(5, 34);
-      Pool pool(layer, way, 16, 16);
-      Stream* const all[] = {&a, &b, &c, &d};
-      std::vector<std::int64_t> ids;
-      for (int i = 0; i < 4; ++i) ids.push_back(pool.cache->create());
-      pool.step(all, ids, std::vector<std::int64_t>{30, 1, 1, 5});
-      for (int i = 0; i < 6; ++i) pool.step(all, ids, std::vector<std::int64_t>{10, 5, 1, 0});
-      pool.step(all, ids, std::vector<std::int64_t>{0, 10, 1, 0});
-      int i = 0;
-      for (const Stream* stream : all) {
-        ASSERT_EQ(stream->done, stream->tokens());
-        expect_same_bits(stream->y, contiguous(layer, way, stream->x),
-                         way.name() + ", sequence " + std::to_string(i++) + ", " + isa_name(isa));
+      for (const Appends appends : kAppends) {
+        Stream a(90, 31), b(41, 32), c(8, 33), d(5, 34);
+        Pool pool(layer, way, 16, 16, appends);
+        Stream* const all[] = {&a, &b, &c, &d};
+        std::vector<std::int64_t> ids;
+        for (int i = 0; i < 4; ++i) ids.push_back(pool.cache->create());
+        pool.step(all, ids, std::vector<std::int64_t>{30, 1, 1, 5});
+        for (int i = 0; i < 6; ++i) pool.step(all, ids, std::vector<std::int64_t>{10, 5, 1, 0});
+        pool.step(all, ids, std::vector<std::int64_t>{0, 10, 1, 0});
+        int i = 0;
+        for (const Stream* stream : all) {
+          ASSERT_EQ(stream->done, stream->tokens());
+          expect_same_bits(stream->y, contiguous(layer, way, stream->x),
+                           way.name() + ", sequence " + std::to_string(i++) + ", " + isa_name(isa));
+        }
       }
     }
   }
@@ -128,8 +130,33 @@ TEST(LatentView, APageIsReadAsFarAsEachSequenceGoes) {
   }
 }
 
+/// x piece by piece over a ring, which the caller or the layer fills.
+std::vector<float> over_ring(const LatentAttention& layer, const Way& way,
+                             const SlidingCacheConfig& config, const std::vector<float>& x,
+                             Appends appends) {
+  SlidingCache cache(config);
+  const std::int64_t tokens = std::ssize(x) / kModel, dim = config.head_dim;
+  std::vector<float> y(x.size(), NAN), rows(static_cast<std::size_t>(config.chunk * dim));
+  for (std::int64_t at = 0, turn = 0; at < tokens; ++turn) {
+    const std::int64_t count = std::min(turn % 3 == 0 ? config.chunk : turn % 4 + 1, tokens - at);
+    const ConstView part(x.data() + at * kModel, {kOne, count, kModel});
+    const View to(y.data() + at * kModel, {kOne, count, kModel});
+    if (appends == Appends::layer) {
+      layer.forward(part, cache, to, way.form);
+    } else {
+      std::vector<std::int64_t> positions(static_cast<std::size_t>(count));
+      std::iota(positions.begin(), positions.end(), at);
+      layer.latents(part, {rows.data(), {kOne, count, dim}}, {positions.data(), {kOne, count}});
+      cache.append({rows.data(), {kOne, count, kOne, dim}}, {});
+      layer.forward(part, cache.view(), to, way.form, {.mask = cache.mask()});
+    }
+    at += count;
+  }
+  return y;
+}
+
 TEST(LatentView, ARingGivesTheBitsOfTheWindowOverEverything) {
-  constexpr std::int64_t kTokens = 301, kWindow = 50, kChunk = 9;
+  constexpr std::int64_t kTokens = 301, kWindow = 50;
   for (const Way& way : kWays) {
     for (const std::int64_t first_tokens : {0, 5}) {
       const LatentAttention layer = layer_of(way);
@@ -140,23 +167,11 @@ TEST(LatentView, ARingGivesTheBitsOfTheWindowOverEverything) {
       c.type = way.held;
       c.window = kWindow;
       c.first_tokens = first_tokens;
-      c.chunk = kChunk;
-      SlidingCache cache(c);
-      std::vector<float> y(x.size(), NAN), rows(static_cast<std::size_t>(kChunk * c.head_dim));
-      for (std::int64_t at = 0, turn = 0; at < kTokens; ++turn) {
-        const std::int64_t count = std::min(turn % 3 == 0 ? kChunk : turn % 4 + 1, kTokens - at);
-        const ConstView part(x.data() + at * kModel, {kOne, count, kModel});
-        std::vector<std::int64_t> positions(static_cast<std::size_t>(count));
-        std::iota(positions.begin(), positions.end(), at);
-        layer.latents(part, {rows.data(), {kOne, count, c.head_dim}},
-                      {positions.data(), {kOne, count}});
-        cache.append({rows.data(), {kOne, count, kOne, c.head_dim}}, {});
-        layer.forward(part, cache.view(), {y.data() + at * kModel, {kOne, count, kModel}}, way.form,
-                      {.mask = cache.mask()});
-        at += count;
-      }
-      expect_same_bits(y, contiguous(windowed, way, x),
-                       way.name() + ", first tokens " + std::to_string(first_tokens));
+      c.chunk = 9;
+      const std::vector<float> expected = contiguous(windowed, way, x);
+      for (const Appends appends : kAppends)
+        expect_same_bits(over_ring(layer, way, c, x, appends), expected,
+                         way.name() + ", first tokens " + std::to_string(first_tokens));
     }
   }
 }

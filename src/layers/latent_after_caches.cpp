@@ -40,13 +40,56 @@ Ready ready(const Latent& layer, const Input& input, const LayerCall& call, cons
   return {step, arguments, q, layers::latent_keys(fresh, step.latent_dim())};
 }
 
-/// Steps 3 to 5 over what a cache without one array of rows now shows.
-void finish(Ready& call, LatentForm form, const KvView& kv, const Rows& y) {
+/// The latents that attention reads of a cache that has them in no one array.
+LatentHeld held_in(const LatentStep& step, const KvView& kv, LatentForm form) {
   door::Inputs read;
-  const kernels::AttendCall resolved =
-      layers::resolve_latents(call.step.layer, call.step.input, kv, form, read);
-  const LatentHeld held = layers::held_in(call.step, kv, resolved, form);
-  layers::finish_latent(call.step, form, call.q, held, call.arguments, y);
+  return layers::held_in(step, kv, layers::resolve_latents(step.layer, step.input, kv, form, read),
+                         form);
+}
+
+// What a contiguous cache and a ring differ in.
+Mask mask_of(const KvCache&) { return {}; }
+Mask mask_of(const SlidingCache& cache) {
+  Mask mask = cache.mask();
+  mask.align = Align::unstated;
+  return mask;
+}
+void check_growth(const Input& input, const KvCache& cache, const LayerCall&,
+                  const Growth& growth) {
+  layers::check_room(input, cache, growth);
+}
+void check_growth(const Input& input, const SlidingCache& cache, const LayerCall& call,
+                  const Growth&) {
+  layers::check_chunk(input, cache, call.lengths);
+}
+LatentHeld held_in(const LatentStep&, const KvCache& cache, LatentForm form) {
+  return layers::held_in(cache, form);
+}
+LatentHeld held_in(const LatentStep& step, const SlidingCache& cache, LatentForm form) {
+  return held_in(step, cache.view(), form);
+}
+
+/// Self attention after a cache of one sequence for each of x.
+template <class Cache, class Workspace>
+void forward_after(const Latent& layer, const ConstView& x, Cache& cache, const View& y,
+                   LatentForm form, const LayerCall& call, Workspace* workspace) {
+  form = layers::form_of(layer, form);
+  layers::require_self(layer.core, kCall, call);
+  const Input input = layers::input_of(layer.core, kCall, x, call);
+  layers::check_batch_held(input, cache, layers::held_sizes(layer));
+  layers::check_held_type(layer, "cache", cache.config().type, form);
+  const Rows to = layers::check_after_cache(layer.core, input, x, y, call);
+  std::optional<Scratch> own;
+  Scratch& scratch = layers::scratch_of(workspace, own);
+  const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
+                                             [&](std::int64_t b) { return cache.length(b); });
+  check_growth(input, cache, call, growth);
+  Ready prepared = ready(layer, input, call, mask_of(cache), growth, scratch);
+  layers::Appended appended(cache, growth.starts);
+  layers::append_rows(cache, call, prepared.latents, {});
+  layers::finish_latent(prepared.step, form, prepared.q, held_in(prepared.step, cache, form),
+                        prepared.arguments, to);
+  appended.keep();
 }
 
 }  // namespace
@@ -57,25 +100,8 @@ void LatentAttention::forward(ConstView x, KvCache& cache, View y, const LayerCa
 
 void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm form,
                               const LayerCall& call) const {
-  const Latent& layer = *state_;
-  form = layers::form_of(layer, form);
-  layers::require_self(layer.core, kCall, call);
-  const Input input = layers::input_of(layer.core, kCall, x, call);
-  layers::check_batch_held(input, cache, layers::held_sizes(layer));
-  layers::check_held_type(layer, "cache", cache.config().type, form);
-  const Rows to = layers::check_after_cache(layer.core, input, x, y, call);
-  std::optional<Scratch> own;
-  Scratch& scratch =
-      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
-  const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
-                                             [&](std::int64_t b) { return cache.length(b); });
-  layers::check_room(input, cache, growth);
-  Ready prepared = ready(layer, input, call, {}, growth, scratch);
-  layers::Appended appended(cache, growth.starts);
-  layers::append_rows(cache, call, prepared.latents, {});
-  layers::finish_latent(prepared.step, form, prepared.q, layers::held_in(cache, form),
-                        prepared.arguments, to);
-  appended.keep();
+  forward_after(*state_, x, cache, y, form, call,
+                call.workspace ? call.workspace->state_.get() : nullptr);
 }
 
 PagedCache::Status LatentAttention::forward(ConstView x, const PagedSequences& pages, View y,
@@ -101,7 +127,9 @@ PagedCache::Status LatentAttention::forward(ConstView x, const PagedSequences& p
   const PagedCache::Status status = rows.make_room();
   if (status != PagedCache::Status::ok) return status;
   rows.write(prepared.latents, {});
-  finish(prepared, form, pages.cache->view(pages.layer, rows.batch()), to);
+  const KvView kv = pages.cache->view(pages.layer, rows.batch());
+  layers::finish_latent(prepared.step, form, prepared.q, held_in(prepared.step, kv, form),
+                        prepared.arguments, to);
   rows.keep();
   return PagedCache::Status::ok;
 }
@@ -113,26 +141,8 @@ void LatentAttention::forward(ConstView x, SlidingCache& cache, View y,
 
 void LatentAttention::forward(ConstView x, SlidingCache& cache, View y, LatentForm form,
                               const LayerCall& call) const {
-  const Latent& layer = *state_;
-  form = layers::form_of(layer, form);
-  layers::require_self(layer.core, kCall, call);
-  const Input input = layers::input_of(layer.core, kCall, x, call);
-  layers::check_batch_held(input, cache, layers::held_sizes(layer));
-  layers::check_held_type(layer, "cache", cache.config().type, form);
-  layers::check_chunk(input, cache, call.lengths);
-  const Rows to = layers::check_after_cache(layer.core, input, x, y, call);
-  std::optional<Scratch> own;
-  Scratch& scratch =
-      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
-  const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
-                                             [&](std::int64_t b) { return cache.length(b); });
-  Mask held = cache.mask();
-  held.align = Align::unstated;
-  Ready prepared = ready(layer, input, call, held, growth, scratch);
-  layers::Appended appended(cache, growth.starts);
-  layers::append_rows(cache, call, prepared.latents, {});
-  finish(prepared, form, cache.view(), to);
-  appended.keep();
+  forward_after(*state_, x, cache, y, form, call,
+                call.workspace ? call.workspace->state_.get() : nullptr);
 }
 
 }  // namespace polyhead::inline v0

@@ -82,6 +82,7 @@ inline std::vector<float> contiguous(const LatentAttention& layer, const Way& wa
 
 /// Who appends the latents of a call.
 enum class Appends { caller, layer };
+inline constexpr Appends kAppends[] = {Appends::caller, Appends::layer};
 
 /// Sequences in one pool, served in ragged batches.
 class Pool {
