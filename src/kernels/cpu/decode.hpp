@@ -133,7 +133,7 @@ struct Decode {
     for (int b = 0; b < blocks; ++b) {
       if (!few.seen[b]) continue;
       const std::int64_t block = from + b * kKeyBlock;
-      if (few.late_totals()) weights.late_totals(block, b);
+      if (few.late_totals()) weights.add_late_totals(block, b);
       sums.template block<Elements>(block, b);
     }
   }

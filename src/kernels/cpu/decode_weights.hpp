@@ -26,7 +26,7 @@ struct DecodeWeights {
 
   /// What block b does to the rows' totals, where that waits for its values: all of it but the sums
   /// that are made beside them.
-  void late_totals(std::int64_t first, int b) {
+  void add_late_totals(std::int64_t first, int b) {
     if (few.rescaled[b]) scale_totals(b);
     if (!few.totals_beside_values(b)) sum_weights(b, few.keys_of(first));
   }
