@@ -85,12 +85,8 @@ struct DecodeBeside {
     }
 
     POLYHEAD_INLINE static void leave(const Simd::V (&words)[kTileSteps], float* to) {
-#pragma GCC unroll 8
-      for (int i = 0; i < kTileSteps; ++i, to += Elements::kWordSteps * kStride) {
-        Simd::store(to, Elements::template step_of<0>(words[i]));
-        if constexpr (Elements::kWordSteps == 2)
-          Simd::store(to + kStride, Elements::template step_of<1>(words[i]));
-      }
+#pragma GCC unroll 16
+      for (int i = 0; i < kSteps; ++i) Simd::store(to + i * kStride, Elements::step(words, i));
     }
 
     /// Adds a tile to the sums; the one that begins `column` bytes into the rows goes to `next`, a

@@ -109,12 +109,10 @@ struct DecodeScores {
         sum[r] = Path::Dot::dot(step, Simd::broadcast_at(q + i * kTogether + r), sum[r]);
       Simd::settle(sum[0]);
     };
-#pragma GCC unroll 8
-    for (int i = 0; i < kTileSteps; ++i) {
-      next.advance(i);
-      add_step(i * Elements::kWordSteps, Elements::template step_of<0>(words[i]));
-      if constexpr (Elements::kWordSteps == 2)
-        add_step(2 * i + 1, Elements::template step_of<1>(words[i]));
+#pragma GCC unroll 16
+    for (int i = 0; i < kTileSteps * Elements::kWordSteps; ++i) {
+      if (i % Elements::kWordSteps == 0) next.advance(i / Elements::kWordSteps);
+      add_step(i, Elements::step(words, i));
     }
   }
 

@@ -31,7 +31,7 @@ class TiledGroup {
         read(2 * part);
         read(2 * part + 1);
       } else {
-        transpose_tile(steps, part - kTileSteps / 2);
+        Elements::transpose(steps, part - kTileSteps / 2);
       }
     }
 
@@ -47,9 +47,18 @@ class TiledGroup {
     POLYHEAD_INLINE explicit Tile(const typename Ahead::Lines& lines) : lines_(lines) {}
 
     POLYHEAD_INLINE void read(int i) {
-      const std::byte* const low = forget(rows_[i / 4] + i % 4 / 2 * 2 * token_) + i % 2 * token_;
-      steps[i] = Elements::load_tile(low, low + 4 * token_);
+      if constexpr (Elements::kNarrow) {
+        steps[i] = Elements::load_tile(row(0, i), row(1, i));
+      } else {
+        const std::byte* const low = row(i / 4, i % 4);
+        steps[i] = Elements::load_tile(low, low + 4 * token_);
+      }
       Simd::settle(steps[i]);
+    }
+
+    /// The i-th row after one of those that pointers are kept of.
+    POLYHEAD_INLINE const std::byte* row(int pointer, int i) const {
+      return forget(rows_[pointer] + i / 2 * 2 * token_) + i % 2 * token_;
     }
 
     typename Ahead::Lines lines_;

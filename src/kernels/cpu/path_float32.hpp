@@ -14,39 +14,67 @@ struct Float32Elements : TilesOfWords {
   }
 };
 
-/// Tiles of bfloat16 hold two steps in a word, whose halves are float32 but for zeros; float16 is
-/// widened on the way into a tile.
-template <bool kHalf>
+/// Elements of 16 bits, widened.
 struct WidenedElements : TilesOfWords {
   static constexpr bool kCodes = false;
   static constexpr bool kSteps = false;
   static constexpr std::int64_t byte_of(std::int64_t at) { return at * 2; }
   static constexpr std::int64_t byte_of_values(std::int64_t at) { return at * 2; }
-  POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
+
+ protected:
+  /// Lanes [at, at + n) of a row, of which kLanes can be read: copied where they are fewer.
+  POLYHEAD_INLINE static const std::uint16_t* lanes(const std::byte* row, std::int64_t at, int n,
+                                                    std::uint16_t (&tail)[kLanes]) {
     const std::uint16_t* p = reinterpret_cast<const std::uint16_t*>(row) + at;
+    if (n >= kLanes) return p;
+    std::memset(tail, 0, sizeof tail);
+    std::memcpy(tail, p, static_cast<std::size_t>(n) * 2);
+    return tail;
+  }
+};
+
+/// Tiles hold two steps in a word, whose halves are float32 but for zeros.
+struct Bfloat16Elements : WidenedElements {
+  static constexpr int kWordSteps = 2;
+  POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
     std::uint16_t tail[kLanes];
-    if (n < kLanes) {
-      std::memset(tail, 0, sizeof tail);
-      std::memcpy(tail, p, static_cast<std::size_t>(n) * 2);
-      p = tail;
-    }
-    return kHalf ? Simd::load_float16(p) : Simd::load_bfloat16(p);
+    return Simd::load_bfloat16(lanes(row, at, n, tail));
   }
-  static constexpr int kWordSteps = kHalf ? 1 : 2;
-  static constexpr std::int64_t kTileBytes = 2 * kWordSteps * kTileSteps;
-  POLYHEAD_INLINE static Simd::V load_tile(const std::byte* low, const std::byte* high) {
-    if constexpr (!kHalf) return TilesOfWords::load_tile(low, high);
-    return Simd::load_tile_float16(reinterpret_cast<const std::uint16_t*>(low),
-                                   reinterpret_cast<const std::uint16_t*>(high));
-  }
-  template <int kAt>
-  POLYHEAD_INLINE static Simd::V step_of(Simd::V word) {
-    if constexpr (kHalf) return word;
-    const Simd::I bits = Simd::bits(word);
-    if constexpr (kAt == 0) return Simd::from_bits(Simd::shift_left<16>(bits));
+  POLYHEAD_INLINE static Simd::V step(const Simd::V (&words)[kTileSteps], int i) {
+    const Simd::I bits = Simd::bits(words[i / 2]);
+    if (i % 2 == 0) return Simd::from_bits(Simd::shift_left<16>(bits));
     return Simd::from_bits(Simd::and_int(bits, Simd::broadcast_int(~0xffff)));
   }
 };
+
+/// Tiles are widened on their way in, or where a vector has two units' width on their way out:
+/// until then they take half of the units' time (docs/kernel-notes.md).
+template <class Lanes>
+struct Float16ElementsOf : WidenedElements {
+  static constexpr std::int64_t kTileBytes = 2 * kTileSteps;
+  static constexpr bool kNarrow = Lanes::kNarrowTiles;
+  POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int n) {
+    std::uint16_t tail[kLanes];
+    return Simd::load_float16(lanes(row, at, n, tail));
+  }
+  POLYHEAD_INLINE static Simd::V load_tile(const std::byte* low, const std::byte* high) {
+    return Simd::load_tile_float16(reinterpret_cast<const std::uint16_t*>(low),
+                                   reinterpret_cast<const std::uint16_t*>(high));
+  }
+  POLYHEAD_INLINE static void transpose(Simd::V (&lane)[kTileSteps], int stage) {
+    if constexpr (kNarrow)
+      Lanes::transpose_narrow(lane, stage);
+    else
+      transpose_tile(lane, stage);
+  }
+  POLYHEAD_INLINE static Simd::V step(const Simd::V (&words)[kTileSteps], int i) {
+    if constexpr (kNarrow)
+      return Lanes::widen_float16(words[i]);
+    else
+      return words[i];
+  }
+};
+using Float16Elements = Float16ElementsOf<Simd>;
 
 struct Float32Path {
   using Dot = DotFloat32;
@@ -190,9 +218,9 @@ struct Float32Path {
   static void visit_elements(const AttendCall& call, const Visit& visit) {
     switch (call.k.type) {
       case ElementType::float16:
-        return visit(WidenedElements<true>{});
+        return visit(Float16Elements{});
       case ElementType::bfloat16:
-        return visit(WidenedElements<false>{});
+        return visit(Bfloat16Elements{});
       case ElementType::int8:
         return visit(Codes<ElementType::int8>{});
       case ElementType::int4:

@@ -155,20 +155,6 @@ inline void transpose_in(float* to, const float* const (&rows)[kLanes], std::int
   }
 }
 
-/// How tiles are read whose steps are 32 bits of a key's row: elements, pairs, or words of codes.
-struct TilesOfWords {
-  static constexpr int kWordSteps = 1;  // that come out of a tile's vector
-  static constexpr std::int64_t kTileBytes = 4 * kTileSteps;
-  POLYHEAD_INLINE static Simd::V load_tile(const std::byte* low, const std::byte* high) {
-    return Simd::load_tile(reinterpret_cast<const float*>(low),
-                           reinterpret_cast<const float*>(high));
-  }
-  template <int>
-  POLYHEAD_INLINE static Simd::V step_of(Simd::V word) {
-    return word;
-  }
-};
-
 /// Stage 0, 1 or 2 of a tile's transposition; later ones do nothing. Vector i holds row
 /// i / 4 * 8 + i % 4 and the row four after it, or row i alone; at the end step i of all rows.
 POLYHEAD_INLINE void transpose_tile(Simd::V (&lane)[kTileSteps], int stage) {
@@ -200,6 +186,24 @@ POLYHEAD_INLINE void transpose_tile(Simd::V (&lane)[kTileSteps], int stage) {
 #pragma GCC unroll 8
   for (int i = 0; i < kTileSteps; ++i) lane[i] = to[i];
 }
+
+/// How tiles are read whose steps are 32 bits of a key's row: elements, pairs, or words of codes.
+struct TilesOfWords {
+  static constexpr int kWordSteps = 1;  // that come out of a tile's vector
+  static constexpr std::int64_t kTileBytes = 4 * kTileSteps;
+  static constexpr bool kNarrow = false;  // half of a vector for two rows
+  POLYHEAD_INLINE static Simd::V load_tile(const std::byte* low, const std::byte* high) {
+    return Simd::load_tile(reinterpret_cast<const float*>(low),
+                           reinterpret_cast<const float*>(high));
+  }
+  POLYHEAD_INLINE static void transpose(Simd::V (&lane)[kTileSteps], int stage) {
+    transpose_tile(lane, stage);
+  }
+  /// Step `i` of a transposed tile.
+  POLYHEAD_INLINE static Simd::V step(const Simd::V (&words)[kTileSteps], int i) {
+    return words[i];
+  }
+};
 
 /// A block of the way back, times a factor a lane, plus zero (so that -0 never depends on what was
 /// skipped): lane[i] holds steps s .. s + kLanes of lane i; from `steps` on they mean nothing.

@@ -10,6 +10,7 @@ struct Simd {
   static constexpr int kRows =
       4;  // 4 x 3 accumulators + 3 operands + 1 broadcast fill 16 registers
   static constexpr int kVectors = 3;
+  static constexpr bool kNarrowTiles = false;  // of float16, half a vector wide
 
   POLYHEAD_INLINE static V zero() { return _mm256_setzero_ps(); }
   POLYHEAD_INLINE static V load(const float* p) { return _mm256_loadu_ps(p); }

@@ -16,6 +16,7 @@ struct Simd {
   static constexpr int kRows =
       8;  // 8 x 3 accumulators + 3 operands + 1 broadcast fill 28 of 32 registers
   static constexpr int kVectors = 3;
+  static constexpr bool kNarrowTiles = true;  // of float16, half a vector wide
 
   POLYHEAD_INLINE static V zero() { return _mm512_setzero_ps(); }
   POLYHEAD_INLINE static V load(const float* p) { return _mm512_loadu_ps(p); }
@@ -200,17 +201,39 @@ struct Simd {
     return _mm512_shuffle_f32x4(a, b, 0xdd);
   }
 
-  /// A vector of a tile, kLanes / 2 steps of each of two rows: of 32 bits, or of 16 that are
-  /// widened.
+  /// A vector of a tile, kLanes / 2 steps of each of two rows.
   POLYHEAD_INLINE static V load_tile(const float* low, const float* high) {
     const __m512d both =
         _mm512_castpd256_pd512(_mm256_loadu_pd(reinterpret_cast<const double*>(low)));
     return _mm512_castpd_ps(
         _mm512_insertf64x4(both, _mm256_loadu_pd(reinterpret_cast<const double*>(high)), 1));
   }
+  /// In half of a vector, as they are: widen_float16() widens a step of a transposed tile.
   POLYHEAD_INLINE static V load_tile_float16(const std::uint16_t* low, const std::uint16_t* high) {
-    return _mm512_cvtph_ps(two_of_16_bits(low, high));
+    return from_bits(_mm512_castsi256_si512(two_of_16_bits(low, high)));
   }
+  /// Stage 0, 1 or 2 of the transposition of such vectors; later ones do nothing. Vector i holds
+  /// rows i and i + 8; at the end step i of all rows.
+  POLYHEAD_INLINE static void transpose_narrow(V (&lane)[8], int stage) {
+    __m256i from[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) from[i] = narrow(lane[i]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      if (stage == 0) {
+        lane[2 * i] = wide(_mm256_unpacklo_epi16(from[2 * i], from[2 * i + 1]));
+        lane[2 * i + 1] = wide(_mm256_unpackhi_epi16(from[2 * i], from[2 * i + 1]));
+      } else if (stage == 1) {
+        const int a = i / 2 * 4 + i % 2, to = i / 2 * 4 + i % 2 * 2;
+        lane[to] = wide(_mm256_unpacklo_epi32(from[a], from[a + 2]));
+        lane[to + 1] = wide(_mm256_unpackhi_epi32(from[a], from[a + 2]));
+      } else if (stage == 2) {
+        lane[2 * i] = wide(_mm256_unpacklo_epi64(from[i], from[i + 4]));
+        lane[2 * i + 1] = wide(_mm256_unpackhi_epi64(from[i], from[i + 4]));
+      }
+    }
+  }
+  POLYHEAD_INLINE static V widen_float16(V v) { return _mm512_cvtph_ps(narrow(v)); }
 
   /// Transposes a 16 x 16 block of 32-bit values in registers.
   POLYHEAD_INLINE static void transpose(V (&r)[16]) {
@@ -244,6 +267,8 @@ struct Simd {
   }
 
  private:
+  POLYHEAD_INLINE static __m256i narrow(V v) { return _mm512_castsi512_si256(bits(v)); }
+  POLYHEAD_INLINE static V wide(__m256i v) { return from_bits(_mm512_castsi256_si512(v)); }
   POLYHEAD_INLINE static __m256i two_of_16_bits(const std::uint16_t* low,
                                                 const std::uint16_t* high) {
     return _mm256_inserti128_si256(

@@ -15,6 +15,7 @@ struct Simd {
   static constexpr int kRows = 4;  // 4 x 3 accumulators fit 16 registers
 #endif
   static constexpr int kVectors = 3;
+  static constexpr bool kNarrowTiles = false;  // of float16, half a vector wide
 
   POLYHEAD_INLINE static V zero() { return V{}; }
   POLYHEAD_INLINE static V load(const float* p) {
