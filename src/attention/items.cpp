@@ -65,6 +65,7 @@ Work stretch_work(const AttendCall& call, const Schedule& schedule, const Turn& 
   work.item.rows = members.rows(call);
   work.item.first_split = part.first_split;
   work.item.end_split = part.end_split;
+  work.item.beside_others = schedule.workers > 1;
   work.kernel = part.shared() ? &shared_kernel(call, schedule, work.item.rows)
                               : cut_of(call, schedule, work.item.batch).kernel;
   return work;
@@ -103,14 +104,20 @@ Work Cursor::at(std::int64_t index) {
   return schedule_.split_major ? of_split(index) : of_one(index);
 }
 
-Work Cursor::of_split(std::int64_t index) const {
-  const std::int64_t split = index / call_.kv_heads;
+Work Cursor::of_sequence() const {
   Work work;
   work.kernel = cut_.kernel;
+  work.item.batch = schedule_.turns.sequence(turn_, 0);
+  work.item.beside_others = schedule_.workers > 1;
+  return work;
+}
+
+Work Cursor::of_split(std::int64_t index) const {
+  const std::int64_t split = index / call_.kv_heads;
+  Work work = of_sequence();
   work.first_split = split == 0;
   work.last_split = split == items_a_head_ - 1;
   WorkItem& item = work.item;
-  item.batch = schedule_.turns.sequence(turn_, 0);
   item.kv_head = index % call_.kv_heads;
   item.rows = cut_.rows;
   item.first_split = cut_.splits[split];
@@ -122,12 +129,10 @@ Work Cursor::of_one(std::int64_t index) const {
   const std::int64_t items = items_a_tile(cut_), split = index % items, rest = index / items;
   const std::int64_t tile = cut_.tiles - 1 - rest % cut_.tiles;
   const bool split_keys = schedule_.key_splits > 1;
-  Work work;
-  work.kernel = cut_.kernel;
+  Work work = of_sequence();
   work.first_split = split == 0;
   work.last_split = split == items - 1;
   WorkItem& item = work.item;
-  item.batch = schedule_.turns.sequence(turn_, 0);
   item.kv_head = rest / cut_.tiles;
   item.first_row = tile * cut_.rows_per_item;
   item.rows = std::min(cut_.rows_per_item, cut_.rows - item.first_row);

@@ -59,6 +59,7 @@ class Cursor {
 
  private:
   void enter(std::int64_t at);
+  Work of_sequence() const;  // what all of its items have
   Work of_one(std::int64_t index) const;
   Work of_split(std::int64_t index) const;
   Work of_several(std::int64_t index);

@@ -192,7 +192,7 @@ class Run {
     if (work.kind == Work::stretch && work.part.shared()) {
       SharedRows(call_, Members::of(schedule_.turns, work.of, work.part), item.end_split,
                  item.kv_head, room(worker, kRows))
-          .attend(with, item.first_split, item.end_split, scratch(worker), to);
+          .attend(with, item, scratch(worker), to);
     } else {
       with(call_, item, scratch(worker), to);
     }

@@ -114,12 +114,13 @@ void SharedRows::place_alibi(const AttendCall& call, const Members& members, std
   call_.score.alibi_stride = 1;
 }
 
-void SharedRows::attend(Attend* with, std::int64_t first, std::int64_t end, std::byte* scratch,
+void SharedRows::attend(Attend* with, const kernels::cpu::WorkItem& of, std::byte* scratch,
                         std::byte* to) const {
   kernels::cpu::WorkItem item;
   item.rows = call_.q_len * call_.group();
-  item.first_split = first;
-  item.end_split = end;
+  item.first_split = of.first_split;
+  item.end_split = of.end_split;
+  item.beside_others = of.beside_others;
   with(call_, item, scratch, to);
 }
 

@@ -41,8 +41,8 @@ class SharedRows {
   using Attend = void(const kernels::AttendCall& call, const kernels::cpu::WorkItem& item,
                       std::byte* scratch, std::byte* to);
 
-  /// Splits [first, end) of all rows.
-  void attend(Attend* with, std::int64_t first, std::int64_t end, std::byte* scratch,
+  /// The splits of `of` of all rows.
+  void attend(Attend* with, const kernels::cpu::WorkItem& of, std::byte* scratch,
               std::byte* to) const;
 
   /// Of memory, for `rows` rows.

@@ -24,6 +24,8 @@ struct WorkItem {
   /// A guess at what the worker does next, to fetch its inputs early; next_rows is 0 without one.
   std::int64_t next_batch = 0, next_kv_head = 0, next_first_row = 0, next_rows = 0;
   std::int64_t next_first_split = 0;
+  /// Whether other workers read memory meanwhile: what is read how then differs, no result does.
+  bool beside_others = false;
 
   void guess(const WorkItem& next) {
     next_batch = next.batch, next_kv_head = next.kv_head;

@@ -29,7 +29,7 @@ struct FewRows {
   static constexpr int kMostBeside = 4, kLeastTurned = 2 * 2 * kTileSteps * kMostBeside * kLanes;
   // Where values are read in several passes, so many bytes of them at a time. Only the first pass
   // over a piece waits for memory, but each loads and stores its sums (docs/kernel-notes.md).
-  static constexpr std::int64_t kPieceBytes = kLanes == 16 && !Path::kBfloat16 ? 2048 : 4096;
+  static constexpr std::int64_t kPieceBytes = kLanes == 16 ? 2048 : 4096;
   static constexpr int kShortestPiece = kLanes == 16 ? 4 : 8;
   // How far ahead lines are fetched, in whole groups of keys and pieces of values but for those
   // that need not be (too_early, values_fetched; docs/kernel-notes.md).
@@ -128,11 +128,11 @@ struct FewRows {
                    : row_count <= kTogether ? kLongPhase
                                             : kShortPhase),
         keys_together(in_pairs() ? kPair * kLanes : kLanes),
-        keys_ahead(whole(keys_together, kBytesAhead / some_bytes(c.k, c.head_dim))),
+        keys_ahead(whole(keys_together, bytes_ahead() / some_bytes(c.k, c.head_dim))),
         keys_far(keys_ahead + whole(keys_together, kFarBytes / some_bytes(c.k, c.head_dim))),
         values_together(in_one_piece() ? kKeyBlock : piece_of(c)),
         values_ahead(whole(values_fetched(),
-                           (values_fetched() == kKeyBlock ? kBlockBytesAhead : kBytesAhead) /
+                           (values_fetched() == kKeyBlock ? kBlockBytesAhead : bytes_ahead()) /
                                some_bytes(c.v, c.value_dim))),
         values_far(values_ahead +
                    (values_fetched() == kKeyBlock && in_one_pass()
@@ -214,10 +214,17 @@ struct FewRows {
     return std::max<std::int64_t>(0, tokens * token - wanted);
   }
 
-  /// Whether a block of values is one piece: read in one pass, fetched as keys, or not waited for.
+  /// Whether a block of values is one piece: read in one pass, fetched as keys, not waited for, or
+  /// read beside what other workers read, where memory gives the more the longer pieces are.
   bool in_one_piece() const {
     return Path::kInteger /* a sum of its own */ || values_in_keys || bound_by_arithmetic() ||
-           in_one_pass();
+           in_one_pass() || (kLanes == 16 && item.beside_others);
+  }
+
+  /// Of a lone worker's pages, whose beginnings no processor foresees, lines come sooner.
+  std::int64_t bytes_ahead() const {
+    const bool sooner = kLanes == 16 && sequence.pages && !item.beside_others;
+    return sooner ? 2 * kBytesAhead : kBytesAhead;
   }
 
   /// Keys of a piece of values: a share of a block, within a page or whole pages.
