@@ -9,7 +9,7 @@
 namespace polyhead::bench {
 namespace {
 
-constexpr std::size_t kLarge = std::size_t{8} << 20;  // bytes; smaller arrays lie as any program's
+constexpr std::size_t kLarge = std::size_t{4} << 20;  // bytes; smaller arrays lie as any program's
 constexpr std::size_t kPeriod = 65521;                // a prime: rows of powers of two all differ
 
 }  // namespace
