@@ -27,9 +27,6 @@ struct FewRows {
   // Groups whose scores are computed beside each other (DecodeBeside); floats of two tiles of them,
   // of two steps a word.
   static constexpr int kMostBeside = 4, kLeastTurned = 2 * 2 * kTileSteps * kMostBeside * kLanes;
-  // Where values are read in several passes, so many bytes of them at a time. Only the first pass
-  // over a piece waits for memory, but each loads and stores its sums (docs/kernel-notes.md).
-  static constexpr std::int64_t kPieceBytes = kLanes == 16 ? 2048 : 4096;
   static constexpr int kShortestPiece = kLanes == 16 ? 4 : 8;
   // How far ahead lines are fetched, in whole groups of keys and pieces of values but for those
   // that need not be (too_early, values_fetched; docs/kernel-notes.md).
@@ -94,11 +91,11 @@ struct FewRows {
   const bool values_in_keys;  // both are fetched together, a block ahead
   const std::int64_t phase_keys;
   const int keys_together;                  // of groups scored beside each other
+  const std::int64_t keys_run;              // of them, on one page
+  const bool parted_keys;                   // whether a group's halves are on pages of their own
   const std::int64_t keys_ahead, keys_far;  // tokens from a row to those to fetch
   const int values_together;                // a piece of a block
   const std::int64_t values_ahead, values_far;
-  const std::int64_t keys_run;          // of what is scored together, on one page
-  const bool parted_keys;               // whether a group's halves are on pages of their own
   const bool dense_keys, dense_values;  // rows touch, and are not long
   // Bytes by which keys_ahead and the way from there to keys_far are more than is wanted
   // (too_early).
@@ -128,19 +125,19 @@ struct FewRows {
                    : row_count <= kTogether ? kLongPhase
                                             : kShortPhase),
         keys_together(in_pairs() ? kPair * kLanes : kLanes),
+        keys_run(std::min<std::int64_t>(keys_together,
+                                        sequence.pages ? c.pages.page_tokens() : keys_together)),
+        parted_keys(keys_run < kLanes),
         keys_ahead(whole(keys_together, bytes_ahead() / some_bytes(c.k, c.head_dim))),
         keys_far(keys_ahead + whole(keys_together, kFarBytes / some_bytes(c.k, c.head_dim))),
-        values_together(in_one_piece() ? kKeyBlock : piece_of(c)),
+        values_together(in_one_piece() ? kKeyBlock : keys_of_piece()),
         values_ahead(whole(values_fetched(),
                            (values_fetched() == kKeyBlock ? kBlockBytesAhead : bytes_ahead()) /
                                some_bytes(c.v, c.value_dim))),
         values_far(values_ahead +
-                   (values_fetched() == kKeyBlock && in_one_pass()
+                   (values_fetched() == kKeyBlock && in_one_stream()
                         ? 0
                         : whole(values_fetched(), kFarBytes / some_bytes(c.v, c.value_dim)))),
-        keys_run(std::min<std::int64_t>(keys_together,
-                                        sequence.pages ? c.pages.page_tokens() : keys_together)),
-        parted_keys(keys_run < kLanes),
         dense_keys(!parted_keys && !rows_are_lanes && touch(c.k, c.head_dim, keys_together)),
         dense_values(touch(c.v, c.value_dim, values_together)),
         keys_early(too_early(keys_ahead, kBytesAhead)),
@@ -175,14 +172,17 @@ struct FewRows {
   /// twice as many as a vector has lanes.
   static constexpr int vectors_of(int rows) { return kLanes / std::max(rows, 2); }
 
-  /// Whether values are read once, row by row, in one stream: processors see it, and fetch it into
-  /// L2 by themselves faster than they can be asked to (docs/kernel-notes.md). Sums take whole
-  /// powers of two of vectors in a pass (DecodeSums::sum_rows).
+  /// Whether values are read once, row by row. Sums take whole powers of two of vectors in a pass
+  /// (DecodeSums::sum_rows).
   bool in_one_pass() const {
-    return !bound_by_arithmetic() && !sequence.pages && element_bytes(call.v.type) >= 2 &&
+    return !bound_by_arithmetic() && element_bytes(call.v.type) >= 2 &&
            call.value_dim <= vectors_of(rows_computed) * kLanes &&
            std::has_single_bit(static_cast<std::uint64_t>(call.value_dim));
   }
+
+  /// Whether that is one stream: processors see it, and fetch it into L2 by themselves faster than
+  /// they can be asked to (docs/kernel-notes.md).
+  bool in_one_stream() const { return in_one_pass() && !sequence.pages; }
 
   /// Whether totals of rows wait for their values. Nothing asks for those of weights that are not
   /// rounded before a split ends (slack()). Other numbers of rows, and codes as integers, do no
@@ -201,8 +201,8 @@ struct FewRows {
   /// Values that are fetched as one: a piece, or each by itself where they stream by with next to
   /// no arithmetic.
   std::int64_t values_fetched() const {
-    const bool stream = in_one_pass() && row_count == 1 && element_bytes(call.v.type) == 4;
-    return stream ? 1 : values_together;
+    const bool alone = in_one_stream() && row_count == 1 && element_bytes(call.v.type) == 4;
+    return alone ? 1 : values_together;
   }
 
   /// By how many bytes whole groups of keys, `tokens` in all, come sooner than `wanted` bytes
@@ -218,20 +218,28 @@ struct FewRows {
   /// read beside what other workers read, where memory gives the more the longer pieces are.
   bool in_one_piece() const {
     return Path::kInteger /* a sum of its own */ || values_in_keys || bound_by_arithmetic() ||
-           in_one_pass() || (kLanes == 16 && item.beside_others);
+           in_one_pass() || (memory_decides() && item.beside_others);
   }
+
+  /// Whether memory decides what else is best: with narrower vectors arithmetic does, and where
+  /// pages are very short their number.
+  bool memory_decides() const { return kLanes == 16 && !parted_keys; }
 
   /// Of a lone worker's pages, whose beginnings no processor foresees, lines come sooner.
   std::int64_t bytes_ahead() const {
-    const bool sooner = kLanes == 16 && sequence.pages && !item.beside_others;
+    const bool sooner = memory_decides() && sequence.pages && !item.beside_others;
     return sooner ? 2 * kBytesAhead : kBytesAhead;
   }
 
-  /// Keys of a piece of values: a share of a block, within a page or whole pages.
-  static int piece_of(const AttendCall& of) {
-    const std::int64_t bytes = some_bytes(of.v, of.value_dim);
+  /// Keys of a piece of values that are read in several passes: a share of a block, within a page
+  /// or whole pages. Only the first pass over a piece waits for memory, but each loads and stores
+  /// its sums (docs/kernel-notes.md).
+  int keys_of_piece() const {
+    const bool short_pieces = Path::kBfloat16 ? sequence.pages && memory_decides() : kLanes == 16;
+    const std::int64_t most = short_pieces ? 2048 : 4096,
+                       bytes = some_bytes(call.v, call.value_dim);
     int keys = kKeyBlock;
-    while (keys > kShortestPiece && keys * bytes > kPieceBytes) keys /= 2;
+    while (keys > kShortestPiece && keys * bytes > most) keys /= 2;
     return keys;
   }
 
