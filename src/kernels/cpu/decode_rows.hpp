@@ -233,7 +233,8 @@ struct FewRows {
 
   /// Keys of a piece of values that are read in several passes: a share of a block, within a page
   /// or whole pages. Only the first pass over a piece waits for memory, but each loads and stores
-  /// its sums (docs/kernel-notes.md).
+  /// its sums, which costs bfloat16 the most: without pages it gains too little by short ones
+  /// (docs/kernel-notes.md).
   int keys_of_piece() const {
     const bool short_pieces = Path::kBfloat16 ? sequence.pages && memory_decides() : kLanes == 16;
     const std::int64_t most = short_pieces ? 2048 : 4096,

@@ -47,8 +47,8 @@ struct Bfloat16Elements : WidenedElements {
   }
 };
 
-/// Tiles are widened on their way in, or where a vector has two units' width on their way out:
-/// until then they take half of the units' time (docs/kernel-notes.md).
+/// Tiles are widened on the way in or, where Lanes transposes half vectors in less time, once they
+/// are transposed (docs/kernel-notes.md). A template, so that only one of the two is compiled.
 template <class Lanes>
 struct Float16ElementsOf : WidenedElements {
   static constexpr std::int64_t kTileBytes = 2 * kTileSteps;
