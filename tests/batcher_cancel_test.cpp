@@ -181,6 +181,62 @@ TEST(BatcherCancel, OfNoRequestIsRefused) {
             "Batcher::cancel: request (-1) is not within 0 .. 0");
 }
 
+// Each answer is taken as soon as it is over, and requests come and go: nothing is kept of them.
+TEST(BatcherTake, AnAnswerThatIsOverIsGivenOnce) {
+  const std::vector<Request> requests = {
+      {some(9, 1), 2, {}}, {some(5, 2), 5, {}}, {some(6, 4), 3, {}}, {some(4, 3), 0, {}}};
+  Batcher batcher(tiny(), options(2, 8));
+  for (const Request& request : requests) batcher.submit(request);
+  std::vector<models::Answer> taken(requests.size());
+  const auto take_finished = [&] {
+    for (std::size_t i = 0; i < taken.size(); ++i) {
+      const auto number = static_cast<std::int64_t>(i);
+      if (taken[i].stop == Stop::running && batcher.answer(number).stop != Stop::running)
+        taken[i] = batcher.take_answer(number);
+    }
+  };
+  take_finished();
+  EXPECT_EQ(taken[3].stop, Stop::max_tokens) << "it was over at once";
+  while (batcher.step()) take_finished();
+  take_finished();
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(taken[i].ids, alone(requests[i])) << i;
+  for (const std::int64_t i : {0, 1, 2, 3}) {
+    EXPECT_EQ(test::refusal_of([&] { batcher.take_answer(i); }),
+              "Batcher::take_answer: request (" + std::to_string(i) +
+                  ") has no answer any more: it was taken");
+  }
+  EXPECT_EQ(test::refusal_of([&] { batcher.answer(0); }),
+            "Batcher::answer: request (0) has no answer any more: it was taken");
+  EXPECT_EQ(test::refusal_of([&] { batcher.cancel(0); }),
+            "Batcher::cancel: request (0) has no answer any more: it was taken");
+  EXPECT_EQ(batcher.submit(requests[0]), 4) << "numbers go on";
+}
+
+TEST(BatcherTake, OneThatIsNotOverIsRefused) {
+  Batcher* self = nullptr;
+  const auto refused = [&](std::int64_t request) {
+    EXPECT_EQ(test::refusal_of([&] { self->take_answer(request); }),
+              "Batcher::take_answer: request (" + std::to_string(request) +
+                  ") waits or runs, expected one that is over");
+  };
+  const auto cancel_and_take = [&](std::int64_t request, std::int32_t) {
+    self->cancel(request);
+    refused(request);  // the step still uses it
+  };
+  Batcher batcher(tiny(), options(1, 4), {}, cancel_and_take);
+  self = &batcher;
+  const Request request{some(4, 1), 2, {}};
+  batcher.submit(request);
+  batcher.submit(request);
+  refused(0);
+  refused(1);
+  batcher.step();
+  EXPECT_EQ(batcher.take_answer(0).stop, Stop::cancelled);
+  refused(1);
+  EXPECT_EQ(test::refusal_of([&] { batcher.take_answer(2); }),
+            "Batcher::take_answer: request (2) is not within 0 .. 1");
+}
+
 TEST(BatcherSalt, TenantsShareNoPages) {
   const std::vector<Request> requests = {
       {some(25, 1), 3, {}, 5}, {some(25, 1), 3, {}, 6}, {some(25, 1), 3, {}, 5}};

@@ -73,20 +73,18 @@ std::int64_t Batcher::pages_of(std::int64_t tokens) const {
 
 std::int64_t Batcher::submit(const Request& request) {
   check(request);
-  const auto number = static_cast<std::int64_t>(answers_.size());
+  const std::int64_t number = submitted_;
   Running next{number,      0, request.prompt, request.max_tokens, Sampler(request.sampling),
                request.salt};
-  if (request.max_tokens == 0) {  // it is answered already
-    answers_.push_back({{}, Stop::max_tokens});
-    return number;
-  }
-  waiting_.push_back(std::move(next));
+  const bool answered = request.max_tokens == 0;
+  if (!answered) waiting_.push_back(std::move(next));
   try {
-    answers_.emplace_back();
+    answers_[number].stop = answered ? Stop::max_tokens : Stop::running;
   } catch (...) {
-    waiting_.pop_back();
+    if (!answered) waiting_.pop_back();
     throw;
   }
+  ++submitted_;
   return number;
 }
 
@@ -153,7 +151,7 @@ bool Batcher::join(const Running& next) {
   last.held = last.adopted = cache.adopt_prefix(last.sequence, last.tokens);
   if (running_.size() > 1 && !fits_last()) return false;
   undo.joined = true;
-  Answer& answer = answers_[static_cast<std::size_t>(next.request)];
+  Answer& answer = answers_.at(next.request);
   const std::int64_t prompt = std::ssize(next.tokens) - std::ssize(answer.ids);
   // Up to `reached` the tokens were counted before, or are its own.
   answer.shared += std::max<std::int64_t>(std::min(last.adopted, prompt) - next.reached, 0);
@@ -191,7 +189,7 @@ void Batcher::interrupt_last() {
 }
 
 bool Batcher::finished(const Running& running) const {
-  return answers_[static_cast<std::size_t>(running.request)].stop != Stop::running;
+  return answers_.at(running.request).stop != Stop::running;
 }
 
 void Batcher::take(Running& running, std::span<const float> logits, std::exception_ptr& thrown) {
@@ -203,7 +201,7 @@ void Batcher::take(Running& running, std::span<const float> logits, std::excepti
     }
     return false;
   };
-  Answer& answer = answers_[static_cast<std::size_t>(running.request)];
+  Answer& answer = answers_.at(running.request);
   std::int32_t token = 0;
   if (!asked([&] { return token = running.sampler.next(logits), true; })) {
     answer.stop = Stop::failed;
@@ -235,10 +233,8 @@ void Batcher::drop_finished() {
 }
 
 bool Batcher::cancel(std::int64_t request) {
-  check_number("Batcher::cancel", request);
-  Answer& answer = answers_[static_cast<std::size_t>(request)];
-  if (answer.stop != Stop::running) return false;
-  answer.stop = Stop::cancelled;
+  if (find("Batcher::cancel", request).stop != Stop::running) return false;
+  answers_.at(request).stop = Stop::cancelled;
   std::erase_if(waiting_, [&](const Running& waiting) { return waiting.request == request; });
   if (!stepping_) drop_finished();  // else at the end of the step, which walks through them
   return true;
@@ -301,14 +297,30 @@ void Batcher::load(const std::string& path, const CacheFingerprint& fingerprint,
   for (const std::int64_t sequence : sequences) cache.release(sequence);
 }
 
-void Batcher::check_number(const char* call, std::int64_t request) const {
-  if (request >= 0 && request < std::ssize(answers_)) return;
-  base::refuse(call, "request (", request, ") is not within 0 .. ", std::ssize(answers_) - 1);
+const Answer& Batcher::find(const char* call, std::int64_t request) const {
+  const auto found = answers_.find(request);
+  if (found != answers_.end()) return found->second;
+  if (request >= 0 && request < submitted_)
+    base::refuse(call, "request (", request, ") has no answer any more: it was taken");
+  base::refuse(call, "request (", request, ") is not within 0 .. ", submitted_ - 1);
 }
 
 const Answer& Batcher::answer(std::int64_t request) const {
-  check_number("Batcher::answer", request);
-  return answers_[static_cast<std::size_t>(request)];
+  return find("Batcher::answer", request);
+}
+
+bool Batcher::in_use(std::int64_t request) const {
+  const auto is_its = [&](const Running& running) { return running.request == request; };
+  return std::ranges::any_of(waiting_, is_its) || std::ranges::any_of(running_, is_its);
+}
+
+Answer Batcher::take_answer(std::int64_t request) {
+  find("Batcher::take_answer", request);
+  if (in_use(request)) {
+    base::refuse("Batcher::take_answer", "request (", request,
+                 ") waits or runs, expected one that is over");
+  }
+  return std::move(answers_.extract(request).mapped());
 }
 
 }  // namespace polyhead::inline v0::models

@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "models/model.hpp"
@@ -78,7 +79,7 @@ class Batcher {
   /// Ends a request that waits or runs: its answer stays as far as it came, Stop::cancelled, and
   /// its pages are given back, at the end of the step where it is called within one. False, with
   /// nothing changed, where the answer is over. Others get the tokens that they get anyway. Throws
-  /// InvalidArgument for a number that no request has.
+  /// as answer() does.
   bool cancel(std::int64_t request);
 
   /// One joint run. False when nothing is left to do. What `ends` or `hear` throws comes out, the
@@ -98,8 +99,15 @@ class Batcher {
   /// than the free ones.
   void load(const std::string& path, const CacheFingerprint& fingerprint, std::uint64_t salt = 0);
 
-  /// What there is of an answer; the reference lasts as long as the batcher.
+  /// What there is of an answer; the reference lasts until it is taken. Throws InvalidArgument for
+  /// a number that no request has, and for one whose answer was taken.
   const Answer& answer(std::int64_t request) const;
+
+  /// Gives the answer of a request that is over and keeps it no longer: what runs for good has to
+  /// take them all. Throws as answer() does, and where the request waits or runs, or ended within
+  /// the step that is not done yet.
+  Answer take_answer(std::int64_t request);
+
   BatcherFigures figures() const { return figures_; }
   const PagedCache& cache() const { return pool_.cache(); }
 
@@ -117,7 +125,7 @@ class Batcher {
   };
 
   void check(const Request& request) const;
-  void check_number(const char* call, std::int64_t request) const;
+  const Answer& find(const char* call, std::int64_t request) const;
   void admit();
   bool should_wait(const Running& next) const;
   bool join(const Running& next);
@@ -127,6 +135,7 @@ class Batcher {
   void interrupt_last();
   void take(Running& running, std::span<const float> logits, std::exception_ptr& thrown);
   bool finished(const Running& running) const;
+  bool in_use(std::int64_t request) const;
   void drop_finished();
 
   const Model& model_;
@@ -136,7 +145,8 @@ class Batcher {
   SequencePool pool_;
   std::deque<Running> waiting_;
   std::vector<Running> running_;  ///< in the order in which they joined
-  std::deque<Answer> answers_;    ///< its elements stay where they are when one is added
+  std::int64_t submitted_ = 0;
+  std::unordered_map<std::int64_t, Answer> answers_;  ///< those that were not taken
   BatcherFigures figures_;
   std::vector<float> logits_;
   bool stepping_ = false;
