@@ -6,6 +6,7 @@
 enum { kWindow = 5, kTenth = 10 };
 
 static float expected[kOut], rows_out[kOut];
+static float expected_lse[kRows], rows_lse[kRows];
 
 /* Sequence b's keys [first, first + count), of k or v. */
 static polyhead_view tokens_of(const float* of, int dim, int b, int first, int count, int axes) {
@@ -21,7 +22,7 @@ static polyhead_mask causal_mask(void) {
   return mask;
 }
 
-/* The call without a cache, under `mask`: into `expected`. */
+/* The call without a cache, under `mask`: into `expected` and `expected_lse`. */
 static void expect_call(polyhead_attention_arguments* call, const polyhead_mask* mask) {
   call->mask = mask;
   call->kv = NULL;
@@ -29,6 +30,7 @@ static void expect_call(polyhead_attention_arguments* call, const polyhead_mask*
   call->v = &v_view;
   CHECK_OK(polyhead_attention(call, NULL));
   memcpy(expected, out, sizeof out);
+  memcpy(expected_lse, lse, sizeof lse);
 }
 
 /* The same over what a cache holds gives the same bits. */
@@ -271,7 +273,7 @@ static void test_written_over(void) {
   polyhead_sliding_cache_destroy(cache);
 }
 
-/* A plan gives the bits that are in `rows_out`. */
+/* A plan gives the bits that are in `rows_out` and `rows_lse`. */
 static void check_plan(const polyhead_sliding_cache* cache, const polyhead_rope_config* rope) {
   polyhead_limits limits = limits_of_call();
   polyhead_in_cache_plan *plan = NULL, *small = NULL;
@@ -282,16 +284,20 @@ static void check_plan(const polyhead_sliding_cache* cache, const polyhead_rope_
   CHECK_REFUSED(polyhead_in_cache_workspace_create(NULL, &workspace), "plan is null");
   CHECK_OK(polyhead_in_cache_workspace_create(plan, &workspace));
   poison(out, kOut);
-  CHECK_REFUSED(polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, NULL, NULL, NULL),
+  poison(lse, kRows);
+  CHECK_REFUSED(polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, NULL, NULL, NULL, NULL),
                 "workspace is null");
   limits.q_len = kQLen - 1;
   CHECK_OK(polyhead_in_cache_plan_create(&limits, rope, NULL, &small));
   CHECK_OK(polyhead_in_cache_workspace_create(small, &little));
-  CHECK_REFUSED(polyhead_in_cache_plan_run(small, cache, &q_view, &out_view, NULL, NULL, little),
-                "q_len (7) exceeds the plan's limit of 6");
-  CHECK(all_poisoned(out, kOut));
-  CHECK_OK(polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, NULL, NULL, workspace));
+  CHECK_REFUSED(
+      polyhead_in_cache_plan_run(small, cache, &q_view, &out_view, &lse_view, NULL, NULL, little),
+      "q_len (7) exceeds the plan's limit of 6");
+  CHECK(all_poisoned(out, kOut) && all_poisoned(lse, kRows));
+  CHECK_OK(polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, &lse_view, NULL, NULL,
+                                      workspace));
   CHECK(memcmp(rows_out, out, sizeof out) == 0);
+  CHECK(memcmp(rows_lse, lse, sizeof lse) == 0);
   polyhead_in_cache_workspace_destroy(workspace);
   polyhead_in_cache_workspace_destroy(little);
   polyhead_in_cache_plan_destroy(plan);
@@ -315,22 +321,24 @@ static void test_positions_in_the_cache(void) {
   config.window = config.chunk = kKvLen;
   CHECK_OK(polyhead_sliding_cache_create(&config, &cache));
   CHECK_OK(polyhead_sliding_cache_append(cache, &k_view, &v_view, NULL));
-  CHECK_REFUSED(
-      polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, NULL, NULL, NULL),
-      "pairing");
-  CHECK_REFUSED(
-      polyhead_sliding_cache_attend_in_cache(cache, &q_view, NULL, &out_view, NULL, NULL, NULL),
-      "rope is null");
+  CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, &lse_view,
+                                                       NULL, NULL, NULL),
+                "pairing");
+  CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &q_view, NULL, &out_view, NULL, NULL,
+                                                       NULL, NULL),
+                "rope is null");
   CHECK(all_poisoned(out, kOut));
   rope.pairing = POLYHEAD_ROPE_HALF_SPLIT;
-  CHECK_OK(
-      polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, NULL, NULL, NULL));
+  CHECK_OK(polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, &lse_view, NULL,
+                                                  NULL, NULL));
   memcpy(rows_out, out, sizeof out);
+  memcpy(rows_lse, lse, sizeof lse);
   check_plan(cache, &rope);
   CHECK_OK(polyhead_apply_rope(&q_view, &positions_view, &rope));
   CHECK_OK(polyhead_sliding_cache_mask(cache, &mask));
   expect_call(&call, &mask);
   CHECK(memcmp(rows_out, expected, sizeof expected) == 0);
+  CHECK(memcmp(rows_lse, expected_lse, sizeof expected_lse) == 0);
   polyhead_sliding_cache_destroy(cache);
 }
 
@@ -474,9 +482,9 @@ static void check_sliding_latents(polyhead_attention_arguments* call) {
   CHECK_OK(polyhead_sliding_cache_read(cache, 0, &to, NULL));
   CHECK(memcmp(keys, k, sizeof keys) == 0);
   poison(out, kOut);
-  CHECK_REFUSED(
-      polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, NULL, NULL, NULL),
-      "values_in_keys");
+  CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, NULL, NULL,
+                                                       NULL, NULL),
+                "values_in_keys");
   CHECK(all_poisoned(out, kOut));
   polyhead_sliding_cache_destroy(cache);
 }

@@ -92,9 +92,15 @@ std::vector<double> row_at(const Tensor& x, const Index& at, std::int64_t positi
   return row;
 }
 
-/// The output of query `p`, its keys moved to their positions in the cache as the paper has it.
-std::vector<double> moved(const Text& text, std::int64_t b, std::int64_t p, std::int64_t head,
-                          const SlidingCacheConfig& c, double sink) {
+/// One query's output and the log of what its weights were divided by.
+struct Row {
+  std::vector<double> out;
+  double lse;
+};
+
+/// The row of query `p`, its keys moved to their positions in the cache as the paper has it.
+Row moved(const Text& text, std::int64_t b, std::int64_t p, std::int64_t head,
+          const SlidingCacheConfig& c, double sink) {
   const std::int64_t begin = std::max<std::int64_t>(0, p - c.window + 1);
   std::vector<std::int64_t> keys;
   for (std::int64_t t = 0; t < std::min(c.first_tokens, begin); ++t) keys.push_back(t);
@@ -115,7 +121,7 @@ std::vector<double> moved(const Text& text, std::int64_t b, std::int64_t p, std:
           weight * text.v.get({b, keys[place], head / (kQHeads / kHeads), d});
   }
   for (double& x : out) x /= sum;
-  return out;
+  return {out, std::log(sum)};
 }
 
 TEST(InCache, IsAttentionOverKeysMovedToTheirPlaces) {
@@ -132,20 +138,26 @@ TEST(InCache, IsAttentionOverKeysMovedToTheirPlaces) {
         const std::int64_t count = std::min<std::int64_t>(chunk, tokens - first);
         append(cache, text, first, count);
         Tensor out(f32, {kBatch, count, kQHeads, kValueDim});
-        attend_in_cache(cache, part(text.q, first, count), rope(), out.view(), modifiers);
-        LargestDifference worst;
+        Tensor lse(f32, {kBatch, count, kQHeads});
+        attend_in_cache(cache, part(text.q, first, count), rope(), out.view(), modifiers, {}, {},
+                        lse.view());
+        LargestDifference worst, worst_lse;
         for_each_index({kBatch, count, kQHeads}, [&](const Index& at) {
           const std::int64_t head = at[2];
-          const std::vector<double> expected = moved(
+          const Row expected = moved(
               text, at[0], first + at[1], head, cache.config(),
               sink ? static_cast<double>(sinks[head]) : -std::numeric_limits<double>::infinity());
           for (std::int64_t d = 0; d < kValueDim; ++d)
-            worst.add(out.get({at[0], at[1], head, d}), expected[static_cast<std::size_t>(d)]);
+            worst.add(out.get({at[0], at[1], head, d}), expected.out[static_cast<std::size_t>(d)]);
+          worst_lse.add(lse.get(at), expected.lse);
         });
         // docs/numerics.md with D = 24, |q.k| scaled below 12, its rotation's 4 roundings of q and
         // of k, scores within 24 of each other, values below 3.5.
         const double e = (24 + 6 + 8) * 12 * 0x1p-24 + 4 * 24 * 0x1p-24;
         EXPECT_LE(worst.value(), 2 * 3.5 * (e + 82 * 0x1p-24))
+            << window << " + " << first_tokens << " at " << first;
+        // Weights' relative errors are at most e, their sum's so too; the lse is below 32.
+        EXPECT_LE(worst_lse.value(), e + 82 * 0x1p-24 + 32 * 0x1p-24)
             << window << " + " << first_tokens << " at " << first;
       }
     }
@@ -209,11 +221,15 @@ TEST(InCache, APlanGivesTheSameBits) {
                                        static_cast<std::int32_t>(chunk / 2)};
         Tensor expected(f32, {kBatch, chunk, kQHeads, kValueDim});
         Tensor out(f32, {kBatch, chunk, kQHeads, kValueDim});
+        Tensor expected_lse(f32, {kBatch, chunk, kQHeads}), lse(f32, {kBatch, chunk, kQHeads});
         attend_in_cache(cache, part(text.q, first, chunk), rope(), expected.view(), modifiers,
-                        ConstView(counts, {2}));
+                        ConstView(counts, {2}), {}, expected_lse.view());
         plan.run(cache, part(text.q, first, chunk), out.view(), workspace, modifiers,
-                 ConstView(counts, {2}));
+                 ConstView(counts, {2}), lse.view());
         EXPECT_EQ(out.bytes(), expected.bytes()) << first << " " << first_tokens;
+        EXPECT_EQ(lse.bytes(), expected_lse.bytes()) << first << " " << first_tokens;
+        EXPECT_EQ(lse.get({1, chunk - 1, 0}), -std::numeric_limits<double>::infinity())
+            << "past counts";
       }
     }
     EXPECT_EQ(workspace.bytes(), bytes);
@@ -326,6 +342,11 @@ TEST(InCache, RefusesByName) {
             "attend_in_cache: modifiers has alibi, expected scale, soft_cap and sink alone: the "
             "others go by positions");
   EXPECT_NE(refused(part(text.v, 0, 2)).find("attend_in_cache: q"), std::string::npos);
+  Tensor lse(f32, {kBatch, 3, kQHeads});
+  const std::string of_lse = refusal_of([&] {
+    attend_in_cache(cache, part(text.q, 0, 2), rope(), out.view(), {}, {}, {}, lse.view());
+  });
+  EXPECT_TRUE(of_lse.starts_with("attend_in_cache: lse")) << of_lse;
   SlidingCacheConfig latents = config(20, 2, 4);
   latents.values_in_keys = true;
   cache = SlidingCache(latents);

@@ -21,6 +21,8 @@ namespace polyhead::inline v0 {
 ///                                         tokens appended to each sequence, at most `chunk`
 /// out  [batch, q_len, q_heads, value_dim]
 /// counts  int32/int64 [batch], optional: valid queries of each sequence; the rest give zeros
+/// lse  float32 [batch, q_len, q_heads], optional: natural log of each row's softmax denominator, a
+///      sink in it; -inf for queries past counts
 ///
 /// After truncate() the windows of the last tokens may have been written over: fewer queries have
 /// theirs then, which is refused (SlidingCache::oldest).
@@ -35,12 +37,12 @@ namespace polyhead::inline v0 {
 /// Of `modifiers` scale, soft-cap and sink are served; the others depend on positions and are
 /// refused. So is a cache of values_in_keys, whose values `rope` would turn too.
 ///
-/// Accuracy: as merge_partials. Throws InvalidArgument; out is untouched then. Allocates copies of
-/// q and of partial results, which InCachePlan does not. Source: Xiao et al. 2023 (StreamingLLM),
-/// section 3.2.
+/// Accuracy: as merge_partials. Throws InvalidArgument; nothing is written then. Allocates copies
+/// of q and of partial results, which InCachePlan does not. Source: Xiao et al. 2023
+/// (StreamingLLM), section 3.2.
 void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& rope, View out,
                      const Modifiers& modifiers = {}, ConstView counts = {},
-                     const Options& options = {});
+                     const Options& options = {}, View lse = {});
 
 /// Scratch of one caller of an InCachePlan. Movable; used by one run at a time.
 class InCacheWorkspace {
@@ -75,7 +77,7 @@ class InCachePlan {
   /// The bits of attend_in_cache. Validates as it does, and that sizes and types are within the
   /// limits. Never allocates (unless it throws).
   void run(const SlidingCache& cache, ConstView q, View out, InCacheWorkspace& workspace,
-           const Modifiers& modifiers = {}, ConstView counts = {}) const;
+           const Modifiers& modifiers = {}, ConstView counts = {}, View lse = {}) const;
 
  private:
   struct State;

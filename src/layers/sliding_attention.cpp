@@ -15,12 +15,14 @@ constexpr const char* kCall = "attend_in_cache";
 }  // namespace
 
 void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& rope, View out,
-                     const Modifiers& modifiers, ConstView counts, const Options& options) {
+                     const Modifiers& modifiers, ConstView counts, const Options& options,
+                     View lse) {
   const layers::InCache call({.name = kCall,
                               .cache = cache,
                               .q = q,
                               .type = q.type,
                               .out = out,
+                              .lse = lse,
                               .modifiers = modifiers,
                               .counts = counts});
   const std::int64_t dim = cache.config().head_dim;
@@ -81,12 +83,13 @@ InCacheWorkspace InCachePlan::make_workspace() const {
 }
 
 void InCachePlan::run(const SlidingCache& cache, ConstView q, View out, InCacheWorkspace& workspace,
-                      const Modifiers& modifiers, ConstView counts) const {
+                      const Modifiers& modifiers, ConstView counts, View lse) const {
   const layers::InCache call({.name = kCall,
                               .cache = cache,
                               .q = q,
                               .type = q.type,
                               .out = out,
+                              .lse = lse,
                               .modifiers = modifiers,
                               .counts = counts});
   const Limits& limits = state_->limits;
