@@ -15,6 +15,7 @@
 #include "polyhead/kv_cache.h"
 #include "polyhead/paged_cache.h"
 #include "support/effort.h"
+#include "support/page_major.h"
 #include "support/problem.h"
 #include "support/random.h"
 #include "support/tensor.h"
@@ -45,6 +46,7 @@ class Both {
       EXPECT_EQ(pages_.append(sequences.back(), rows(k), rows(v)), PagedCache::Status::ok);
     }
     pages_.batch(sequences, table_);
+    heads_together_ = std::make_unique<PageMajor>(pages_.view(0, table_));
     q_ = Tensor(q, {batch_, q_len, kHeads, kDim});
     out_ = Tensor(f32, {batch_, q_len, kHeads, kDim});
     lse_ = Tensor(f32, {batch_, q_len, kHeads});
@@ -54,7 +56,7 @@ class Both {
   AttentionArguments arguments(bool on_pages) {
     AttentionArguments a;
     a.q = q_.const_view();
-    a.kv = on_pages ? pages_.view(0, table_) : pieces_.view();
+    a.kv = on_pages ? heads_together_->view : pieces_.view();
     a.out = out_.view();
     a.lse = lse_.view();
     a.mask = mask;
@@ -68,15 +70,22 @@ class Both {
     return {out_.bytes(), lse_.bytes()};
   }
 
-  bool split_major(Isa isa, int workers) {
-    const kernels::AttendCall call = door::resolve(arguments(true));
-    return make_schedule(call, kernels::cpu::backend(isa), workers).split_major;
+  bool split_major(Isa isa, int workers) { return goes_split_major(arguments(true), isa, workers); }
+  /// Of the cache itself, in which the pages of a head lie beside each other.
+  bool cache_is_split_major() {
+    AttentionArguments a = arguments(true);
+    a.kv = pages_.view(0, table_);
+    return goes_split_major(a, Isa::portable, 1);
   }
 
   Mask mask = causal(Align::end);
 
  private:
   static constexpr std::int64_t kHeads = 8, kKvHeads = 4, kDim = 32, kPage = 16;
+
+  static bool goes_split_major(const AttentionArguments& a, Isa isa, int workers) {
+    return make_schedule(door::resolve(a), kernels::cpu::backend(isa), workers).split_major;
+  }
 
   static KvCacheConfig config_of(const std::vector<std::int64_t>& lengths, ElementType kv) {
     KvCacheConfig config;
@@ -105,6 +114,7 @@ class Both {
   KvCache pieces_;
   PagedCache pages_;
   PagedBatch table_;
+  std::unique_ptr<PageMajor> heads_together_;
   Tensor q_, out_, lse_;
 };
 
@@ -151,6 +161,7 @@ TEST(SplitMajor, WhereTheyAreWorthIt) {
   Both both({1025, 3}, 1, f32, f32);
   EXPECT_NE(plan.describe(both.arguments(true)).find("split by split for all KV heads"),
             std::string::npos);
+  EXPECT_FALSE(both.cache_is_split_major()) << "a head's pages lie beside each other";
   EXPECT_FALSE(Both({1024, 3}, 1, f32, f32).split_major(Isa::portable, 2)) << "one split";
   EXPECT_FALSE(Both({1025, 300}, 100, f32, f32).split_major(Isa::portable, 2)) << "many rows";
   Both windowed({3000, 1500}, 1, f32, f32);
@@ -194,7 +205,8 @@ TEST(SplitMajor, APlanKeepsItsRooms) {
   for_each_index(q.extents(), [&](const Index& at) { q.set(at, random.normal()); });
   AttentionArguments call;
   call.q = q.const_view();
-  call.kv = cache.view(0, batch);
+  const PageMajor heads_together(cache.view(0, batch));
+  call.kv = heads_together.view;
   call.out = out.view();
   Workspace workspace = plan.make_workspace();
   plan.run(call, workspace);

@@ -227,11 +227,13 @@ void add_caches(std::vector<Case>& list) {
     return wide ? ElementType::float32 : ElementType::bfloat16;
   };
   const auto add = [&](int group, ElementType cached, ElementType queries, int threads, double goal,
-                       const std::string& base, std::int64_t page_tokens = 0) {
+                       const std::string& base, std::int64_t page_tokens = 0,
+                       bool in_order = false) {
     Case c;
     c.work = Work::cache;
     c.name = "cache " + std::to_string(8 * group) + "/8 heads " + element_name(cached);
     if (page_tokens > 0) c.name += " pages of " + std::to_string(page_tokens);
+    if (in_order) c.name += " in order";
     c.name += " kv=16384";
     if (queries != queries_of(cached))
       c.name += std::string(" ") + element_name(queries) + " queries";
@@ -243,6 +245,7 @@ void add_caches(std::vector<Case>& list) {
     c.type = queries;
     c.cached = cached;
     c.page_tokens = page_tokens;
+    c.pages_in_order = in_order;
     c.threads = threads;
     c.against = Against::dram;
     c.goal = goal;
@@ -250,8 +253,9 @@ void add_caches(std::vector<Case>& list) {
     return c.name;
   };
   const auto own = [&](int group, ElementType cached, int threads, double goal,
-                       const std::string& base, std::int64_t page_tokens = 0) {
-    return add(group, cached, queries_of(cached), threads, goal, base, page_tokens);
+                       const std::string& base, std::int64_t page_tokens = 0,
+                       bool in_order = false) {
+    return add(group, cached, queries_of(cached), threads, goal, base, page_tokens, in_order);
   };
   for (const int threads : {1, 0}) {
     for (const int group : {4, 8}) {
@@ -260,8 +264,10 @@ void add_caches(std::vector<Case>& list) {
       own(group, ElementType::float32, threads, four ? 0.90 : 0.85, "");
       own(group, ElementType::float16, threads, four ? 0.85 : 0.70, "");
       if (four) {
-        own(group, ElementType::bfloat16, threads, 1 / 1.03, plain, 64);
-        own(group, ElementType::bfloat16, threads, 1 / 1.08, plain, 16);
+        for (const bool in_order : {true, false}) {
+          own(group, ElementType::bfloat16, threads, 1 / 1.03, plain, 64, in_order);
+          own(group, ElementType::bfloat16, threads, 1 / 1.08, plain, 16, in_order);
+        }
       }
       const std::string int8 = own(group, ElementType::int8, threads, four ? 1.4 : 1.1, plain);
       own(group, ElementType::int4, threads, 1.0, int8);

@@ -49,6 +49,7 @@ struct Case {
   ElementType type = ElementType::float32;
   ElementType cached = ElementType::float32;  ///< what a cache holds
   std::int64_t page_tokens = 0;               ///< of a cache, 0: in one piece
+  bool pages_in_order = false;                ///< as the pool places them; else in no order
   bool ragged = false;                        ///< lengths differ, kv_len on average
   std::int64_t shared_tokens = 0;             ///< of a cache: all sequences begin on the same pages
   std::int64_t shared_by_four = 0;            ///< of these, every four sequences on so many more

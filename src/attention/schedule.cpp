@@ -82,11 +82,13 @@ std::size_t head_rooms(const AttendCall& call, const AttendKernel& few) {
   return static_cast<std::size_t>(call.kv_heads) * head_room(aligned(few.partial_bytes(call)));
 }
 
-/// Sequences of few rows over pages, of which every query sees the first keys; and so few workers
-/// that a head's splits, one after the other, keep none of them waiting.
+/// Sequences of few rows over pages in which heads lie beside each other, of which every query sees
+/// the first keys; and so few workers that a head's splits, one after the other, keep none of them
+/// waiting.
 bool goes_split_by_split(const AttendCall& call, const Schedule& schedule, int workers) {
-  if (!call.pages.given() || schedule.kernel != schedule.shared_few || schedule.turns.share() ||
-      call.mask.left >= 0 || 2 * std::int64_t{workers} > call.kv_heads) {
+  const bool heads_together = call.k.head < call.k.batch;
+  if (!call.pages.given() || !heads_together || schedule.kernel != schedule.shared_few ||
+      schedule.turns.share() || call.mask.left >= 0 || 2 * std::int64_t{workers} > call.kv_heads) {
     return false;
   }
   const std::size_t rooms = head_rooms(call, *schedule.kernel);

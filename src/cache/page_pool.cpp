@@ -23,17 +23,53 @@ PagePool::PagePool(std::int64_t pages, std::int64_t page_tokens)
     : page_tokens_(page_tokens),
       pages_(static_cast<std::size_t>(pages)),
       tokens_(static_cast<std::size_t>(pages * page_tokens)),
+      free_(static_cast<std::size_t>((pages + 63) / 64)),
       buckets_(std::bit_ceil(pages_.size()), kNoPage) {
-  free_.reserve(pages_.size());
-  for (std::int64_t page = pages; page-- > 0;) free_.push_back(static_cast<std::int32_t>(page));
+  for (std::int64_t page = 0; page < pages; ++page) set_free(static_cast<std::int32_t>(page), true);
 }
 
-std::int32_t PagePool::take() {
+void PagePool::set_free(std::int32_t page, bool free) {
+  free_[word_of(page)] ^= std::uint64_t{1} << (page % 64);
+  free_pages_ += free ? 1 : -1;
+  POLYHEAD_DCHECK(is_free(page) == free);
+}
+
+/// The first page from `page` on that is free, or not; size() where there is none.
+std::int64_t PagePool::next(std::int64_t page, bool free) const {
+  while (page < size()) {
+    const std::uint64_t word = free ? free_[word_of(page)] : ~free_[word_of(page)];
+    const std::uint64_t from = word >> (page % 64);
+    if (from != 0) return std::min<std::int64_t>(page + std::countr_zero(from), size());
+    page = (page / 64 + 1) * 64;
+  }
+  return size();
+}
+
+/// In the longest run of free pages its first one, or a later one where the page before the run is
+/// held, so that the sequence there can go on too: the one in the middle for a `fresh` sequence,
+/// which halves the room again and again while they begin; a few pages on, if there are many, for
+/// one that goes on elsewhere.
+std::int32_t PagePool::beginning(bool fresh) const {
+  constexpr std::int64_t kLeft = 16;  // pages: longer pieces are hardly read faster
+  std::int64_t longest = 0, count = 0;
+  for (std::int64_t first = next(0, true); first < size();) {
+    const std::int64_t end = next(first, false);
+    if (end - first > count) longest = first, count = end - first;
+    first = next(end, true);
+  }
+  const auto first = static_cast<std::int32_t>(longest);
+  if (first == 0 || holders(first - 1) == 0) return first;
+  const std::int64_t left = fresh ? count / 2 : count > 2 * kLeft ? kLeft : 0;
+  return first + static_cast<std::int32_t>(left);
+}
+
+std::int32_t PagePool::take(std::int32_t before) {
   POLYHEAD_DCHECK(available() > 0);
   std::int32_t page = oldest_;
-  if (!free_.empty()) {
-    page = free_.back();
-    free_.pop_back();
+  if (free_pages_ > 0) {
+    const bool follows = before != kNoPage && before + 1 < size() && is_free(before + 1);
+    page = follows ? before + 1 : beginning(before == kNoPage);
+    set_free(page, false);
   } else {
     leave_idle(page);
     forget(page);
@@ -52,7 +88,7 @@ void PagePool::let_go(std::int32_t page) {
   if (at(page).remembered)
     make_idle(page);
   else
-    free_.push_back(page);
+    set_free(page, true);
 }
 
 std::span<const std::int32_t> PagePool::spelling(std::int32_t page) const {
@@ -108,7 +144,7 @@ void PagePool::forget(std::int32_t page) {
     if (last == page) return;
     if (at(last).holders == 0) {
       leave_idle(last);
-      free_.push_back(last);
+      set_free(last, true);
     }
     last = parent;
   }

@@ -16,20 +16,22 @@ struct PageStamp {
   bool operator==(const PageStamp&) const = default;
 };
 
-/// Counts, the free list, and the index of remembered prefixes. Knows nothing of rows. Only the
-/// constructor allocates: nothing after it can fail.
+/// Counts, which pages are free, and the index of remembered prefixes. Knows nothing of rows. Only
+/// the constructor allocates: nothing after it can fail.
 class PagePool {
  public:
   PagePool(std::int64_t pages, std::int64_t page_tokens);
 
   std::int64_t size() const { return static_cast<std::int64_t>(pages_.size()); }
-  std::int64_t available() const { return static_cast<std::int64_t>(free_.size()) + idle_; }
+  std::int64_t available() const { return free_pages_ + idle_; }
   std::int64_t idle() const { return idle_; }
   std::int64_t holders(std::int32_t page) const { return at(page).holders; }
 
-  /// A page with one holder: one of the free list, else the least recently used idle one, which is
-  /// forgotten. There is one: see available().
-  std::int32_t take();
+  /// A page with one holder: a free one, else the least recently used idle one, which is forgotten.
+  /// There is one: see available(). Pages that follow each other are read as one piece: it is the
+  /// one after `before`, where that is free, and else begins a piece where there is most room for
+  /// it to grow.
+  std::int32_t take(std::int32_t before = kNoPage);
   void hold(std::int32_t page);
   /// A page without holders stays idle if it is remembered, else becomes free.
   void let_go(std::int32_t page);
@@ -62,6 +64,11 @@ class PagePool {
   Page& at(std::int32_t page) { return pages_[static_cast<std::size_t>(page)]; }
   const Page& at(std::int32_t page) const { return pages_[static_cast<std::size_t>(page)]; }
   std::size_t bucket(std::uint64_t hash) const { return hash & (buckets_.size() - 1); }
+  bool is_free(std::int64_t page) const { return free_[word_of(page)] >> (page % 64) & 1; }
+  void set_free(std::int32_t page, bool free);
+  std::int64_t next(std::int64_t page, bool free) const;
+  std::int32_t beginning(bool fresh) const;
+  static std::size_t word_of(std::int64_t page) { return static_cast<std::size_t>(page / 64); }
   std::span<const std::int32_t> spelling(std::int32_t page) const;
   std::uint64_t hash(const PageStamp& parent, std::uint64_t salt,
                      std::span<const std::int32_t> tokens) const;
@@ -72,7 +79,8 @@ class PagePool {
   std::int64_t page_tokens_;
   std::vector<Page> pages_;
   std::vector<std::int32_t> tokens_;  // [page][page_tokens]: what remembered pages spell
-  std::vector<std::int32_t> free_;
+  std::vector<std::uint64_t> free_;   // a bit a page
+  std::int64_t free_pages_ = 0;
   std::vector<std::int32_t> buckets_;  // the first remembered page of each hash; a power of two
   std::int32_t oldest_ = kNoPage, newest_ = kNoPage;
   std::int64_t idle_ = 0;

@@ -162,7 +162,8 @@ PagedCache::Loaded PagedCache::load(std::span<const std::byte>& from, std::uint6
   held.pages.resize(static_cast<std::size_t>(s.pages_of(saved.length)));
   Held& loaded = s.held.emplace(s.next, std::move(held)).first->second;
   // Nothing can fail any more.
-  for (std::int32_t& page : loaded.pages) page = s.pool.take();
+  std::int32_t before = cache::kNoPage;
+  for (std::int32_t& page : loaded.pages) page = before = s.pool.take(before);
   for (std::size_t layer = 0; layer < s.keys.size(); ++layer) {
     for (Store* store : {&s.keys[layer], &s.values[layer]}) {
       visit_pieces(*store, loaded.pages, saved.length, [&](std::span<std::byte> piece) {

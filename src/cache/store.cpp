@@ -160,7 +160,7 @@ ConstView Store::rows() const {
   if (base::is_code(shape_.type)) row = base::code_blocks(shape_.dim) * base::kCodeBlock;
   const detail::Layout layout{
       {shape_.slots, shape_.tokens, shape_.heads, shape_.dim},
-      {shape_.heads * shape_.tokens * row, row, shape_.tokens * row, std::int64_t{1}}};
+      {shape_.tokens * row, row, shape_.slots * shape_.tokens * row, std::int64_t{1}}};
   return {data_.data(), shape_.type, layout};
 }
 
@@ -169,7 +169,7 @@ ConstView Store::scales() const {
   if (!channel_scales_.empty()) return {channel_scales_.data(), {shape_.heads, shape_.dim}};
   return {scales_.data(),
           {shape_.slots, shape_.tokens, shape_.heads, blocks_},
-          {shape_.heads * blocks_ * shape_.tokens, std::int64_t{1}, blocks_ * shape_.tokens,
+          {blocks_ * shape_.tokens, std::int64_t{1}, shape_.slots * blocks_ * shape_.tokens,
            shape_.tokens}};
 }
 

@@ -1,5 +1,6 @@
-// Rows of keys or values as every cache keeps them: [slot][head][token][dim], a head's tokens one
-// after the other; a slot is a sequence or a page. Codes have their scales beside them.
+// Rows of keys or values as every cache keeps them: [head][slot][token][dim], a head's tokens one
+// after the other; a slot is a sequence or a page. Pages that follow each other are one piece of
+// memory for each head, which is read faster than its parts. Codes have their scales beside them.
 #pragma once
 
 #include <cstddef>
@@ -65,10 +66,10 @@ class Store {
 
  private:
   std::byte* row(std::int64_t slot, std::int64_t head, std::int64_t token) {
-    return data_.data() + ((slot * shape_.heads + head) * shape_.tokens + token) * row_bytes_;
+    return data_.data() + ((head * shape_.slots + slot) * shape_.tokens + token) * row_bytes_;
   }
   float* scale(std::int64_t slot, std::int64_t head, std::int64_t block, std::int64_t token) {
-    return scales_.data() + ((slot * shape_.heads + head) * blocks_ + block) * shape_.tokens +
+    return scales_.data() + ((head * shape_.slots + slot) * blocks_ + block) * shape_.tokens +
            token;
   }
   void encode(std::byte* to, std::int64_t slot, std::int64_t head, std::int64_t token,
@@ -78,7 +79,7 @@ class Store {
   std::int64_t row_bytes_ = 0;
   std::int64_t blocks_ = 0;
   base::AlignedBuffer<std::byte> data_;
-  base::AlignedBuffer<float> scales_;  // [slot][head][block][token]
+  base::AlignedBuffer<float> scales_;  // [head][slot][block][token]
   std::vector<float> channel_scales_;  // [head][dim]
 };
 

@@ -1,0 +1,135 @@
+// Where pages lie: a sequence's follow each other as long as there is room, and a head's rows on
+// them are one piece of memory.
+#include "cache/page_pool.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "polyhead/paged_cache.h"
+#include "support/random.h"
+#include "support/tensor.h"
+
+namespace polyhead::test {
+namespace {
+
+using cache::kNoPage;
+using cache::PagePool;
+using Pages = std::vector<std::int32_t>;
+
+void grow(PagePool& pool, Pages& pages, int count = 1) {
+  for (; count > 0; --count) pages.push_back(pool.take(pages.empty() ? kNoPage : pages.back()));
+}
+
+void let_go(PagePool& pool, const Pages& pages) {
+  for (const std::int32_t page : pages) pool.let_go(page);
+}
+
+/// Pieces that pages are of, which follow each other.
+int pieces_of(const Pages& pages) {
+  int pieces = pages.empty() ? 0 : 1;
+  for (std::size_t i = 1; i < pages.size(); ++i) pieces += pages[i] != pages[i - 1] + 1;
+  return pieces;
+}
+
+TEST(PagePool, OneSequenceIsOnePiece) {
+  for (const std::int64_t size : {1, 5, 63, 64, 65, 128, 200}) {
+    PagePool pool(size, 8);
+    Pages pages;
+    grow(pool, pages, static_cast<int>(size));
+    EXPECT_EQ(pages.front(), 0) << size;
+    EXPECT_EQ(pieces_of(pages), 1) << size;
+    EXPECT_EQ(pool.available(), 0);
+  }
+}
+
+// Page by page in turns: each has an eighth of the pool to itself before another one is met.
+TEST(PagePool, SequencesThatGrowTogetherKeepApart) {
+  constexpr int kSequences = 8, kEach = 32;
+  PagePool pool(kSequences * kEach, 8);
+  std::vector<Pages> sequences(kSequences);
+  for (int i = 0; i < kEach; ++i) {
+    for (Pages& pages : sequences) grow(pool, pages);
+  }
+  EXPECT_EQ(pool.available(), 0);
+  for (const Pages& pages : sequences) EXPECT_EQ(pieces_of(pages), 1);
+}
+
+TEST(PagePool, WhatWasGivenBackIsOnePieceAgain) {
+  PagePool pool(100, 8);
+  Pages first, second, third;
+  grow(pool, first, 30);
+  grow(pool, second, 30);
+  grow(pool, third, 40);
+  let_go(pool, second);
+  Pages again;
+  grow(pool, again, 30);
+  EXPECT_EQ(pieces_of(third), 3);
+  EXPECT_EQ(pieces_of(again), 2) << "begun in the middle: the one before may grow too";
+  let_go(pool, first);
+  let_go(pool, again);
+  Pages longer;
+  grow(pool, longer, 60);
+  EXPECT_EQ(pieces_of(longer), 2) << "there is no longer one";
+}
+
+// One sequence ends where another one begins, and goes on behind it: not right behind it.
+TEST(PagePool, WhoGoesOnElsewhereLeavesRoom) {
+  PagePool pool(400, 8);
+  Pages first, second;
+  grow(pool, first);
+  grow(pool, second);
+  EXPECT_EQ(second.front(), 200);
+  grow(pool, first, 300);
+  EXPECT_EQ(first[199], 199);
+  EXPECT_EQ(first[200], 201 + 16);
+  EXPECT_EQ(pieces_of(first), 2);
+  grow(pool, second, 16);
+  EXPECT_EQ(pieces_of(second), 1);
+}
+
+// A thousand steps of who takes and who gives back, against a set of who holds what.
+TEST(PagePool, NoPageIsGivenTwice) {
+  constexpr std::int64_t kSize = 150;
+  PagePool pool(kSize, 8);
+  Random random(7);
+  std::vector<Pages> sequences(6);
+  std::set<std::int32_t> taken;
+  for (int step = 0; step < 1000; ++step) {
+    Pages& pages = sequences[static_cast<std::size_t>(random.below(6))];
+    if (random.below(40) == 0) {
+      let_go(pool, pages);
+      for (const std::int32_t page : pages) taken.erase(page);
+      pages.clear();
+    } else if (pool.available() > 0) {
+      grow(pool, pages);
+      EXPECT_TRUE(pages.back() >= 0 && pages.back() < kSize);
+      EXPECT_TRUE(taken.insert(pages.back()).second) << pages.back();
+    }
+    ASSERT_EQ(pool.available(), kSize - static_cast<std::int64_t>(taken.size()));
+  }
+}
+
+TEST(PagePool, AHeadsRowsOnPagesThatFollowAreOnePiece) {
+  for (const ElementType type : {f32, bf16, ElementType::int8, ElementType::int4}) {
+    PagedCacheConfig config;
+    config.pages = 6;
+    config.page_tokens = 16;
+    config.kv_heads = 3;
+    config.head_dim = 40;
+    config.value_dim = 24;
+    config.type = type;
+    const PagedCache cache(config);
+    const KvView view = cache.view(0, {});
+    for (const ConstView& rows : {view.k, view.v}) {
+      const auto& strides = rows.layout.strides;
+      EXPECT_EQ(strides[0], 16 * strides[1]) << element_name(type);
+      EXPECT_EQ(strides[2], 6 * strides[0]) << element_name(type);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace polyhead::test
