@@ -33,7 +33,7 @@ void CacheOptions::add_options(CLI::App& app) {
                  "Write the keys and values of the prompt and its answer to a file, as far as\n"
                  "they fill pages; with --prompt")
       ->type_name("FILE")
-      ->check(not_empty())
+      ->check(output_name())
       ->needs(app.get_option("--prompt"));
   app.add_option("--load-cache", load_,
                  "Prompts that begin with what such a file holds take it from there: the same\n"

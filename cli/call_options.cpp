@@ -228,7 +228,8 @@ ConstView CallOptions::pair_table(const std::string& place, bool packed, const s
       throw formats::FileError(
           place, "a packed mask of " + std::to_string(kv_len) + " keys is uint8 with " +
                      std::to_string((kv_len + 7) / 8) + " bytes a row, in C order; found " +
-                     element_name(view.type) + " " + formats::shape_text(view.layout));
+                     (view.type == ElementType::boolean ? "bytes" : element_name(view.type)) + " " +
+                     formats::shape_text(view.layout));
     }
     view.type = ElementType::bit;
     view.layout.extents[key] = kv_len;

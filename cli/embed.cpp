@@ -56,7 +56,7 @@ void Embed::add_options(CLI::App& app) {
       ->check(not_empty());
   app.add_option("-o,--out", out_, "A .npy file: float32 [lines, model_dim]")
       ->type_name("FILE")
-      ->check(not_empty());
+      ->check(output_name());
   app.footer(kExample);
 }
 

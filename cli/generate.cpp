@@ -133,7 +133,8 @@ void Generate::add_options(CLI::App& app) {
   app.add_option("--chat-template", chat_template_,
                  "chatml, gemma, llama2 or llama3 (default: as the model's own says); with --chat")
       ->type_name("NAME")
-      ->check(not_empty());
+      ->check(not_empty())
+      ->check(CLI::IsMember({"chatml", "gemma", "llama2", "llama3"}).description(""));
   app.add_option("--system", system_,
                  "What the model is told before; with --chat. '': nothing, not what its template\n"
                  "would say either")

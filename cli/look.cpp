@@ -66,7 +66,7 @@ void Look::add_options(CLI::App& app) {
   app.add_option("-o,--output", output_,
                  "Write a page that shows every head: one HTML file, offline")
       ->type_name("FILE.html")
-      ->check(not_empty());
+      ->check(output_name());
   app.add_flag("--open", open_, "Show the page in the browser");
   app.add_option("--tokens", most_tokens_, "Only the first N tokens")
       ->type_name("N")
@@ -78,7 +78,7 @@ void Look::add_options(CLI::App& app) {
       ->type_name("LIST")
       ->check(not_empty());
   app.add_flag("--probe", probe_,
-               "Also the scores on repeated random tokens by which the literature\n"
+               "Also all heads' scores on repeated random tokens by which the literature\n"
                "knows induction heads");
   app.add_flag("--json", json_, "Print JSON, every number in full");
   app.add_option("--rows", rows_text_, "With --json: the weights of these queries, e.g. 1,14,28")

@@ -85,4 +85,13 @@ CLI::Validator not_empty() {
   return CLI::Validator(refusal, "");
 }
 
+CLI::Validator output_name() {
+  const auto refusal = [](const std::string& text) {
+    return text == "-"
+               ? std::string("'-' is not a file, and this is not written to standard output")
+               : std::string();
+  };
+  return not_empty() & CLI::Validator(refusal, "");
+}
+
 }  // namespace polyhead::cli

@@ -29,4 +29,7 @@ CLI::Validator each_entry(const CLI::Validator& check);
 /// Anything but an empty text, which reads like an option that was not given: --lengths "$UNSET".
 CLI::Validator not_empty();
 
+/// The name of a file to be written.
+CLI::Validator output_name();
+
 }  // namespace polyhead::cli

@@ -92,7 +92,9 @@ void PlanOptions::add_options(CLI::App& app) {
   app.add_flag("--explain", explain_, "Every formula with its numbers");
   app.add_flag("--json", json_, "Print JSON");
   app.add_flag("--csv", csv_, "Print CSV, a row a term");
-  option("--html", html_, "Write one page with plots and sliders")->type_name("FILE");
+  option("--html", html_, "Write one page with plots and sliders")
+      ->type_name("FILE")
+      ->check(output_name());
   app.add_flag("--list", list_, "Print the presets and nothing else");
   app.footer(kExample);
 }

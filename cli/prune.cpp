@@ -69,7 +69,7 @@ void Prune::add_options(CLI::App& app) {
   app.add_flag("--json", json_, "Print JSON, every number in full");
   app.add_option("-o,--output", output_, "Also draw the curve")
       ->type_name("FILE.svg")
-      ->check(not_empty());
+      ->check(output_name());
   app.footer(kExample);
 }
 

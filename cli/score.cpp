@@ -20,10 +20,9 @@ namespace {
 constexpr const char* kExample =
     "The mean is over every token but the first, each predicted from all before it. A text longer "
     "than the model's\ncontext of C tokens (or than --context) is read in windows of C that begin "
-    "C / 2 apart: each token counts\nonce, and the first half of every later window is only read "
-    "again, so that every token is predicted from at\nleast C / 2 before it. Where the model "
-    "begins "
-    "texts with a token of its own, every window does.\n\n"
+    "C / 2 before the first token they\ncount: each token counts once, and is predicted from at "
+    "least C / 2 before it. Where the model begins texts\nwith a token of its own, every window "
+    "does.\n\n"
     "Examples:\n"
     "  polyhead score smollm2 --file book.txt\n"
     "  polyhead score smollm2 --text 'The cat sat on the mat.' --json";

@@ -384,6 +384,8 @@ TEST(Attend, EachResultHasAFileOfItsOwn) {
   expect_refused(arrays.command({"--lse", "-"}), 2, "--lse: '-' is not a file");
   expect_refused(arrays.command({"--lse", arrays.directory.file("missing/lse.npy")}), 1,
                  "lse.npy: cannot be written");
+  expect_refused(arrays.command({"--lse", arrays.directory.file(std::string(256, 'l'))}), 1,
+                 "cannot be written: File name too long");
   EXPECT_EQ(ScratchDirectory::read(out), "old") << "refused before anything was computed";
 }
 

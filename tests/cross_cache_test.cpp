@@ -90,7 +90,15 @@ TEST(CrossCache, RefusesWhatDoesNotFit) {
       [&] {
         layer.project_context({context.data(), {std::int64_t{4}, kContext}}, small);
       },
-      "exceed the capacity (3)");
+      "MultiHeadAttention::project_context: sequence 0 holds 0 tokens; 4 more exceed the capacity "
+      "(3)");
+  const std::int64_t many[] = {3};
+  polyhead::test::expect_refusal(
+      [&] {
+        layer.project_context({context.data(), {std::int64_t{2}, kContext}}, small,
+                              {many, {std::int64_t{1}}});
+      },
+      "MultiHeadAttention::project_context: lengths[0] (3) is not within 0 .. 2");
   EXPECT_EQ(small.length(0), 0);
   polyhead::test::expect_refusal([&] { layer.project_context(in, small); }, "context");
   polyhead::test::expect_refusal([&] { layer.cross(in, other, out); }, "kv_heads");

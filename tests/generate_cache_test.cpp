@@ -121,6 +121,14 @@ TEST_F(GenerateCache, EveryTypeOfCache) {
   }
 }
 
+TEST_F(GenerateCache, TheTypeThatIsTakenAnywayMayBeNamed) {
+  const std::string file = saved();
+  const json made = generate(
+      {"--prompt", kBegin, "--kv-type", "f32", "--page-tokens", "8", "--load-cache", file});
+  EXPECT_EQ(made["cache"]["loaded_tokens"], 16);
+  EXPECT_NE(refusal(file, {"--kv-type", "bf16"}).find("was saved for"), std::string::npos);
+}
+
 TEST_F(GenerateCache, FilesOfAnotherModelAreRefused) {
   const std::string file = saved();
   const auto other = [&](const char* what, const std::string& said) {

@@ -285,6 +285,8 @@ TEST(KvType, TheProgramTakesIt) {
             "one of the prompts, the others would not get the bits they have alone");
   EXPECT_EQ(said({"generate", "--prompt", "x", "--chat", "--chat-template", ""}),
             "polyhead: --chat-template: the value is empty");
+  EXPECT_EQ(said({"generate", "--prompt", "x", "--chat", "--chat-template", "foo"}),
+            "polyhead: --chat-template: foo not in {chatml,gemma,llama2,llama3}");
   EXPECT_EQ(said({"generate", "--prompt", "x", "--system", ""}),
             "polyhead: generate: --chat-template and --system need --chat");
   if (test::fetched_model("smollm2").empty()) GTEST_SKIP() << "scripts/get-model smollm2";

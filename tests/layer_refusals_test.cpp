@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "support/layer_model.hpp"
@@ -142,6 +143,20 @@ TEST(Layer, TheStepOfAttentionAsksWhoseLengthsTheyAre) {
       "MultiHeadAttention::attend: lengths are given without context_lengths, but q_len is 2 and "
       "kv_len 5; expected both or neither",
       [&] { attend({.lengths = ConstView(x_lengths, {1})}); });
+  const std::int32_t three[] = {3}, six[] = {6};
+  expect_call_refused("MultiHeadAttention::attend: lengths[0] (3) is not within 0 .. 2", [&] {
+    attend({.lengths = ConstView(three, {1}), .context_lengths = ConstView(three, {1})});
+  });
+  expect_call_refused("MultiHeadAttention::attend: context_lengths[0] (6) is not within 0 .. 5",
+                      [&] { attend({.context_lengths = ConstView(six, {1})}); });
+  const std::string narrow =
+      "MultiHeadAttention::attend: heads: q_heads is 1, expected " + std::to_string(c.q_heads);
+  expect_call_refused(narrow.c_str(), [&] {
+    layer.attend(ConstView(q.data(), {kOne, kQueries, c.q_heads, c.head_dim}),
+                 ConstView(k.data(), {kOne, kKeys, c.kv_heads, c.head_dim}),
+                 ConstView(v.data(), {kOne, kKeys, c.kv_heads, c.value_dim}),
+                 View(heads.data(), {kOne, kQueries, kOne, c.value_dim}));
+  });
   EXPECT_EQ(heads[0], 7.0f);
   attend(
       {.lengths = ConstView(x_lengths, {1}), .context_lengths = ConstView(context_lengths, {1})});

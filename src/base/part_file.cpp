@@ -58,6 +58,10 @@ PartFile::PartFile(const std::string& path) : target_(link_target(path, error_))
   if (error_) return;
   struct stat before {};
   const bool replaces = ::stat(target_.c_str(), &before) == 0;
+  if (!replaces && errno != ENOENT) {  // a name that is too long, which the part's is not
+    error_ = last_error();
+    return;
+  }
   // Private until it has the permissions of what it replaces, which the umask does not narrow.
   descriptor_ = open_part(target_, replaces ? S_IRUSR | S_IWUSR : 0666, part_);
   if (descriptor_ < 0) {

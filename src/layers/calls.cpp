@@ -8,8 +8,6 @@ namespace polyhead::inline v0::layers {
 
 using kernels::Integers;
 
-namespace {
-
 void check_lengths(const char* call, const char* name, const ConstView& lengths, std::int64_t batch,
                    std::int64_t tokens) {
   if (!lengths.given()) return;
@@ -23,6 +21,19 @@ void check_lengths(const char* call, const char* name, const ConstView& lengths,
     }
   }
 }
+
+void check_offsets(const char* name, const LayerCall& call, std::int64_t tokens, const char* of) {
+  if (call.lengths.given()) base::refuse(name, "lengths and offsets are both given");
+  door::check_axes(name, "offsets", call.offsets, {{"sequences + 1", 1, door::Axis::at_least}});
+  door::check_integer(name, "offsets", call.offsets);
+  door::footprint_of(name, "offsets", call.offsets);
+  const Integers offsets = door::integers_of(call.offsets);
+  const std::int64_t sequences = call.offsets.layout.extents[0] - 1;
+  door::check_ascending(name, "offsets", offsets, sequences);
+  door::check_end(name, "offsets", offsets, sequences, tokens, of);
+}
+
+namespace {
 
 View slab_view(const Layer& layer, const Slab& slab, const Rows& like, std::int64_t column,
                std::int64_t heads, std::int64_t dim, bool ragged) {
@@ -41,16 +52,10 @@ Input input_of(const Layer& layer, const char* call_name, const ConstView& x,
       base::refuse(call_name, "x has ", base::Axes{x.layout.axes},
                    ", expected [tokens, model_dim] with offsets");
     }
-    if (call.lengths.given()) base::refuse(call_name, "lengths and offsets are both given");
-    door::check_axes(call_name, "offsets", call.offsets,
-                     {{"sequences + 1", 1, door::Axis::at_least}});
-    door::check_integer(call_name, "offsets", call.offsets);
-    door::footprint_of(call_name, "offsets", call.offsets);
+    check_offsets(call_name, call, input.rows.tokens, "x");
     input.ragged = true;
     input.offsets = door::integers_of(call.offsets);
     input.sequences = call.offsets.layout.extents[0] - 1;
-    door::check_ascending(call_name, "offsets", input.offsets, input.sequences);
-    door::check_end(call_name, "offsets", input.offsets, input.sequences, input.rows.tokens, "x");
   }
   check_lengths(call_name, "lengths", call.lengths, input.sequences, input.rows.tokens);
   return input;

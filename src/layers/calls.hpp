@@ -17,6 +17,13 @@ struct Input {
   std::int64_t sequences = 0;  ///< batch, or those between the offsets
 };
 
+/// Checks a number of tokens for each sequence of a batch, at most `tokens`; or none.
+void check_lengths(const char* call, const char* name, const ConstView& lengths, std::int64_t batch,
+                   std::int64_t tokens);
+
+/// Checks the offsets of a call over `tokens` rows of `of`.
+void check_offsets(const char* name, const LayerCall& call, std::int64_t tokens, const char* of);
+
 /// Checks x and the lengths or offsets of the call.
 Input input_of(const Layer& layer, const char* name, const ConstView& x, const LayerCall& call);
 

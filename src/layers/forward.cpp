@@ -51,11 +51,13 @@ void MultiHeadAttention::project_context(ConstView context, KvCache& cache,
   const Rows rows = layers::rows_of(kName, "context", context, layer.config.context_dim);
   const Input input{kName, rows, false, {}, rows.batch};
   layers::check_batch_held(input, cache, layers::held_sizes(layer));
+  layers::check_lengths(kName, "lengths", lengths, rows.batch, rows.tokens);
   Scratch scratch;
-  auto* const starts = reinterpret_cast<std::int64_t*>(scratch.starts.need(rows.batch, 8));
-  for (std::int64_t b = 0; b < rows.batch; ++b) starts[b] = cache.length(b);
+  const layers::Growth growth = layers::growth_after(
+      input, lengths, scratch.starts, [&](std::int64_t b) { return cache.length(b); });
+  layers::check_room(input, cache, growth);
   const std::int64_t* const positions =
-      layers::positions_of(layer, input, {}, starts, scratch.context_positions);
+      layers::positions_of(layer, input, {}, growth.starts, scratch.context_positions);
   const Slab slab = layers::project(layer, rows, Columns::kv, positions, scratch, true);
   AttentionArguments arguments;
   layers::place_kv(layer, slab, rows, false, arguments);

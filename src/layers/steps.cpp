@@ -50,6 +50,28 @@ void check_whose_lengths(const char* name, const ConstView& q, const ConstView& 
                " and kv_len ", kv_len, "; expected both or neither");
 }
 
+/// Checks what attention would refuse under its own names: those of its arguments that this call's
+/// have others for. q and v of a wrong number of axes are refused by theirs.
+void check_named(const char* name, const ConstView& q, const ConstView& v, const View& heads,
+                 const LayerCall& call) {
+  const bool ragged = call.offsets.given();
+  if (q.layout.axes != (ragged ? 3 : 4) || v.layout.axes < 3) return;
+  const auto& extents = q.layout.extents;
+  const std::int64_t value_dim = v.layout.extents[v.layout.axes - 1];
+  if (ragged) {
+    layers::check_offsets(name, call, extents[0], "q");
+    door::check_axes(name, "heads", heads,
+                     {{"tokens", extents[0]}, {"q_heads", extents[1]}, {"value_dim", value_dim}});
+    return;
+  }
+  layers::check_lengths(name, "lengths", call.lengths, extents[0], extents[1]);
+  door::check_axes(name, "heads", heads,
+                   {{"batch", extents[0]},
+                    {"q_len", extents[1]},
+                    {"q_heads", extents[2]},
+                    {"value_dim", value_dim}});
+}
+
 }  // namespace
 
 void MultiHeadAttention::attend(ConstView q, ConstView k, ConstView v, View heads,
@@ -57,6 +79,11 @@ void MultiHeadAttention::attend(ConstView q, ConstView k, ConstView v, View head
   constexpr const char* kName = "MultiHeadAttention::attend";
   if (call.positions.given()) {
     base::refuse(kName, "positions are given, but RoPE belongs to project");
+  }
+  check_named(kName, q, v, heads, call);
+  if (k.layout.axes == 4) {
+    layers::check_lengths(kName, "context_lengths", call.context_lengths, k.layout.extents[0],
+                          k.layout.extents[1]);
   }
   check_whose_lengths(kName, q, k, call);
   AttentionArguments arguments = layers::arguments_of(*state_, kName, call);
@@ -82,6 +109,7 @@ void MultiHeadAttention::attend(ConstView q, const KvView& kv, View heads,
     base::refuse(kName, "positions are given, but RoPE belongs to project");
   if (call.context_lengths.given())
     base::refuse(kName, "context_lengths are given, but kv has lengths of its own");
+  check_named(kName, q, kv.v, heads, call);
   AttentionArguments arguments = layers::arguments_of(*state_, kName, call);
   layers::refuse_key_lengths(kName, arguments.mask, "kv");
   arguments.mask = arguments.mask & layers::padding({}, call.lengths);

@@ -104,8 +104,8 @@ class Batcher {
   const Answer& answer(std::int64_t request) const;
 
   /// Gives the answer of a request that is over and keeps it no longer: what runs for good has to
-  /// take them all. Throws as answer() does, and where the request waits or runs, or ended within
-  /// the step that is not done yet.
+  /// take them all. Throws as answer() does, and where the request waits or runs, or ran in the
+  /// step that is not done yet.
   Answer take_answer(std::int64_t request);
 
   BatcherFigures figures() const { return figures_; }

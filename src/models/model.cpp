@@ -102,8 +102,7 @@ Model::State::State(const ModelFile& from, const ModelOptions& options)
     : file(from),
       config(from.config()),
       engine(layers::engine_of("Model", options.run)),
-      activations(options.weights == WeightForm::bfloat16 ? ElementType::bfloat16
-                                                          : ElementType::float32) {
+      activations(activation_type(options)) {
   const Loader loader(file, engine, activations);
   const Rules& rules = rules_of(config.architecture);
   for (std::size_t layer = 0; layer < config.layers.size(); ++layer) {

@@ -24,6 +24,11 @@ struct ModelOptions {
   Options run;  ///< instruction set and threads of everything
 };
 
+/// What products read, and caches hold where nothing else is said: float32 or bfloat16.
+inline ElementType activation_type(const ModelOptions& options) {
+  return options.weights == WeightForm::bfloat16 ? ElementType::bfloat16 : ElementType::float32;
+}
+
 /// What one layer's attention was given and gave, for the rows of one chunk. Views live until the
 /// observer returns.
 struct AttentionSeen {
