@@ -399,7 +399,7 @@ TEST(Attend, RefusalsNameOptions) {
   expect_refused(arrays.command({"--mask", q}), 1,
                  "--mask is float32, expected boolean or bit (an additive mask is --bias)");
   expect_refused({"explain", "--q", q, "--k", q, "--v", q, "--batch", "3"}, 1,
-                 "--batch (3) is not below batch (1)");
+                 "--batch (3) is not within 0 .. 0");
   expect_refused(arrays.command({"--lengths", "9"}), 1, "--lengths[0] (9) is not within 0 .. 6");
   expect_refused(arrays.command({"--soft-cap", "-1"}), 2,
                  "--soft-cap: -1 is not a number from 1e-30 to 1e30, or 0");

@@ -173,6 +173,27 @@ TEST(Explain, HiddenKeysHaveNoWeightBesideANan) {
   }
 }
 
+// Dropout takes no NaN away, be its weight kept or not.
+TEST(Explain, ANaNStaysOneUnderDropout) {
+  std::vector<float> k(kK, kK + 20);
+  k[0] = NAN;
+  float out[5 * 4];
+  AttentionArguments call;
+  call.q = {kQ, {1, 5, 1, 4}};
+  call.k = {k.data(), {1, 5, 1, 4}};
+  call.v = {kV, {1, 5, 1, 4}};
+  call.out = {out, {1, 5, 1, 4}};
+  call.mask = polyhead::causal();
+  call.modifiers.dropout.probability = 0.999f;
+  polyhead::attention(call);
+  for (std::int64_t query = 0; query < 5; ++query) {
+    const RowTrace trace = polyhead::explain(call, {.query = query});
+    EXPECT_TRUE(std::isnan(out[query * 4]));
+    EXPECT_TRUE(std::isnan(trace.concatenated[0]));
+    EXPECT_TRUE(std::isnan(trace.heads[0].dropped[0]));
+  }
+}
+
 TEST(Explain, RefusesRowsThatAreNotThere) {
   AttentionArguments call;
   call.q = {kQ, {1, 5, 1, 4}};
@@ -182,7 +203,7 @@ TEST(Explain, RefusesRowsThatAreNotThere) {
     polyhead::explain(call, {.query = 5});
     FAIL();
   } catch (const polyhead::InvalidArgument& error) {
-    EXPECT_STREQ(error.what(), "explain: row.query (5) is not below q_len (5)");
+    EXPECT_STREQ(error.what(), "explain: row.query (5) is not within 0 .. 4");
   }
   EXPECT_THROW(polyhead::explain(call, {.batch = 1}), polyhead::InvalidArgument);
   EXPECT_THROW(polyhead::explain(call, {.head = 1}), polyhead::InvalidArgument);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -304,6 +305,18 @@ TEST(Heads, SameBitsForAnyChunksAndThreads) {
       }
     }
   }
+}
+
+TEST(Heads, ManyMoreThreadsThanHeads) {
+  Case c;
+  c.q_len = c.kv_len = 8;
+  c.q_heads = 3;
+  c.mask = MaskKind::causal_end;
+  Problem p(c);
+  const Text text(8);
+  const Options many{.threads = std::numeric_limits<int>::max()};
+  EXPECT_EQ(run_in_chunks(c, p, text, {8}, true, many),
+            run_in_chunks(c, p, text, {8}, true, {.threads = 1}));
 }
 
 // Many copies of one token, and a row over several splits of the keys.

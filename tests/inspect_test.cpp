@@ -301,6 +301,20 @@ TEST(Inspect, SameBitsForAnyThreads) {
   }
 }
 
+// "At most this many": scratch is for those who have something to do.
+TEST(Inspect, ManyMoreThreadsThanRows) {
+  Case c;
+  c.q_len = 4;
+  c.kv_len = 6;
+  Problem p(c);
+  p.run(Isa::automatic);
+  Maps one(c, 2, 2), many(c, 2, 2);
+  inspect(p.arguments(), one.arguments(), {.threads = 1});
+  inspect(p.arguments(), many.arguments(), {.threads = std::numeric_limits<int>::max()});
+  EXPECT_EQ(differing_bits(one.weights, many.weights), 0);
+  EXPECT_EQ(differing_bits(one.received, many.received), 0);
+}
+
 // Weights of whole blocks are made a row at a time where rows are dense, with the bits they have
 // elsewhere.
 TEST(Inspect, SameBitsForAnyLayout) {

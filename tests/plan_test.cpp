@@ -152,8 +152,8 @@ TEST(Plan, ServesCachesOfAnyType) {
       const Plan other(limits, {.isa = isa});
       Workspace of_other = other.make_workspace();
       EXPECT_EQ(refusal_of([&] { other.run(call, of_other); }),
-                std::string("attention: k is ") + element_name(type) + ", the plan was made for " +
-                    element_name(limits.kv_type));
+                std::string("attention: kv.k is ") + element_name(type) +
+                    ", the plan was made for " + element_name(limits.kv_type));
       limits.kv_type = type;
     }
   }

@@ -66,6 +66,10 @@ TEST(Refused, Masks) {
                  [](auto& a) { a.mask = prefix(-1, Align::end); });
   expect_refused("attention: mask.prefix_length is given without mask.causal",
                  [](auto& a) { a.mask.prefix_length = 2; });
+  expect_refused("attention: mask.prefix_lengths is given without mask.causal", [](auto& a) {
+    static const std::int32_t lengths[] = {2, 3};
+    a.mask.prefix_lengths = {lengths, {2}};
+  });
   static const std::int32_t negative[] = {2, -3}, three[] = {1, 2, 3};
   static const float floats[] = {1, 2};
   expect_refused("attention: mask.prefix_lengths[1] (-3) is negative", [](auto& a) {

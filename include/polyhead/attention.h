@@ -111,7 +111,7 @@ class Plan {
 
   /// Validates as attention() does, and that batch, lengths and heads are within the limits, dims
   /// and types those of the limits. Never allocates (unless it throws): the plan has started its
-  /// threads.
+  /// threads. An executor that is given starts its own in its first run, as a ThreadPool does.
   void run(const AttentionArguments& arguments, Workspace& workspace) const;
 
   /// One paragraph: kernels, instruction set, tiles, splits, workers and scratch.

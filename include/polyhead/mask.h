@@ -55,7 +55,8 @@ Mask window_and_first(std::int64_t left, std::int64_t right, std::int64_t first_
 /// tokens only.
 Mask lengths(ConstView kv_lengths, ConstView q_lengths = {});
 
-/// Prefix-LM: causal, but the first `length` keys are visible to every query.
+/// Prefix-LM: causal, but the first `length` keys are visible to every query. prefix(0) is
+/// causal().
 Mask prefix(std::int64_t length, Align align = Align::unstated);
 Mask prefix(ConstView lengths, Align align = Align::unstated);
 

@@ -68,7 +68,7 @@ struct Plan::State {
     return make_schedule(call, *backend, crew.workers);
   }
 
-  void check(const AttendCall& call) const {
+  void check(const AttendCall& call, bool cached) const {
     check_limit("batch", call.batch, limits.batch);
     check_limit("q_len", call.q_len, limits.q_len);
     check_limit("kv_len", call.kv_len, limits.kv_len);
@@ -77,8 +77,8 @@ struct Plan::State {
     check_fixed("head_dim", call.head_dim, limits.head_dim);
     check_fixed("value_dim", call.value_dim, limits.value_dim);
     check_type("q", call.q.type, limits.q_type);
-    check_type("k", call.k.type, limits.kv_type);
-    check_type("v", call.v.type, limits.kv_type);
+    check_type(cached ? "kv.k" : "k", call.k.type, limits.kv_type);
+    check_type(cached ? "kv.v" : "v", call.v.type, limits.kv_type);
   }
 };
 
@@ -143,7 +143,7 @@ Workspace Plan::make_workspace() const {
 
 void Plan::run(const AttentionArguments& arguments, Workspace& workspace) const {
   const AttendCall call = door::resolve(arguments);
-  state_->check(call);
+  state_->check(call, arguments.kv.given());
   if (workspace.bytes() < state_->bytes) {
     base::refuse("attention", "workspace (", workspace.bytes(),
                  " bytes) is not one this plan made (", state_->bytes, " bytes)");
@@ -224,7 +224,7 @@ std::string Plan::describe() const {
 
 std::string Plan::describe(const AttentionArguments& arguments) const {
   const AttendCall call = door::resolve(arguments);
-  state_->check(call);
+  state_->check(call, arguments.kv.given());
   return describe() + text_of(call, state_->schedule(call));
 }
 

@@ -146,8 +146,10 @@ void ScoreDoor::take_mask() {
   }
   if (!mask.windowed) refuse_stray_window();
   if (mask.prefix_length < 0) refuse("mask.prefix_length (", mask.prefix_length, ") is negative");
-  const bool prefixed = mask.prefix_length > 0 || mask.prefix_lengths.given();
-  if (prefixed && !mask.causal) refuse("mask.prefix_length is given without mask.causal");
+  for (const auto& [part, given] : {std::pair{"mask.prefix_length", mask.prefix_length > 0},
+                                    {"mask.prefix_lengths", mask.prefix_lengths.given()}}) {
+    if (given && !mask.causal) refuse(part, " is given without mask.causal");
+  }
   if (mask.prefix_length > 0 && mask.prefix_lengths.given()) {
     refuse("mask.prefix_length (", mask.prefix_length, ") and mask.prefix_lengths are both given");
   }

@@ -89,7 +89,7 @@ std::vector<double> drop_out(const Row& row, const HeadTrace& trace) {
   for (std::size_t key = 0; key < dropped.size(); ++key) {
     const bool keep = kernels::dropout_keeps_pair(spec.seed, id, trace.head, row.q_pos(),
                                                   static_cast<std::int64_t>(key), spec.dropout);
-    dropped[key] = keep ? dropped[key] / (1.0 - static_cast<double>(spec.dropout)) : 0.0;
+    dropped[key] *= keep ? 1.0 / (1.0 - static_cast<double>(spec.dropout)) : 0.0;  // NaN stays NaN
   }
   return dropped;
 }
@@ -186,11 +186,11 @@ void check_projection(const AttendCall& call, const ConstView& w_o, const ConstV
 
 void check_row(const AttendCall& call, const ExplainRow& row) {
   if (row.batch < 0 || row.batch >= call.batch) {
-    base::refuse(kCall, "row.batch (", row.batch, ") is not below batch (", call.batch, ")");
+    base::refuse(kCall, "row.batch (", row.batch, ") is not within 0 .. ", call.batch - 1);
   }
   const std::int64_t rows = kernels::sequence_of(call, row.batch).q_rows;
   if (row.query < 0 || row.query >= rows) {
-    base::refuse(kCall, "row.query (", row.query, ") is not below q_len (", rows, ")");
+    base::refuse(kCall, "row.query (", row.query, ") is not within 0 .. ", rows - 1);
   }
   if (row.head < -1 || row.head >= call.q_heads) {
     base::refuse(kCall, "row.head (", row.head, ") is neither -1 nor below q_heads (", call.q_heads,

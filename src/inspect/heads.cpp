@@ -151,8 +151,10 @@ HeadStatistics::State::State(const HeadStudy& wanted)
 
 HeadSweep HeadStatistics::State::sweep_of(const AttentionArguments& call,
                                           const HeadRowVisitor* visitor) const {
-  if (call.q_offsets.given() || call.kv_offsets.given())
-    base::refuse(kCall, "q_offsets is given, expected one sequence");
+  for (const auto& [name, offsets] :
+       {std::pair{"q_offsets", &call.q_offsets}, {"kv_offsets", &call.kv_offsets}}) {
+    if (offsets->given()) base::refuse(kCall, name, " is given, expected one sequence");
+  }
   if (!call.lse.given())
     base::refuse(kCall, "lse is not given, expected the one attention() wrote");
   HeadSweep sweep;
@@ -315,7 +317,9 @@ void HeadStatistics::add(const AttentionArguments& call, const Options& options,
   const kernels::AttendCall& attend = sweep.attend;
   const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
   const HeadKernel& kernel = path_of(attend, backend).heads;
-  const Crew crew = crew_of(options);
+  Crew crew = crew_of(options);
+  // Nobody has scratch who has no head.
+  crew.workers = static_cast<int>(std::clamp<std::int64_t>(s.study.q_heads, 1, crew.workers));
   const std::int64_t stride = (kernel.scratch_bytes(sweep) + 63) / 64 * 64;
   base::AlignedBuffer<std::byte> memory(static_cast<std::size_t>(crew.workers * stride));
   if (s.benches.size() < static_cast<std::size_t>(crew.workers))
