@@ -45,10 +45,10 @@ std::int64_t PagePool::next(std::int64_t page, bool free) const {
   return size();
 }
 
-/// In the longest run of free pages its first one, or a later one where the page before the run is
-/// held, so that the sequence there can go on too: the one in the middle for a `fresh` sequence,
-/// which halves the room again and again while they begin; a few pages on, if there are many, for
-/// one that goes on elsewhere.
+/// Where a piece begins: at the longest run of free pages, or further in where the page before the
+/// run is held, whose sequence may grow into it. In the middle for a `fresh` sequence, so that
+/// those that begin one after the other spread out; for one that goes on from elsewhere a few pages
+/// on, if there are many.
 std::int32_t PagePool::beginning(bool fresh) const {
   constexpr std::int64_t kLeft = 16;  // pages: longer pieces are hardly read faster
   std::int64_t longest = 0, count = 0;
