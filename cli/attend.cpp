@@ -107,7 +107,8 @@ void Attend::add_options(CLI::App& app) {
   option("q", q_, "FILE", "Queries")->required();
   option("k", k_, "FILE", "Keys")->required();
   option("v", v_, "FILE", "Values")->required();
-  option("-o,--out", out_, "FILE", "Where the output goes: a .npy file with the axes of q");
+  option("-o,--out", out_, "FILE", "Where the output goes: a .npy file with the axes of q")
+      ->check(output_name());
   option("--layout", layout_, "bthd|bhtd",
          "Axes: [batch, tokens, heads, dim] or [batch, heads, tokens, dim]")
       ->check(one_of({"bthd", "bhtd"}));
@@ -134,21 +135,24 @@ void Attend::add_options(CLI::App& app) {
 void Attend::add_result_options(CLI::App& app) {
   const auto option = [&](const char* name, std::string& value, const char* type,
                           const char* text) {
-    app.add_option(name, value, text)
+    return app.add_option(name, value, text)
         ->type_name(type)
         ->group("More results (.npy files)")
         ->check(not_empty());
   };
-  option("--lse", lse_, "FILE", "Natural logarithm of each row's sum of exp(score)");
-  option("--weights", weights_, "FILE",
+  const auto result = [&](const char* name, std::string& value, const char* text) {
+    option(name, value, "FILE", text)->check(output_name());
+  };
+  result("--lse", lse_, "Natural logarithm of each row's sum of exp(score)");
+  result("--weights", weights_,
          "Exact weights [heads, queries, keys], with a batch in front where q has one.\n"
          "Ragged: with a batch, the longest's queries and keys, 0 past a sequence's own");
   option("--weights-heads", weights_heads_, "LIST|FILE", "Of these heads (default: all)");
   option("--weights-queries", weights_queries_, "FIRST:COUNT",
          "Of these queries of each sequence (default: all)");
-  option("--entropy", entropy_, "FILE", "Entropy of each row's weights, nats");
-  option("--max-weight", max_weight_, "FILE", "Largest weight of each row");
-  option("--max-key", max_key_, "FILE", "The key of the largest weight of each row");
+  result("--entropy", entropy_, "Entropy of each row's weights, nats");
+  result("--max-weight", max_weight_, "Largest weight of each row");
+  result("--max-key", max_key_, "The key of the largest weight of each row");
 }
 
 ConstView Attend::input(const std::string& place, const char* what) {
@@ -240,10 +244,6 @@ void Attend::check_files() const {
         std::pair("--entropy", &entropy_), std::pair("--max-weight", &max_weight_),
         std::pair("--max-key", &max_key_)}) {
     if (path->empty()) continue;
-    if (*path == "-") {
-      throw UsageError(std::string(option) +
-                       ": '-' is not a file, and results are not written to standard output");
-    }
     std::error_code failed;  // what cannot be followed is refused when it is opened
     const fs::path target = base::link_target(*path, failed);  // where nothing need be yet
     const fs::path file = fs::weakly_canonical(fs::absolute(target, failed), failed);

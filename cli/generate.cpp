@@ -104,6 +104,7 @@ class Generate : public Command {
 
 void Generate::add_options(CLI::App& app) {
   app_ = &app;
+  const std::span<const char* const> names = models::chat_template_names();
   model_.add_options(app);
   kv_.add_options(app);
   auto* one = app.add_option("--prompt", prompt_, "The text to continue; - reads standard input")
@@ -134,7 +135,7 @@ void Generate::add_options(CLI::App& app) {
                  "chatml, gemma, llama2 or llama3 (default: as the model's own says); with --chat")
       ->type_name("NAME")
       ->check(not_empty())
-      ->check(CLI::IsMember({"chatml", "gemma", "llama2", "llama3"}).description(""));
+      ->check(CLI::IsMember(std::vector<std::string>(names.begin(), names.end())).description(""));
   app.add_option("--system", system_,
                  "What the model is told before; with --chat. '': nothing, not what its template\n"
                  "would say either")

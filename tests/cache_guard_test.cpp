@@ -21,11 +21,6 @@
 namespace polyhead::test {
 namespace {
 
-/// Bytes between elements that lie `elements` apart.
-std::int64_t bytes_apart(ElementType type, std::int64_t elements) {
-  return type == ElementType::int4 ? elements / 2 : elements * element_bytes(type);
-}
-
 /// The bytes of a view that are read, from its data on.
 struct Hull {
   std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0;

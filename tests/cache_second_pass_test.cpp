@@ -33,9 +33,8 @@ constexpr double kU = 0x1p-24;
 /// Sequence `b` of one axis, of any type.
 ConstView of_sequence(ConstView view, std::int64_t b) {
   if (!view.given() || view.layout.extents[0] == 1) return view;
-  const std::int64_t elements = b * view.layout.strides[0];
-  view.data = static_cast<const std::byte*>(view.data) +
-              (view.type == ElementType::int4 ? elements / 2 : elements * element_bytes(view.type));
+  view.data =
+      static_cast<const std::byte*>(view.data) + bytes_apart(view.type, b * view.layout.strides[0]);
   view.layout.extents[0] = 1;
   return view;
 }

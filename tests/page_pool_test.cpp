@@ -114,14 +114,12 @@ TEST(PagePool, NoPageIsGivenTwice) {
 
 TEST(PagePool, AHeadsRowsOnPagesThatFollowAreOnePiece) {
   for (const ElementType type : {f32, bf16, ElementType::int8, ElementType::int4}) {
-    PagedCacheConfig config;
-    config.pages = 6;
-    config.page_tokens = 16;
-    config.kv_heads = 3;
-    config.head_dim = 40;
-    config.value_dim = 24;
-    config.type = type;
-    const PagedCache cache(config);
+    const PagedCache cache({.pages = 6,
+                            .page_tokens = 16,
+                            .kv_heads = 3,
+                            .head_dim = 40,
+                            .value_dim = 24,
+                            .type = type});
     const KvView view = cache.view(0, {});
     for (const ConstView& rows : {view.k, view.v}) {
       const auto& strides = rows.layout.strides;

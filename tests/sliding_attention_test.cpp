@@ -236,6 +236,20 @@ TEST(InCache, APlanGivesTheSameBits) {
   }
 }
 
+// "At most this many": scratch is for those who have something to do.
+TEST(InCache, ManyMoreThreadsThanRows) {
+  const Text text(4, 5);
+  SlidingCache cache(config(2, 1, 4));
+  append(cache, text, 0, 4);
+  Tensor one(f32, {kBatch, 4, kQHeads, kValueDim}), many = one;
+  const auto attend = [&](Tensor& to, int threads) {
+    attend_in_cache(cache, part(text.q, 0, 4), rope(), to.view(), {}, {}, {.threads = threads});
+  };
+  attend(one, 1);
+  attend(many, std::numeric_limits<int>::max());
+  EXPECT_EQ(differing_bits(one, many), 0);
+}
+
 TEST(InCache, APlanRefusesWhatItIsNotFor) {
   const Text text(40, 5);
   SlidingCache cache(config(20, 2, 4));

@@ -1,6 +1,9 @@
 // Who runs a call's work items.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
 #include "polyhead/options.h"
 
 namespace polyhead::inline v0 {
@@ -9,6 +12,12 @@ namespace polyhead::inline v0 {
 struct Crew {
   Executor* executor;
   int workers;
+
+  /// The same for `items` of work: nobody has scratch who has none.
+  Crew for_items(std::int64_t items) const {
+    return {executor,
+            static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(items, workers)))};
+  }
 };
 Crew crew_of(const Options& options);
 

@@ -15,9 +15,7 @@ void PagedCache::State::own_page(Held& sequence, std::int64_t index) {
     pool.forget(page);
     return;
   }
-  const std::int32_t before =
-      index > 0 ? sequence.pages[static_cast<std::size_t>(index - 1)] : kNoPage;
-  const std::int32_t fresh = pool.take(before);
+  const std::int32_t fresh = pool.take(sequence.before(index));
   const std::int64_t size = config.page_tokens;
   const std::int64_t tokens = std::min(size, sequence.length - index * size);
   for (std::size_t layer = 0; layer < keys.size(); ++layer) {
@@ -62,8 +60,7 @@ void PagedCache::State::remember_pages(Held& sequence, Equal equal) noexcept {
                                                 static_cast<std::size_t>(size));
     if (std::ranges::find(spelled, kNoToken) != spelled.end()) return;
     std::int32_t& page = sequence.pages[static_cast<std::size_t>(at)];
-    const PageStamp parent =
-        at == 0 ? PageStamp{} : pool.stamp(sequence.pages[static_cast<std::size_t>(at - 1)]);
+    const PageStamp parent = at == 0 ? PageStamp{} : pool.stamp(sequence.before(at));
     const std::int32_t known = pool.find(parent, sequence.salt, spelled);
     if (known == kNoPage) {
       pool.remember(page, parent, sequence.salt, spelled);
@@ -98,7 +95,7 @@ void PagedCache::State::add_tokens(Held& sequence, const Extension& part) noexce
   if (sequence.length % config.page_tokens != 0) own_page(sequence, std::ssize(sequence.pages) - 1);
   sequence.length += part.count;
   while (std::ssize(sequence.pages) < pages_of(sequence.length))
-    sequence.pages.push_back(pool.take(sequence.pages.empty() ? kNoPage : sequence.pages.back()));
+    sequence.pages.push_back(pool.take(sequence.before(std::ssize(sequence.pages))));
   sequence.tokens.insert(sequence.tokens.end(), part.tokens.begin(), part.tokens.end());
   sequence.tokens.resize(static_cast<std::size_t>(sequence.length), kNoToken);
 }

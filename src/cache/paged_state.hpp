@@ -35,6 +35,11 @@ struct Held {
     return least;
   }
 
+  /// The page that lies before the one at `index`, kNoPage where that is the first.
+  std::int32_t before(std::int64_t index) const {
+    return index > 0 ? pages[static_cast<std::size_t>(index - 1)] : kNoPage;
+  }
+
   std::uint64_t salt;
   std::int64_t length = 0;         // tokens there is room for
   std::vector<Stretches> written;  // of each layer: which of them

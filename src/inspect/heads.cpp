@@ -317,9 +317,7 @@ void HeadStatistics::add(const AttentionArguments& call, const Options& options,
   const kernels::AttendCall& attend = sweep.attend;
   const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
   const HeadKernel& kernel = path_of(attend, backend).heads;
-  Crew crew = crew_of(options);
-  // Nobody has scratch who has no head.
-  crew.workers = static_cast<int>(std::clamp<std::int64_t>(s.study.q_heads, 1, crew.workers));
+  const Crew crew = crew_of(options).for_items(s.study.q_heads);
   const std::int64_t stride = (kernel.scratch_bytes(sweep) + 63) / 64 * 64;
   base::AlignedBuffer<std::byte> memory(static_cast<std::size_t>(crew.workers * stride));
   if (s.benches.size() < static_cast<std::size_t>(crew.workers))

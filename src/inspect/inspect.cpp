@@ -82,11 +82,10 @@ void inspect(const AttentionArguments& call, const InspectArguments& wanted,
   if (options.threads < 0) base::refuse("inspect", "threads (", options.threads, ") is negative");
   const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
   const InspectKernel& kernel = path_of(resolved.attend, backend).inspect;
-  Crew crew = crew_of(options);
-  // Nobody has scratch who has no item: a head, or a row of weights at least.
+  // An item is a head, or a row of weights at least.
   const std::int64_t rows = resolved.head_count * resolved.query_count;
   const std::int64_t items = resolved.attend.batch * std::max(resolved.attend.q_heads, rows);
-  crew.workers = static_cast<int>(std::clamp<std::int64_t>(items, 1, crew.workers));
+  const Crew crew = crew_of(options).for_items(items);
   base::AlignedBuffer<std::byte> memory(
       static_cast<std::size_t>(crew.workers * scratch_stride(kernel, resolved)));
   if (resolved.weights.data) store_weights(kernel, resolved, crew, memory.data());

@@ -318,6 +318,28 @@ inline std::int64_t run_of(const AttendCall& call, const Sequence& s, std::int64
   return call.pages.page_tokens() - (key & (call.pages.page_tokens() - 1));
 }
 
+/// The sequence as one without pages where those of its keys [first, end) follow each other and are
+/// one piece of memory, as a pool has them if it can: read so, they are read as fast as one. Scales
+/// of tokens are not one piece. Other keys are not where it then says.
+inline Sequence without_pages(const AttendCall& call, Sequence s, std::int64_t first,
+                              std::int64_t end) {
+  if (s.kv_len < end) end = s.kv_len;
+  if (!s.pages || first >= end) return s;
+  const std::int64_t tokens = call.pages.page_tokens();
+  const auto one_piece = [&](const Operand& x) {
+    return x.batch == tokens * x.token && (!x.scales.data || x.scales.token == 0);
+  };
+  if (!one_piece(call.k) || !one_piece(call.v)) return s;
+  const std::int32_t page = s.pages[first / tokens];
+  for (std::int64_t at = first + tokens; at < end; at += tokens) {
+    if (s.pages[at / tokens] != page + (at - first) / tokens) return s;
+  }
+  s.pages = nullptr;
+  s.k += page * call.k.batch - first * call.k.token;
+  s.v += page * call.v.batch - first * call.v.token;
+  return s;
+}
+
 /// The address of a sequence's value in a [batch, token, head] output such as the LSE.
 inline std::byte* row_address(const Operand& to, const Sequence& s, std::int64_t query,
                               std::int64_t head) {

@@ -32,22 +32,23 @@ void dress(const Engine& engine, const Dressing& d, Buffer& scratch) {
   const std::int64_t pairs = d.rotation != nullptr ? d.rotation->pairs() : 0;
   const std::int64_t doubles = (2 * pairs * 8 + 63) / 64 * 64;
   const std::int64_t worker_bytes = doubles + (2 * pairs * 4 + 63) / 64 * 64;
-  std::byte* const memory = scratch.need(worker_bytes * engine.crew.workers);
-  share_out(
-      engine.crew, (d.count + kRowsPerItem - 1) / kRowsPerItem, [&](std::int64_t item, int worker) {
-        std::byte* const mine = memory + worker * worker_bytes;
-        auto* const floats = reinterpret_cast<float*>(mine + doubles);
-        Turn turn{{reinterpret_cast<double*>(mine)}, floats, floats + pairs};
-        const std::int64_t end = std::min(d.count, (item + 1) * kRowsPerItem);
-        for (std::int64_t index = item * kRowsPerItem; index < end; ++index) {
-          auto* const row =
-              reinterpret_cast<float*>(reinterpret_cast<std::byte*>(d.rows) + index * d.pitch);
-          dress_row(*engine.rows, d, row, index, turn);
-          if (d.narrow == nullptr) continue;
-          engine.gemm->narrow_row(d.narrow + index * d.narrow_pitch, row, ElementType::bfloat16, 2,
-                                  d.columns);
-        }
-      });
+  const std::int64_t items = (d.count + kRowsPerItem - 1) / kRowsPerItem;
+  const Crew crew = engine.crew.for_items(items);
+  std::byte* const memory = scratch.need(worker_bytes * crew.workers);
+  share_out(crew, items, [&](std::int64_t item, int worker) {
+    std::byte* const mine = memory + worker * worker_bytes;
+    auto* const floats = reinterpret_cast<float*>(mine + doubles);
+    Turn turn{{reinterpret_cast<double*>(mine)}, floats, floats + pairs};
+    const std::int64_t end = std::min(d.count, (item + 1) * kRowsPerItem);
+    for (std::int64_t index = item * kRowsPerItem; index < end; ++index) {
+      auto* const row =
+          reinterpret_cast<float*>(reinterpret_cast<std::byte*>(d.rows) + index * d.pitch);
+      dress_row(*engine.rows, d, row, index, turn);
+      if (d.narrow == nullptr) continue;
+      engine.gemm->narrow_row(d.narrow + index * d.narrow_pitch, row, ElementType::bfloat16, 2,
+                              d.columns);
+    }
+  });
 }
 
 }  // namespace polyhead::inline v0::layers

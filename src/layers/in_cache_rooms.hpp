@@ -1,9 +1,11 @@
 // Where attention with positions in the cache keeps what it works on.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
+#include "base/ceil_div.hpp"
 #include "layers/rows.hpp"
 #include "position/rotation.hpp"
 
@@ -29,6 +31,8 @@ class InCacheRooms {
 
   Places need(const InCacheSizes& sizes) {
     const std::int64_t rows = sizes.tokens * sizes.q_heads;
+    const std::int64_t turning =  // nobody turns who has no rows
+        std::min<std::int64_t>(sizes.workers, base::ceil_div(sizes.tokens, kRowsPerItem));
     const std::int64_t q_bytes = sizes.head_dim * sizes.q_bytes;
     const auto integers = [](Buffer& of, std::int64_t count) {
       return reinterpret_cast<std::int64_t*>(of.need(count, 8));
@@ -42,7 +46,7 @@ class InCacheRooms {
             reinterpret_cast<float*>(outs_.need(rows, 2 * 4 * sizes.value_dim)),
             reinterpret_cast<float*>(lses_.need(rows, 2 * 4)),
             reinterpret_cast<double*>(
-                turn_.need(sizes.workers, 8 * position::turning_doubles(sizes.head_dim / 2)))};
+                turn_.need(turning, 8 * position::turning_doubles(sizes.head_dim / 2)))};
   }
 
   std::size_t bytes() const {

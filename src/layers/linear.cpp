@@ -143,7 +143,8 @@ void Linear::reserve(const kernels::cpu::GemmTable& table, base::LargePages& pag
 void Linear::pack(const kernels::cpu::GemmTable& table, const Crew& crew,
                   const MatrixSource& source) {
   if (source.in == 0) return;
-  const int workers = std::max(crew.workers, 1);
+  const std::int64_t panels = ceil_div(source.out, table.panel);
+  const int workers = crew.for_items(panels).workers;
   // Rows of one panel a worker; packing reads whole vectors, up to 16 floats past the last.
   const std::int64_t floats = table.panel * source.in + 16;
   base::AlignedBuffer<float> rows(static_cast<std::size_t>(workers * floats));
@@ -155,7 +156,6 @@ void Linear::pack(const kernels::cpu::GemmTable& table, const Crew& crew,
     source.rows(first, count, mine);
     table.pack_panel(panels_.get(), packed_, panel, count, mine, source.in);
   };
-  const std::int64_t panels = ceil_div(source.out, table.panel);
   if (crew.executor != nullptr) return share_out(crew, panels, pack_one);
   for (std::int64_t panel = 0; panel < panels; ++panel) pack_one(panel, 0);
 }
@@ -198,9 +198,10 @@ void multiply(const Engine& engine, std::span<const Product> products, Buffer& s
   }
   const std::int64_t bytes = table.scratch_bytes + (quantised ? table.unpack_bytes : 0);
   const std::int64_t worker_bytes = (bytes + 63) / 64 * 64;
-  std::byte* const memory = scratch.need(worker_bytes * engine.crew.workers);
+  const Crew crew = engine.crew.for_items(items);
+  std::byte* const memory = scratch.need(worker_bytes * crew.workers);
 
-  share_out(engine.crew, items, [&](std::int64_t item, int worker) {
+  share_out(crew, items, [&](std::int64_t item, int worker) {
     for (const Product& product : products) {
       const std::int64_t panels = ceil_div(product.linear->out(), table.panel);
       const std::int64_t mine = ceil_div(panels, cut.panels) * row_items;

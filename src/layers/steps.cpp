@@ -50,8 +50,9 @@ void check_whose_lengths(const char* name, const ConstView& q, const ConstView& 
                " and kv_len ", kv_len, "; expected both or neither");
 }
 
-/// Checks what attention would refuse under its own names: those of its arguments that this call's
-/// have others for. q and v of a wrong number of axes are refused by theirs.
+/// Checks the arguments for which attention has other names than this call: its refusals would name
+/// what the caller did not give. A wrong number of axes of q or v is left to attention, which calls
+/// them the same.
 void check_named(const char* name, const ConstView& q, const ConstView& v, const View& heads,
                  const LayerCall& call) {
   const bool ragged = call.offsets.given();

@@ -10,13 +10,14 @@
 namespace polyhead::inline v0::models {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, ChatTemplate>, 4> kNames{
-    {{"chatml", ChatTemplate::chatml},
-     {"gemma", ChatTemplate::gemma},
-     {"llama2", ChatTemplate::llama2},
-     {"llama3", ChatTemplate::llama3}}};
+/// In the order of ChatTemplate.
+constexpr std::array<const char*, 4> kNames{"chatml", "gemma", "llama2", "llama3"};
 
-constexpr const char* kList = "chatml, gemma, llama2, llama3";
+std::string list_of_names() {
+  std::string list;
+  for (const char* name : kNames) list += (list.empty() ? "" : ", ") + std::string(name);
+  return list;
+}
 
 /// Python's str.strip, which the templates call.
 std::string_view strip(std::string_view text) {
@@ -181,14 +182,15 @@ std::string llama3(const ChatFormat& chat, std::span<const ChatMessage> messages
 }  // namespace
 
 std::optional<ChatTemplate> chat_template_named(std::string_view name) {
-  for (const auto& [known, format] : kNames) {
-    if (known == name) return format;
-  }
-  return std::nullopt;
+  const auto at = std::ranges::find(kNames, name);
+  if (at == kNames.end()) return std::nullopt;
+  return static_cast<ChatTemplate>(at - kNames.begin());
 }
 
+std::span<const char* const> chat_template_names() { return kNames; }
+
 const char* chat_template_name(ChatTemplate format) {
-  return kNames[static_cast<std::size_t>(format)].first.data();
+  return kNames[static_cast<std::size_t>(format)];
 }
 
 std::optional<ChatFormat> recognise_chat(std::string_view template_text) {
@@ -220,12 +222,12 @@ ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name) {
     throw InvalidArgument("chat: " + spec.source +
                           (spec.chat_template.empty() ? " has no chat template"
                                                       : " has a chat template that is not known") +
-                          "; name one of " + kList);
+                          "; name one of " + list_of_names());
   }
   const std::optional<ChatTemplate> named = chat_template_named(name);
   if (!named) {
     throw InvalidArgument("chat: template '" + std::string(name) + "' is not known (expected " +
-                          kList + ")");
+                          list_of_names() + ")");
   }
   if (own && own->format == *named) return *own;
   ChatFormat chat;

@@ -31,6 +31,7 @@ struct ChatMessage {
 
 std::optional<ChatTemplate> chat_template_named(std::string_view name);
 const char* chat_template_name(ChatTemplate format);
+std::span<const char* const> chat_template_names();
 
 /// Which format the text of a template writes, told by the marks it must hold ("<|im_start|>",
 /// "<start_of_turn>", "<|start_header_id|>", "[INST]" with "<<SYS>>"); none for others.

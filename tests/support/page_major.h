@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "polyhead/kv_view.h"
+#include "support/tensor.h"
 
 namespace polyhead::test {
 
@@ -27,9 +28,7 @@ class PageMajor {
 
  private:
   static void move(ConstView& part, std::vector<std::byte>& to) {
-    const auto bytes = [&](std::int64_t elements) {
-      return part.type == ElementType::int4 ? elements / 2 : elements * element_bytes(part.type);
-    };
+    const auto bytes = [&](std::int64_t elements) { return bytes_apart(part.type, elements); };
     auto& [axes, extents, strides, too_many] = part.layout;
     const std::int64_t pages = extents[0], heads = extents[2];
     const std::int64_t share = strides[0], head_stride = strides[2];  // a head's share of a page

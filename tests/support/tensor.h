@@ -18,6 +18,11 @@ using Index = std::vector<std::int64_t>;
 inline constexpr ElementType f32 = ElementType::float32, f16 = ElementType::float16,
                              bf16 = ElementType::bfloat16;
 
+/// Bytes between elements that lie `elements` apart.
+inline std::int64_t bytes_apart(ElementType type, std::int64_t elements) {
+  return type == ElementType::int4 ? elements / 2 : elements * element_bytes(type);
+}
+
 /// Calls f(index) for every index, the last axis fastest.
 template <class F>
 void for_each_index(const Index& extents, F f) {

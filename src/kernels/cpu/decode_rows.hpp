@@ -112,7 +112,9 @@ struct FewRows {
       : call(c),
         item(i),
         rules(c, Path::kBfloat16),
-        sequence(straight(c, i)),
+        // What is fetched ahead of the item's end may be other keys than those that come.
+        sequence(without_pages(c, sequence_of(c, i.batch), i.first_split * kSplitKeys,
+                               i.end_split * kSplitKeys)),
         row_count(static_cast<int>(i.rows)),
         rows_computed(row_count > kRowsShare
                           ? row_count
@@ -157,29 +159,6 @@ struct FewRows {
                      ? call.score.alibi_slopes[head[r] * call.score.alibi_stride]
                      : alibi_slope(head[r], call.q_heads);
     }
-  }
-
-  /// The item's sequence; as one without pages where those it reads follow each other and are one
-  /// piece, as a pool has them if it can: read so, they are read as fast. Scales of tokens are not
-  /// one piece. What is fetched ahead of the item's end may be other keys than those that come.
-  static Sequence straight(const AttendCall& call, const WorkItem& item) {
-    Sequence s = sequence_of(call, item.batch);
-    const std::int64_t first = item.first_split * kSplitKeys;
-    const std::int64_t end = std::min(s.kv_len, item.end_split * kSplitKeys);
-    if (!s.pages || first >= end) return s;
-    const std::int64_t tokens = call.pages.page_tokens();
-    const auto one_piece = [&](const Operand& x) {
-      return x.batch == tokens * x.token && (x.scales.data == nullptr || x.scales.token == 0);
-    };
-    if (!one_piece(call.k) || !one_piece(call.v)) return s;
-    const std::int32_t page = s.pages[first / tokens];
-    for (std::int64_t at = first + tokens; at < end; at += tokens) {
-      if (s.pages[at / tokens] != page + (at - first) / tokens) return s;
-    }
-    s.pages = nullptr;
-    s.k += page * call.k.batch - first * call.k.token;
-    s.v += page * call.v.batch - first * call.v.token;
-    return s;
   }
 
   /// Whether elements become float32 before they are multiplied.
