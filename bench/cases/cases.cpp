@@ -288,6 +288,13 @@ void add_caches(std::vector<Case>& list) {
   equal.threads = 0;
   equal.against = Against::dram;
   list.push_back(equal);
+  const auto add_in_order = [&](const Case& of) {
+    Case c = relative_to(of, of.name);
+    c.name += " in order";
+    c.pages_in_order = true;
+    list.push_back(c);
+  };
+  add_in_order(equal);
   Case ragged = relative_to(equal, equal.name);
   ragged.name = "cache 32 sequences of 32 to 2016 bfloat16";
   ragged.ragged = true;
@@ -303,6 +310,7 @@ void add_caches(std::vector<Case>& list) {
     apart.cached = cached;
     apart.type = queries_of(cached);
     list.push_back(apart);
+    add_in_order(apart);
     Case shared = relative_to(apart, apart.name);
     shared.name += " 8192 shared";
     shared.shared_tokens = 8192;
