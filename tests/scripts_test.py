@@ -34,6 +34,11 @@ class Scripts(unittest.TestCase):
                 self.assertIn(script, done.stderr)
                 self.assertNotIn("No such file", done.stderr)
 
+    def test_format_leaves_what_is_no_code(self):
+        done = call("format", "README.md")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("README.md", done.stderr)
+
     def test_each_is_listed_here(self):
         scripts = {path.name for path in SCRIPTS.iterdir() if path.is_file() and not path.suffix}
         self.assertEqual(scripts, set(UNKNOWN))
