@@ -66,13 +66,13 @@ TEST(PagePool, WhatWasGivenBackIsOnePieceAgain) {
   let_go(pool, second);
   Pages again;
   grow(pool, again, 30);
-  EXPECT_EQ(pieces_of(third), 3);
+  EXPECT_EQ(pieces_of(third), 4);
   EXPECT_EQ(pieces_of(again), 2) << "begun in the middle: the one before may grow too";
   let_go(pool, first);
   let_go(pool, again);
   Pages longer;
   grow(pool, longer, 60);
-  EXPECT_EQ(pieces_of(longer), 2) << "there is no longer one";
+  EXPECT_EQ(pieces_of(longer), 3) << "there is none of 60, and room is left where third may grow";
 }
 
 // One sequence ends where another one begins, and goes on behind it: not right behind it.
@@ -84,9 +84,9 @@ TEST(PagePool, WhoGoesOnElsewhereLeavesRoom) {
   EXPECT_EQ(second.front(), 200);
   grow(pool, first, 300);
   EXPECT_EQ(first[199], 199);
-  EXPECT_EQ(first[200], 201 + 16);
+  EXPECT_EQ(first[200], 201 + 8);
   EXPECT_EQ(pieces_of(first), 2);
-  grow(pool, second, 16);
+  grow(pool, second, 8);
   EXPECT_EQ(pieces_of(second), 1);
 }
 
@@ -109,6 +109,79 @@ TEST(PagePool, NoPageIsGivenTwice) {
       EXPECT_TRUE(taken.insert(pages.back()).second) << pages.back();
     }
     ASSERT_EQ(pool.available(), kSize - static_cast<std::int64_t>(taken.size()));
+  }
+}
+
+/// Grows a sequence by a page that is remembered, as no other one is.
+void grow_remembered(PagePool& pool, Pages& pages) {
+  static std::int32_t token = 0;
+  const std::vector<std::int32_t> spelled(8, ++token);
+  const cache::PageStamp parent = pages.empty() ? cache::PageStamp{} : pool.stamp(pages.back());
+  grow(pool, pages);
+  pool.remember(pages.back(), parent, 0, spelled);
+}
+
+void let_go_last_first(PagePool& pool, const Pages& pages) {
+  for (std::size_t i = pages.size(); i-- > 0;) pool.let_go(pages[i]);
+}
+
+// Where every page is remembered, the oldest ones lie anywhere.
+TEST(PagePool, AFullPoolKeepsSequencesInPieces) {
+  constexpr int kSequences = 16, kLongest = 120;
+  PagePool pool(2048, 8);
+  Random random(3);
+  std::vector<Pages> sequences(kSequences);
+  std::vector<int> lengths(kSequences, 0);
+  std::int64_t pages = 0, pieces = 0;
+  for (int step = 0; step < 4000; ++step) {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      Pages& held = sequences[i];
+      if (std::ssize(held) == lengths[i]) {
+        if (step > 2000) pages += std::ssize(held), pieces += pieces_of(held);
+        let_go_last_first(pool, held);
+        held.clear();
+        lengths[i] = static_cast<int>(4 + random.below(kLongest - 4));
+        while (std::ssize(held) < lengths[i] / 2) grow_remembered(pool, held);
+      } else {
+        grow_remembered(pool, held);
+      }
+    }
+  }
+  EXPECT_GT(pages, 8 * pieces);
+}
+
+TEST(PagePool, WhatWasUsedLatelyIsNotForgotten) {
+  constexpr std::int64_t kSize = 640;
+  PagePool pool(kSize, 8);
+  std::vector<Pages> single(kSize);
+  for (Pages& pages : single) grow_remembered(pool, pages);
+  Random random(5);
+  for (std::size_t i = single.size(); i > 1; --i)
+    std::swap(single[i - 1], single[static_cast<std::size_t>(random.below(static_cast<long>(i)))]);
+  for (const Pages& pages : single) pool.let_go(pages[0]);
+  std::set<std::int32_t> newer;
+  for (std::size_t i = kSize * 3 / 4; i < kSize; ++i) newer.insert(single[i][0]);
+  std::vector<Pages> sequences(10);
+  for (int i = 0; i < kSize / 2; ++i) {
+    Pages& pages = sequences[static_cast<std::size_t>(i % 10)];
+    grow(pool, pages);
+    EXPECT_EQ(newer.count(pages.back()), 0u) << i;
+  }
+}
+
+TEST(PagePool, ASmallPoolForgetsTheLeastRecentlyUsedPage) {
+  constexpr std::int64_t kSize = 100;
+  PagePool pool(kSize, 8);
+  std::vector<Pages> single(kSize);
+  for (Pages& pages : single) grow_remembered(pool, pages);
+  Random random(5);
+  for (std::size_t i = single.size(); i > 1; --i)
+    std::swap(single[i - 1], single[static_cast<std::size_t>(random.below(static_cast<long>(i)))]);
+  for (const Pages& pages : single) pool.let_go(pages[0]);
+  Pages pages;
+  for (const Pages& expected : single) {
+    grow(pool, pages);
+    EXPECT_EQ(pages.back(), expected[0]);
   }
 }
 

@@ -49,7 +49,8 @@ struct PagedBatch {
 /// from those alone: one cache serves one model, one set of weights and one RoPE. Where two
 /// sequences computed an equal page, with the same bits, they hold one from the next extend() or
 /// truncate() of the later one on. Pages of released sequences stay remembered until the pool needs
-/// them, the least recently used going first.
+/// them, those least recently used going first: one by one, and of 128 pages or more in pieces of
+/// up to 64 that follow each other, at most an eighth of the pool ahead of need.
 ///
 /// The pool running out is a status, and changes nothing. Movable; not for concurrent use.
 class PagedCache {

@@ -24,7 +24,8 @@ PagePool::PagePool(std::int64_t pages, std::int64_t page_tokens)
       pages_(static_cast<std::size_t>(pages)),
       tokens_(static_cast<std::size_t>(pages * page_tokens)),
       free_(static_cast<std::size_t>((pages + 63) / 64)),
-      buckets_(std::bit_ceil(pages_.size()), kNoPage) {
+      buckets_(std::bit_ceil(pages_.size()), kNoPage),
+      piece_pages_(std::clamp<std::int64_t>(pages / kPieces, 1, kLongestPiece)) {
   for (std::int64_t page = 0; page < pages; ++page) set_free(static_cast<std::int32_t>(page), true);
 }
 
@@ -45,30 +46,66 @@ std::int64_t PagePool::next(std::int64_t page, bool free) const {
   return size();
 }
 
-/// Where a piece begins: at the longest run of free pages, or further in where the page before the
-/// run is held, whose sequence may grow into it. In the middle for a `fresh` sequence, so that
-/// those that begin one after the other spread out; for one that goes on from elsewhere a few pages
-/// on, if there are many.
-std::int32_t PagePool::beginning(bool fresh) const {
-  constexpr std::int64_t kLeft = 16;  // pages: longer pieces are hardly read faster
-  std::int64_t longest = 0, count = 0;
+/// The longest run of free pages.
+PagePool::Run PagePool::longest_free() const {
+  Run longest;
   for (std::int64_t first = next(0, true); first < size();) {
     const std::int64_t end = next(first, false);
-    if (end - first > count) longest = first, count = end - first;
+    if (end - first > longest.pages) longest = {static_cast<std::int32_t>(first), end - first};
     first = next(end, true);
   }
-  const auto first = static_cast<std::int32_t>(longest);
-  if (first == 0 || holders(first - 1) == 0) return first;
-  const std::int64_t left = fresh ? count / 2 : count > 2 * kLeft ? kLeft : 0;
-  return first + static_cast<std::int32_t>(left);
+  return longest;
+}
+
+/// Where a piece begins in a run of free pages: at its first, or further in where the page before
+/// the run is held, whose sequence may grow into it. In the middle for a `fresh` sequence, so that
+/// those that begin one after the other spread out; for one that goes on from elsewhere a few pages
+/// on, if there are many.
+std::int32_t PagePool::beginning(const Run& run, bool fresh) const {
+  constexpr std::int64_t kLeft = 8;  // pages (docs/kernel-notes.md)
+  if (run.first == 0 || holders(run.first - 1) == 0) return run.first;
+  const std::int64_t left = fresh ? run.pages / 2 : run.pages > 2 * kLeft ? kLeft : 0;
+  return run.first + static_cast<std::int32_t>(left);
+}
+
+/// Whether a page is idle, and since then at least half as many others became so as are idle now:
+/// those are of the more recently used half, which keeps what it spells.
+bool PagePool::is_old(std::int32_t page) const {
+  const Page& p = at(page);
+  return p.remembered && p.holders == 0 && clock_ - p.idle_since > idle_ / 2;
+}
+
+/// The least recently used page that has free and old ones behind it for a piece of piece_pages_;
+/// of the oldest pages the one with the most, if none has as many.
+PagePool::Run PagePool::oldest_room() const {
+  Run best;
+  std::int64_t looks = 8 * piece_pages_;
+  for (std::int32_t page = oldest_; page != kNoPage && looks > 0; page = at(page).newer, --looks) {
+    if (!is_old(page)) break;
+    std::int64_t end = page + 1;
+    const std::int64_t most = std::min(page + piece_pages_, size());
+    while (end < most && (is_free(end) || is_old(static_cast<std::int32_t>(end)))) ++end;
+    if (end - page > best.pages) best = {page, end - page};
+    if (best.pages == piece_pages_) break;
+  }
+  return best;
+}
+
+std::int32_t PagePool::choose(std::int32_t before) const {
+  const bool fresh = before == kNoPage, inside = !fresh && before + 1 < size();
+  if (inside && is_free(before + 1)) return before + 1;
+  const Run free = longest_free();
+  if (idle_ == 0 || free.pages >= 2 * piece_pages_) return beginning(free, fresh);
+  if (piece_pages_ > 1 && inside && is_old(before + 1)) return before + 1;
+  if (free.pages >= piece_pages_ || free_pages_ > size() / kMostFree) return beginning(free, fresh);
+  const Run room = oldest_room();
+  return room.pages > free.pages ? room.first : beginning(free, fresh);
 }
 
 std::int32_t PagePool::take(std::int32_t before) {
   POLYHEAD_DCHECK(available() > 0);
-  std::int32_t page = oldest_;
-  if (free_pages_ > 0) {
-    const bool follows = before != kNoPage && before + 1 < size() && is_free(before + 1);
-    page = follows ? before + 1 : beginning(before == kNoPage);
+  const std::int32_t page = choose(before);
+  if (is_free(page)) {
     set_free(page, false);
   } else {
     leave_idle(page);
@@ -168,6 +205,7 @@ void PagePool::make_idle(std::int32_t page) {
   at(page).newer = kNoPage;
   (newest_ == kNoPage ? oldest_ : at(newest_).newer) = page;
   newest_ = page;
+  at(page).idle_since = clock_++;
   ++idle_;
 }
 

@@ -27,10 +27,12 @@ class PagePool {
   std::int64_t idle() const { return idle_; }
   std::int64_t holders(std::int32_t page) const { return at(page).holders; }
 
-  /// A page with one holder: a free one, else the least recently used idle one, which is forgotten.
-  /// There is one: see available(). Pages that follow each other are read as one piece: it is the
-  /// one after `before`, where that is free, and else begins a piece where there is most room for
-  /// it to grow.
+  /// A page with one holder, of which there is one: see available(). Pages that follow each other
+  /// are read as one piece: it is the one after `before`, where that is free, and else begins a
+  /// piece where there is room for it to grow. Where little is free an idle page is forgotten, one
+  /// of those least recently used, and with it those that spell on from it: at once what a piece
+  /// grows into, so that a pool that has been full keeps sequences in pieces
+  /// (docs/kernel-notes.md).
   std::int32_t take(std::int32_t before = kNoPage);
   void hold(std::int32_t page);
   /// A page without holders stays idle if it is remembered, else becomes free.
@@ -53,6 +55,7 @@ class PagePool {
     std::int64_t holders = 0;
     std::uint64_t serial = 0;  // how often it was taken or forgotten
     bool remembered = false;
+    std::int64_t idle_since = 0;  // by clock_
     std::uint64_t hash = 0, salt = 0;
     PageStamp parent;
     std::int32_t next = kNoPage;                     // of the same bucket
@@ -67,7 +70,16 @@ class PagePool {
   bool is_free(std::int64_t page) const { return free_[word_of(page)] >> (page % 64) & 1; }
   void set_free(std::int32_t page, bool free);
   std::int64_t next(std::int64_t page, bool free) const;
-  std::int32_t beginning(bool fresh) const;
+  /// Pages that follow each other.
+  struct Run {
+    std::int32_t first = kNoPage;
+    std::int64_t pages = 0;
+  };
+  Run longest_free() const;
+  Run oldest_room() const;
+  std::int32_t beginning(const Run& run, bool fresh) const;
+  bool is_old(std::int32_t page) const;
+  std::int32_t choose(std::int32_t before) const;
   static std::size_t word_of(std::int64_t page) { return static_cast<std::size_t>(page / 64); }
   std::span<const std::int32_t> spelling(std::int32_t page) const;
   std::uint64_t hash(const PageStamp& parent, std::uint64_t salt,
@@ -84,6 +96,12 @@ class PagePool {
   std::vector<std::int32_t> buckets_;  // the first remembered page of each hash; a power of two
   std::int32_t oldest_ = kNoPage, newest_ = kNoPage;
   std::int64_t idle_ = 0;
+  std::int64_t clock_ = 0;  // how many became idle so far
+  /// Pages that a piece has room for if it can: a share of the pool. Of a small one that is a page,
+  /// and exactly the least recently used one is forgotten. With one page in kMostFree free, those
+  /// do.
+  static constexpr std::int64_t kPieces = 64, kLongestPiece = 64, kMostFree = 8;
+  std::int64_t piece_pages_;
 };
 
 }  // namespace polyhead::inline v0::cache
