@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -255,17 +256,29 @@ void Attend::check_files() const {
   }
 }
 
+/// Every element of a new array, or none. Rows of q past the last offset are nobody's: they read as
+/// rows that see no key.
+template <class T>
+void fill(const View& view, T value) {
+  if (!view.given()) return;
+  std::int64_t count = 1;
+  for (int axis = 0; axis < view.layout.axes; ++axis) count *= view.layout.extents[axis];
+  std::fill_n(static_cast<T*>(view.data), count, value);
+}
+
 void Attend::make_results(AttentionArguments& call) {
   const int last = call.v.layout.axes - 1;
   call.out = rows_result(out_, out_type(call), call, call.v.layout.extents[last]);
   if (!lse_.empty() || !weights_.empty())
     call.lse = rows_result(lse_, ElementType::float32, call, -1);
+  fill(call.lse, -std::numeric_limits<float>::infinity());
   if (!entropy_.empty())
     call.statistics.entropy = rows_result(entropy_, ElementType::float32, call, -1);
   if (!max_weight_.empty())
     call.statistics.max_weight = rows_result(max_weight_, ElementType::float32, call, -1);
   if (!max_key_.empty())
     call.statistics.max_key = rows_result(max_key_, ElementType::int64, call, -1);
+  fill(call.statistics.max_key, std::int64_t{-1});
 }
 
 /// What --weights-queries says: the first and how many.

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "cli/command.hpp"
@@ -50,7 +51,10 @@ class PlanCommand : public Command, private PlanOptions {
 /// With --here weights lie as this library packs them; --measure takes the model that would run.
 cost::ModelDescription PlanCommand::first_model() const {
   if (model_.empty()) return shape_.model();
-  const cost::ModelDescription model = find_model(measure_ ? models::model_path(model_) : model_);
+  const std::string path = models::model_path(model_);
+  if (measure_ && !std::filesystem::exists(path))
+    throw InvalidArgument("plan: --measure runs a model's file, and " + path + " is none");
+  const cost::ModelDescription model = find_model(measure_ ? path : model_);
   return here_ ? as_held(model) : model;
 }
 

@@ -352,14 +352,15 @@ cost::Utilisation KernelRates::decode(const ModelDescription& model,
                                       const cost::Workload& work) const {
   cost::Utilisation share;
   share.bandwidth = one_row / bandwidth;
+  share.row_wise = rows_one;
   double layers = 0;
   for (const Layer& layer : model.layers) layers += static_cast<double>(layer.count);
   const cost::Term read = cost::traffic_bytes(model, work, cost::Phase::decode_step);
   const cost::Term* const cached = read.find("attention");
   const double bytes = cached != nullptr ? cached->value.to_double() : 0;
+  if (bytes == 0 || cache == 0) return share;  // an encoder: it has no cache
   const double seconds = layers * query_seconds + bytes / cache;
-  share.cache_bandwidth = std::max(bytes, 1.0) / seconds / bandwidth;
-  share.row_wise = rows_one;
+  share.cache_bandwidth = bytes / seconds / bandwidth;
   return share;
 }
 

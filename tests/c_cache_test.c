@@ -87,7 +87,8 @@ static void test_contiguous(void) {
 
   CHECK_OK(polyhead_kv_cache_create(&config, &loaded));
   CHECK_OK(polyhead_kv_caches_save(FILE_NAME, &kPrint, (const polyhead_kv_cache* const*)&cache, 1));
-  CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kOther, &loaded, 1), "other weights");
+  CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kOther, &loaded, 1),
+                "another fingerprint of the weights");
   CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kPrint, &loaded, 0), "holds 1 caches");
   CHECK_REFUSED(polyhead_kv_caches_load("nowhere/" FILE_NAME, &kPrint, &loaded, 1), "nowhere");
   CHECK_REFUSED(polyhead_kv_caches_load(NULL, &kPrint, &loaded, 1), "path is null");
@@ -184,7 +185,8 @@ static void test_sliding(void) {
   CHECK_OK(polyhead_sliding_cache_create(&config, &loaded));
   CHECK_OK(polyhead_sliding_caches_save(FILE_NAME, &kPrint,
                                         (const polyhead_sliding_cache* const*)&cache, 1));
-  CHECK_REFUSED(polyhead_sliding_caches_load(FILE_NAME, &kOther, &loaded, 1), "other weights");
+  CHECK_REFUSED(polyhead_sliding_caches_load(FILE_NAME, &kOther, &loaded, 1),
+                "another fingerprint of the weights");
   CHECK_REFUSED(polyhead_sliding_caches_load(FILE_NAME, &kPrint, NULL, 1), "caches is null");
   CHECK_OK(polyhead_sliding_caches_load(FILE_NAME, &kPrint, &loaded, 1));
   CHECK_OK(polyhead_sliding_cache_length(loaded, 1, &number));
@@ -444,7 +446,7 @@ static void test_paged(void) {
   config.page_tokens = 16;
   CHECK_OK(polyhead_paged_cache_create(&config, &other));
   CHECK_REFUSED(polyhead_paged_sequences_load(FILE_NAME, &kOther, other, 7, loaded, kBatch),
-                "other weights");
+                "another fingerprint of the weights");
   CHECK_REFUSED(polyhead_paged_sequences_load(FILE_NAME, &kPrint, other, 7, loaded, 1),
                 "holds 2 sequences, expected 1");
   CHECK_OK(polyhead_paged_cache_free_pages(other, &number));

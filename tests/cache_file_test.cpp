@@ -117,13 +117,13 @@ TEST_F(CacheFile, RefusesAnotherModelOrCache) {
   save_caches(path_, kPrint, caches(f16, false, true, 1));
   std::vector<KvCache> into = caches(f16, false, true, 2);
   EXPECT_EQ(load(into, {9, 2, 3, 4}),
-            "load_caches: FILE was saved for another model (1), expected 9");
+            "load_caches: FILE was saved with another fingerprint of the model (1), expected 9");
   EXPECT_EQ(load(into, {1, 9, 3, 4}),
-            "load_caches: FILE was saved for other weights (2), expected 9");
+            "load_caches: FILE was saved with another fingerprint of the weights (2), expected 9");
   EXPECT_EQ(load(into, {1, 2, 9, 4}),
-            "load_caches: FILE was saved for another RoPE (3), expected 9");
+            "load_caches: FILE was saved with another fingerprint of the RoPE (3), expected 9");
   EXPECT_EQ(load(into, {1, 2, 3, 9}),
-            "load_caches: FILE was saved for other tokens (4), expected 9");
+            "load_caches: FILE was saved with another fingerprint of the tokens (4), expected 9");
   std::vector<KvCache> other = caches(bf16, false, true, 2);
   EXPECT_EQ(load(other), "load_caches: FILE, cache 0: its type is float16, expected bfloat16");
   into.pop_back();

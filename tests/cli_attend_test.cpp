@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -112,6 +113,8 @@ TEST(Attend, MasksComeFromFilesAndLists) {
           .status,
       0);
   EXPECT_EQ(arrays.output(), wanted);
+  expect_refused(arrays.command({"--mask", arrays.directory.file("bits.npy")}), 1,
+                 "some are above 1 (bits of keys need --packed-mask)");
   EXPECT_EQ(run_program(arrays.command({"--documents", "0, 0,0,1,1 ,1", "--lengths", "5"})).status,
             0);
   const std::vector<std::int64_t> ids{0, 0, 0, 1, 1, 1}, length{5};
@@ -312,6 +315,16 @@ TEST(Attend, RaggedBatches) {
   attention(call);
   EXPECT_EQ(arrays.output(), wanted);
   EXPECT_EQ(arrays.output("lse.npy").size(), 24u);
+  const std::string lse = arrays.directory.file("lse.npy"), key = arrays.directory.file("key.npy");
+  EXPECT_EQ(run_program(arrays.command({"--q-offsets", "0,2,5", "--kv-offsets", "0,3,6", "--lse",
+                                        lse, "--max-key", key}))
+                .status,
+            0);
+  EXPECT_EQ(arrays.output("lse.npy")[5 * 4], -std::numeric_limits<float>::infinity())
+      << "the last query is nobody's";
+  EXPECT_GT(arrays.output("lse.npy")[5 * 4 - 1], -std::numeric_limits<float>::infinity());
+  const formats::Array keys = formats::read_npy(key);
+  EXPECT_EQ(static_cast<const std::int64_t*>(keys.view.data)[5 * 4], -1);
   expect_refused(arrays.command({"--q-offsets", "0,6", "--kv-offsets", "0,6", "--layout", "bhtd"}),
                  2, "--layout bhtd: a ragged batch is [tokens, heads, dim]");
 }

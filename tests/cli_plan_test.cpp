@@ -161,6 +161,8 @@ TEST(PlanCommand, EncodersHaveNoRowsOfDecoding) {
     expect_refused({"bert", option, "8"}, 1, std::string(option) + " changes nothing here");
   const json ring = run_json({"bert", "--devices", "4", "--split", "ring", "--context", "512"});
   EXPECT_GT(ring["cases"][0]["sent_bytes"]["prefill"].get<std::int64_t>(), 0);
+  const json here = run_json({"bert", "--here", "--context", "128"});  // no cache to measure
+  EXPECT_TRUE(here["cases"][0]["prefill"].contains("time")) << here.dump();
 }
 
 TEST(PlanCommand, NoContextIsLongerThanATableOfPositions) {

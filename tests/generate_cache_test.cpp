@@ -126,20 +126,22 @@ TEST_F(GenerateCache, TheTypeThatIsTakenAnywayMayBeNamed) {
   const json made = generate(
       {"--prompt", kBegin, "--kv-type", "f32", "--page-tokens", "8", "--load-cache", file});
   EXPECT_EQ(made["cache"]["loaded_tokens"], 16);
-  EXPECT_NE(refusal(file, {"--kv-type", "bf16"}).find("was saved for"), std::string::npos);
+  EXPECT_NE(refusal(file, {"--kv-type", "bf16"}).find("was saved with"), std::string::npos);
 }
 
 TEST_F(GenerateCache, FilesOfAnotherModelAreRefused) {
   const std::string file = saved();
   const auto other = [&](const char* what, const std::string& said) {
-    EXPECT_NE(said.find(file + " was saved for " + what), std::string::npos) << said;
+    EXPECT_NE(said.find(file + " was saved with another fingerprint of the " + what),
+              std::string::npos)
+        << said;
   };
-  other("other weights", refusal(file, {"--weights", "bf16"}));
-  other("another model", refusal(file, {"--kv-type", "f16"}));
+  other("weights", refusal(file, {"--weights", "bf16"}));
+  other("model", refusal(file, {"--kv-type", "f16"}));
   if (resolve_isa(Isa::automatic) != Isa::portable)
-    other("other weights", refusal(file, {"--isa", "portable"}));
+    other("weights", refusal(file, {"--isa", "portable"}));
   const ScratchDirectory changed;
-  other("other weights", refusal(file, {}, test::tiny_llama_with(changed, 3, 0x3f80)));
+  other("weights", refusal(file, {}, test::tiny_llama_with(changed, 3, 0x3f80)));
   const auto with_config = [&](const char* from, const char* to) {
     const ScratchDirectory folder;
     const std::string model = test::tiny_llama(folder);
@@ -149,8 +151,8 @@ TEST_F(GenerateCache, FilesOfAnotherModelAreRefused) {
     folder.write("config.json", config.replace(at, std::string(from).size(), to));
     return refusal(file, {}, model);
   };
-  other("another model", with_config("\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e-05"));
-  other("another RoPE", with_config("\"rope_theta\": 100.0", "\"rope_theta\": 200.0"));
+  other("model", with_config("\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e-05"));
+  other("RoPE", with_config("\"rope_theta\": 100.0", "\"rope_theta\": 200.0"));
 }
 
 TEST_F(GenerateCache, RefusesWhatIsNoSuchFile) {

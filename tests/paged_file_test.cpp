@@ -175,9 +175,9 @@ TEST_F(PagedFile, RefusesAnotherModelOrCache) {
   save_sequences(path_, kPrint, cache, sequences);
   std::vector<std::int64_t> into = {42};
   EXPECT_EQ(load(cache, into, {9, 2, 3, 4}),
-            "load_sequences: FILE was saved for another model (1), expected 9");
+            "load_sequences: FILE was saved with another fingerprint of the model (1), expected 9");
   EXPECT_EQ(load(cache, into, {1, 2, 9, 4}),
-            "load_sequences: FILE was saved for another RoPE (3), expected 9");
+            "load_sequences: FILE was saved with another fingerprint of the RoPE (3), expected 9");
   PagedCache by_token = cache_of({ElementType::int8, false});
   EXPECT_EQ(load(by_token, into),
             "load_sequences: FILE, sequence 0: its key_scales is by channel, expected by token");
@@ -255,7 +255,8 @@ TEST_F(PagedFile, SaysTheScalesThatItsCacheHas) {
   EXPECT_EQ(refusal_of([&] {
               load_key_scales(path_, {1, 2, 3, 5});
             }),
-            "load_key_scales: " + path_ + " was saved for other tokens (4), expected 5");
+            "load_key_scales: " + path_ +
+                " was saved with another fingerprint of the tokens (4), expected 5");
   save_sequences(path_, kPrint, cache, {});
   EXPECT_TRUE(load_key_scales(path_, kPrint).empty());
   PagedCache by_token = cache_of({ElementType::int8});

@@ -21,9 +21,10 @@ namespace polyhead::inline v0 {
 /// of the largest power of two that divides dim (its own inverse; 1 for an odd dim, 64 for 192).
 struct CodeFrame {
   std::vector<float> centre{}, stretch{};  ///< c and s, [kv_heads * dim]: finite, s positive
-  /// How int4 rounds x': with the least e' L D L' e of its errors e. L [kv_heads * dim * dim] (rows
-  /// of a head's unit lower triangle) and D [kv_heads * dim], finite, D not below 0. Both empty:
-  /// the cache rounds to nearest.
+  /// How int4 rounds x': dim after dim, each with what those before it lost, so as to make
+  /// e' L D L' e of the errors e small (not always the least there is). L [kv_heads * dim * dim]
+  /// (rows of a head's unit lower triangle) and D [kv_heads * dim], finite, D not below 0. Both
+  /// empty: the cache rounds to nearest.
   std::vector<float> carry{}, cost{};
 
   bool given() const {

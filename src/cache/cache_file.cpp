@@ -67,12 +67,11 @@ std::span<const std::byte> checked_body(const Kind& kind, const std::string& pat
   if (sum != base::checksum(summed))
     base::refuse(call, path, " is damaged or incomplete: its checksum does not match");
   const Header expected = header_of(kind, fingerprint, found.items);
-  constexpr const char* kNames[] = {"another model", "other weights", "another RoPE",
-                                    "other tokens"};
+  constexpr const char* kNames[] = {"model", "weights", "RoPE", "tokens"};
   for (std::size_t i = 0; i < 4; ++i) {
     if (found.fingerprint[i] != expected.fingerprint[i])
-      base::refuse(call, path, " was saved for ", kNames[i], " (", found.fingerprint[i],
-                   "), expected ", expected.fingerprint[i]);
+      base::refuse(call, path, " was saved with another fingerprint of the ", kNames[i], " (",
+                   found.fingerprint[i], "), expected ", expected.fingerprint[i]);
   }
   return summed.subspan(kHeaderBytes);
 }
