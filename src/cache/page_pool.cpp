@@ -30,7 +30,7 @@ PagePool::PagePool(std::int64_t pages, std::int64_t page_tokens)
 }
 
 void PagePool::set_free(std::int32_t page, bool free) {
-  free_[word_of(page)] ^= std::uint64_t{1} << (page % 64);
+  free_[word_of(page)] ^= std::uint64_t{1} << (static_cast<std::uint32_t>(page) % 64);
   free_pages_ += free ? 1 : -1;
   POLYHEAD_DCHECK(is_free(page) == free);
 }
