@@ -80,6 +80,19 @@ void replace_all(std::string& message, const std::string& name, const std::strin
     message.replace(at, name.size(), by);
 }
 
+/// Bits of up to 8 keys would pass for one byte that stands for all keys.
+void check_unpacked(const std::string& place, const ConstView& mask, std::int64_t kv_len) {
+  const auto& [axes, extents, strides, too_many] = mask.layout;
+  if (mask.type != ElementType::boolean || extents[axes - 1] != 1 || kv_len <= 1) return;
+  const auto* const bytes = static_cast<const std::uint8_t*>(mask.data);
+  const std::int64_t count = std::accumulate(extents.begin(), extents.begin() + axes,
+                                             std::int64_t{1}, std::multiplies<std::int64_t>());
+  if (std::all_of(bytes, bytes + count, [](std::uint8_t byte) { return byte <= 1; })) return;
+  throw formats::FileError(place, "has one byte a row, for all " + std::to_string(kv_len) +
+                                      " keys alike, and some are above 1 (bits of keys need "
+                                      "--packed-mask)");
+}
+
 }  // namespace
 
 std::int64_t longest_queries(const AttentionArguments& call) {
@@ -215,19 +228,6 @@ ConstView CallOptions::keep(Array array) {
   return kept_.back().view;
 }
 
-/// Bits of up to 8 keys would pass for one byte that stands for all keys.
-void check_unpacked(const std::string& place, const ConstView& mask, std::int64_t kv_len) {
-  const auto& [axes, extents, strides, too_many] = mask.layout;
-  if (mask.type != ElementType::boolean || extents[axes - 1] != 1 || kv_len <= 1) return;
-  const auto* const bytes = static_cast<const std::uint8_t*>(mask.data);
-  const std::int64_t count = std::accumulate(extents.begin(), extents.begin() + axes,
-                                             std::int64_t{1}, std::multiplies<std::int64_t>());
-  if (std::all_of(bytes, bytes + count, [](std::uint8_t byte) { return byte <= 1; })) return;
-  throw formats::FileError(place, "has one byte a row, for all " + std::to_string(kv_len) +
-                                      " keys alike, and some are above 1 (bits of keys need "
-                                      "--packed-mask)");
-}
-
 ConstView CallOptions::pair_table(const std::string& place, bool packed, const std::string& what,
                                   std::int64_t kv_len) {
   ConstView view = keep(load_array(place));
@@ -236,8 +236,9 @@ ConstView CallOptions::pair_table(const std::string& place, bool packed, const s
         place, "has shape " + formats::shape_text(view.layout) + " (" + what +
                    " takes [query, key], [head, query, key] or [batch, head, query, key])");
   }
-  if (!packed) check_unpacked(place, view, kv_len);
-  if (packed) {
+  if (!packed) {
+    check_unpacked(place, view, kv_len);
+  } else {
     const int key = view.layout.axes - 1;
     if (view.type != ElementType::boolean || view.layout.extents[key] != (kv_len + 7) / 8 ||
         view.layout.strides[key] != 1) {

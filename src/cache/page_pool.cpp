@@ -91,6 +91,8 @@ PagePool::Run PagePool::oldest_room() const {
   return best;
 }
 
+/// The page to take: first what makes no new piece, then what forgets nothing. A piece goes on over
+/// an old page even while short runs are free, and where many pages are free none is forgotten.
 std::int32_t PagePool::choose(std::int32_t before) const {
   const bool fresh = before == kNoPage, inside = !fresh && before + 1 < size();
   if (inside && is_free(before + 1)) return before + 1;
