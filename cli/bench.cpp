@@ -13,6 +13,7 @@
 #include "cli/option_checks.hpp"
 #include "cli/table.hpp"
 #include "polyhead/error.h"
+#include "polyhead/executor.h"
 
 namespace polyhead::cli {
 namespace {
@@ -76,7 +77,7 @@ void Bench::add_options(CLI::App& app) {
                  "Threads of the ceilings, and of the cases that take all of them (default:\n"
                  "POLYHEAD_THREADS, else all processors)")
       ->type_name("N")
-      ->check(whole_number(1, 4096));
+      ->check(whole_number(1, ThreadPool::kMost));
   app.add_option("--seconds", seconds_, "Time for each case (default 0.4)")
       ->type_name("S")
       ->check(number_if([](double s) { return s > 0.0; }, "above 0"));

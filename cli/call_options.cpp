@@ -10,6 +10,7 @@
 #include "cli/option_checks.hpp"
 #include "models/formats/file_error.hpp"
 #include "polyhead/error.h"
+#include "polyhead/executor.h"
 
 namespace polyhead::cli {
 namespace {
@@ -322,7 +323,7 @@ void RunOptions::add_options(CLI::App& app) {
       ->check(isa_name());
   app.add_option("--threads", threads_, "Threads (default: POLYHEAD_THREADS, else all processors)")
       ->type_name("N")
-      ->check(whole_number(1, 4096));
+      ->check(whole_number(1, ThreadPool::kMost));
 }
 
 Isa isa_option(const std::string& name) {

@@ -9,6 +9,7 @@
 #include "cli/option_checks.hpp"
 #include "cli/plan_input.hpp"
 #include "polyhead/error.h"
+#include "polyhead/executor.h"
 
 namespace polyhead::cli {
 namespace {
@@ -64,7 +65,7 @@ void PlanOptions::add_options(CLI::App& app) {
                "predicted");
   app.add_option("--threads", threads_, "Threads of --here (default: all)")
       ->type_name("N")
-      ->check(whole_number(1, 4096));
+      ->check(whole_number(1, ThreadPool::kMost));
   option("--memory", memory_,
          "Memory of a device, instead of --machine's; with --bandwidth and --flops\n"
          "a machine of your own")

@@ -330,10 +330,10 @@ TEST(Threads, WakesAfterASleep) {
 
 // A pool may be for more threads than there is memory for.
 TEST(Threads, APoolTakesMemoryForThoseItStarts) {
-  ThreadPool pool(std::numeric_limits<int>::max());
+  ThreadPool pool(ThreadPool::kMost);
   std::atomic<int> total{0};
   auto add = [&](int) { ++total; };
-  largest_allocation = std::size_t{1} << 20;
+  largest_allocation = std::size_t{1} << 14;
   EXPECT_NO_THROW(run(pool, 2, add));
   largest_allocation = std::numeric_limits<std::size_t>::max();
   EXPECT_EQ(total, 2);
@@ -347,6 +347,7 @@ TEST(Threads, SerialAndRefusal) {
   EXPECT_EQ(Executor::serial().concurrency(), 1);
   EXPECT_GE(Executor::shared().concurrency(), 1);
   EXPECT_THROW(ThreadPool(0), InvalidArgument);
+  EXPECT_THROW(ThreadPool(ThreadPool::kMost + 1), InvalidArgument);
 }
 
 }  // namespace

@@ -103,7 +103,8 @@ static void test_contiguous(void) {
   {
     polyhead_kv_cache* twice[2];
     twice[0] = twice[1] = loaded;
-    CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kPrint, twice, 2), "twice");
+    CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kPrint, twice, 2),
+                  "caches[1] is caches[0] again");
   }
   CHECK_OK(polyhead_kv_cache_clear(loaded));
   CHECK_OK(polyhead_kv_cache_length(loaded, 1, &number));

@@ -183,6 +183,23 @@ std::vector<float> held(const SlidingCache& cache) {
   return all;
 }
 
+TEST_F(CacheFile, RefusesNoCacheAndOneTwice) {
+  std::vector<KvCache> list = caches(f16, false, true, 1);
+  const std::vector<KvCache*> none{&list[0], nullptr}, twice{&list[0], &list[1], &list[0]};
+  const std::vector<const KvCache*> none_saved(none.begin(), none.end()),
+      twice_saved(twice.begin(), twice.end());
+  EXPECT_EQ(refusal_of([&] { save_caches(path_, kPrint, none_saved); }),
+            "save_caches: caches[1] is null");
+  EXPECT_EQ(refusal_of([&] { save_caches(path_, kPrint, twice_saved); }),
+            "save_caches: caches[2] is caches[0] again");
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  save_caches(path_, kPrint, list);
+  EXPECT_EQ(refusal_of([&] { load_caches(path_, kPrint, none); }),
+            "load_caches: caches[1] is null");
+  EXPECT_EQ(refusal_of([&] { load_caches(path_, kPrint, twice); }),
+            "load_caches: caches[2] is caches[0] again");
+}
+
 TEST_F(CacheFile, BringsBackSlidingCachesThatGoOnAsBefore) {
   for (const ElementType type : kTypesHeld) {
     for (const auto& [by_channel, values_in_keys] :

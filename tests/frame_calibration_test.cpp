@@ -207,7 +207,7 @@ TEST(FrameCalibration, CentresOnlyWhereTheyMayBe) {
 // Rows seen at one place say what their averages are at others: here beside turning each of them.
 TEST(FrameCalibration, AveragesAreThoseOfAllPositions) {
   const std::int64_t dim = 10, rows = 7, length = 300;
-  const Crew crew = crew_of({});
+  const Crew crew = crew_of("test", {});
   for (const RopePairing pairing : {RopePairing::half_split, RopePairing::interleaved}) {
     RopeConfig config = rope(pairing);
     config.base = 500.0;

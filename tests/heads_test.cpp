@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -314,7 +313,7 @@ TEST(Heads, ManyMoreThreadsThanHeads) {
   c.mask = MaskKind::causal_end;
   Problem p(c);
   const Text text(8);
-  const Options many{.threads = std::numeric_limits<int>::max()};
+  const Options many{.threads = ThreadPool::kMost};
   EXPECT_EQ(run_in_chunks(c, p, text, {8}, true, many),
             run_in_chunks(c, p, text, {8}, true, {.threads = 1}));
 }

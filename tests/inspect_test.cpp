@@ -310,7 +310,7 @@ TEST(Inspect, ManyMoreThreadsThanRows) {
   p.run(Isa::automatic);
   Maps one(c, 2, 2), many(c, 2, 2);
   inspect(p.arguments(), one.arguments(), {.threads = 1});
-  inspect(p.arguments(), many.arguments(), {.threads = std::numeric_limits<int>::max()});
+  inspect(p.arguments(), many.arguments(), {.threads = ThreadPool::kMost});
   EXPECT_EQ(differing_bits(one.weights, many.weights), 0);
   EXPECT_EQ(differing_bits(one.received, many.received), 0);
 }

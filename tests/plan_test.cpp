@@ -1,6 +1,7 @@
 // Plans: what they serve, what they refuse, and what they say of themselves.
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -108,6 +109,13 @@ TEST(Plan, RefusesImpossibleLimits) {
             "plan: head_dim (769) is not in 0 .. 768");
   EXPECT_EQ(message([](auto&, auto& options) { options.threads = -1; }),
             "plan: threads (-1) is negative");
+  EXPECT_EQ(message([](auto&, auto& options) { options.threads = INT_MAX; }),
+            "plan: threads (2147483647) is more than 4096");
+  EXPECT_EQ(message([](auto&, auto& options) {
+              options.threads = INT_MAX;
+              options.executor = &Executor::serial();
+            }),
+            "accepted");
   EXPECT_EQ(message([](auto& limits, auto&) { limits.q_type = ElementType::int32; }),
             "plan: q_type is int32, expected float32, float16 or bfloat16");
   EXPECT_EQ(

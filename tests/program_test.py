@@ -66,7 +66,7 @@ class Program(unittest.TestCase):
         self.assertRegex(refused.stderr, r"^polyhead: explain: model_dim \(4\) is not a multiple of --heads \(3\)\n$")
         threads = run("explain", env={**os.environ, "POLYHEAD_THREADS": "99999999999"})
         self.assertEqual(threads.returncode, 1)
-        self.assertIn('POLYHEAD_THREADS: "99999999999" is not a whole number from 1 to 2147483647', threads.stderr)
+        self.assertIn('POLYHEAD_THREADS: "99999999999" is not a whole number from 1 to 4096', threads.stderr)
         usage = run("explain", "--head", "3")
         self.assertEqual((usage.returncode, usage.stdout), (2, ""))
         self.assertIn("polyhead explain --help", usage.stderr)

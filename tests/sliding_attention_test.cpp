@@ -246,7 +246,7 @@ TEST(InCache, ManyMoreThreadsThanRows) {
     attend_in_cache(cache, part(text.q, 0, 4), rope(), to.view(), {}, {}, {.threads = threads});
   };
   attend(one, 1);
-  attend(many, std::numeric_limits<int>::max());
+  attend(many, ThreadPool::kMost);
   EXPECT_EQ(differing_bits(one, many), 0);
 }
 
@@ -307,6 +307,12 @@ TEST(InCache, RefusalsNameTheCall) {
   const float sinks[] = {0, 0, 0, NAN};
   EXPECT_TRUE(
       refused(out.view(), {.sink = ConstView(sinks, {kQHeads})}).starts_with("attend_in_cache: "));
+  EXPECT_EQ(refusal_of([&] {
+              attend_in_cache(cache, part(text.q, 1, 3), rope(), out.view(), {}, {},
+                              {.threads = -2});
+            }),
+            "attend_in_cache: threads (-2) is negative");
+  EXPECT_EQ(out.bytes(), before);
   EXPECT_EQ(refused(out.view(), {}), "accepted");
   EXPECT_NE(out.bytes(), before);
 }

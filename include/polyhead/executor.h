@@ -35,7 +35,10 @@ class Executor {
 /// needed). Runs of several callers at once take turns.
 class ThreadPool : public Executor {
  public:
-  /// Throws InvalidArgument if threads < 1.
+  /// More threads than any machine has.
+  static constexpr int kMost = 4096;
+
+  /// Throws InvalidArgument unless threads is from 1 to kMost.
   explicit ThreadPool(int threads);
   ~ThreadPool() override;
   int concurrency() const override;

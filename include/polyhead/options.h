@@ -11,7 +11,8 @@ namespace polyhead::inline v0 {
 struct Options {
   Isa isa = Isa::automatic;
   Executor* executor = nullptr;  ///< null: a pool of `threads`
-  /// 0: Executor::shared(); else at most this many of the executor's tasks at once.
+  /// 0: Executor::shared(); else at most this many of the executor's tasks at once, or a pool of
+  /// this many threads, up to ThreadPool::kMost. Negative ones are refused.
   int threads = 0;
 };
 

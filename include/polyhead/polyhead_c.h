@@ -138,8 +138,8 @@ typedef struct polyhead_executor_callbacks {
 POLYHEAD_C_API polyhead_status polyhead_executor_create(
     const polyhead_executor_callbacks* callbacks, polyhead_executor** executor);
 
-/* A pool of `threads` threads, the caller's among them; 1 runs everything in the caller's thread.
- */
+/* A pool of `threads` threads, 1 to 4096, the caller's among them; 1 runs everything in the
+ * caller's thread. */
 POLYHEAD_C_API polyhead_status polyhead_executor_create_pool(int32_t threads,
                                                              polyhead_executor** executor);
 

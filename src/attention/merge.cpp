@@ -161,13 +161,11 @@ void merge_row(const Merge& merge, const Row& row) {
 
 void merge_partials(const MergeArguments& arguments, const Options& options) {
   const Merge merge = resolve(arguments);
-  if (options.threads < 0)
-    base::refuse(kCall, "options.threads (", options.threads, ") is negative");
   resolve_isa(options.isa);  // the arithmetic is the same on all; one that is none is refused
   const std::int64_t rows = merge.batch * merge.tokens * merge.heads;
   constexpr std::int64_t kRowsAnItem = 64;  // fewer are not worth waking a thread for
   const std::int64_t items = base::ceil_div(rows, kRowsAnItem);
-  const Crew crew = items > 1 ? crew_of(options) : Crew{&Executor::serial(), 1};
+  const Crew crew = crew_of(kCall, options).for_items(items);
   base::share_out(*crew.executor, crew.workers, items, [&](std::int64_t item, int) {
     for (std::int64_t i = item * kRowsAnItem; i < std::min(rows, (item + 1) * kRowsAnItem); ++i) {
       merge_row(merge,

@@ -120,10 +120,9 @@ Plan::Plan(const Limits& limits, const Options& options) : state_(std::make_uniq
     base::refuse("plan", "kv_type is ", element_name(limits.kv_type),
                  ", expected float32, float16, bfloat16, int8, int4, float8_e4m3 or float8_e5m2");
   }
-  if (options.threads < 0) base::refuse("plan", "threads (", options.threads, ") is negative");
   state_->limits = limits;
   state_->isa = resolve_isa(options.isa);
-  state_->crew = crew_of(options);
+  state_->crew = crew_of("plan", options);
   state_->backend = &kernels::cpu::backend(state_->isa);
   const bool share = limits.batch > 1 && limits.kv_len >= kernels::cpu::kSplitKeys;
   state_->bytes =
@@ -190,11 +189,6 @@ std::string text_of(const AttendCall& call, const Schedule& schedule) {
   return text.str();
 }
 
-Crew checked_crew(const Options& options) {
-  if (options.threads < 0) base::refuse("attention", "threads (", options.threads, ") is negative");
-  return crew_of(options);
-}
-
 /// All of a call of attention() but its computation.
 struct Prepared {
   const AttendCall call;
@@ -206,7 +200,7 @@ struct Prepared {
 
   Prepared(const AttentionArguments& arguments, const Options& options)
       : call(door::resolve(arguments)),
-        crew(checked_crew(options)),
+        crew(crew_of("attention", options)),
         isa(resolve_isa(options.isa)),
         backend(kernels::cpu::backend(isa)),
         schedule(make_schedule(call, backend, crew.workers)),

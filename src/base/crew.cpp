@@ -5,6 +5,8 @@
 #include <memory>
 #include <mutex>
 
+#include "base/refuse.hpp"
+
 namespace polyhead::inline v0 {
 namespace {
 
@@ -20,7 +22,11 @@ Executor& pool_of(int threads) {
 
 }  // namespace
 
-Crew crew_of(const Options& options) {
+Crew crew_of(const char* call, const Options& options) {
+  if (options.threads < 0) base::refuse(call, "threads (", options.threads, ") is negative");
+  if (options.executor == nullptr && options.threads > ThreadPool::kMost) {
+    base::refuse(call, "threads (", options.threads, ") is more than ", ThreadPool::kMost);
+  }
   if (options.threads == 1) return {&Executor::serial(), 1};
   Executor& executor = options.executor != nullptr ? *options.executor
                        : options.threads > 0       ? pool_of(options.threads)

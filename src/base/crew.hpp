@@ -19,6 +19,7 @@ struct Crew {
             static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(items, workers)))};
   }
 };
-Crew crew_of(const Options& options);
+/// `call` refuses threads below 0, or more than a pool can have.
+Crew crew_of(const char* call, const Options& options);
 
 }  // namespace polyhead::inline v0

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -79,9 +78,9 @@ int default_threads() {
   int threads = 0;
   const char* end = wanted + std::strlen(wanted);
   const auto [stop, error] = std::from_chars(wanted, end, threads);
-  if (error != std::errc() || stop != end || threads < 1) {
+  if (error != std::errc() || stop != end || threads < 1 || threads > ThreadPool::kMost) {
     base::refuse("POLYHEAD_THREADS", "\"", wanted, "\" is not a whole number from 1 to ",
-                 std::numeric_limits<int>::max());
+                 ThreadPool::kMost);
   }
   return threads;
 }
@@ -165,7 +164,8 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(int threads) {
-  if (threads < 1) base::refuse("ThreadPool", "threads (", threads, ") is less than 1");
+  if (threads < 1 || threads > kMost)
+    base::refuse("ThreadPool", "threads (", threads, ") is not from 1 to ", kMost);
   state_ = std::make_unique<State>(threads);
 }
 

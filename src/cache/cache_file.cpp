@@ -118,6 +118,17 @@ std::vector<Cache*> addresses_of(std::span<Cache> caches) {
   return list;
 }
 
+/// One cache twice would be filled, or saved, twice. `Cache` may be const.
+template <class Cache>
+void check_each(const char* call, std::span<Cache* const> caches) {
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    if (caches[i] == nullptr) base::refuse(call, "caches[", i, "] is null");
+    const auto first = std::ranges::find(caches, caches[i]) - caches.begin();
+    if (first != static_cast<std::ptrdiff_t>(i))
+      base::refuse(call, "caches[", i, "] is caches[", first, "] again");
+  }
+}
+
 /// An empty cache like another one.
 KvCache empty_like(const KvCache& cache) {
   KvCacheConfig config = cache.config();
@@ -129,15 +140,18 @@ SlidingCache empty_like(const SlidingCache& cache) { return SlidingCache(cache.c
 template <class Cache>
 void save_all(const Kind& kind, const std::string& path, const CacheFingerprint& fingerprint,
               std::span<const Cache* const> caches) {
+  constexpr const char* kCall = "save_caches";
+  check_each(kCall, caches);
   std::vector<std::byte> bytes = begun(kind, fingerprint, caches.size());
   for (const Cache* cache : caches) cache->save(bytes);
-  finish("save_caches", path, bytes);
+  finish(kCall, path, bytes);
 }
 
 /// What the file holds for each of `caches`, which stay as they are.
 template <class Cache>
 std::vector<Cache> load_all(const Kind& kind, const std::string& path,
                             const CacheFingerprint& fingerprint, std::span<Cache* const> caches) {
+  check_each(kind.call, caches);
   const std::vector<std::byte> bytes =
       cache::read_file(kind.call, path, {kind.magic, sizeof Header::magic});
   Header header;

@@ -11,16 +11,12 @@ using namespace polyhead::capi;
 
 namespace {
 
-/// The caches behind `count` handles, each of them once.
+/// The caches behind `count` handles.
 template <class Cache, class Handle>
 std::vector<Cache*> to_caches(const char* call, Handle* const* handles, int64_t count) {
   std::vector<Cache*> list;
-  for (Handle* handle : to_span(call, "caches", handles, count)) {
-    Cache* const cache = &need(call, "caches entry", handle)->cache;
-    if (std::ranges::find(list, cache) != list.end())
-      refuse("%s: caches has one cache twice", call);
-    list.push_back(cache);
-  }
+  for (Handle* handle : to_span(call, "caches", handles, count))
+    list.push_back(&need(call, "caches entry", handle)->cache);
   return list;
 }
 

@@ -135,9 +135,8 @@ void check_groups(const char* call, const NamedView& rows, std::int64_t kv_heads
 }
 
 Crew checked_crew(const char* call, const Options& options) {
-  if (options.threads < 0) base::refuse(call, "threads (", options.threads, ") is negative");
   (void)resolve_isa(options.isa);  // the same bits on each, but one that cannot run is refused
-  return crew_of(options);
+  return crew_of(call, options);
 }
 
 }  // namespace polyhead::inline v0::frames

@@ -312,12 +312,11 @@ HeadStatistics::~HeadStatistics() = default;
 void HeadStatistics::add(const AttentionArguments& call, const Options& options,
                          HeadRowVisitor* visitor) {
   State& s = *state_;
-  if (options.threads < 0) base::refuse(kCall, "threads (", options.threads, ") is negative");
+  const Crew crew = crew_of(kCall, options).for_items(s.study.q_heads);
   const HeadSweep sweep = s.sweep_of(call, visitor);
   const kernels::AttendCall& attend = sweep.attend;
   const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
   const HeadKernel& kernel = path_of(attend, backend).heads;
-  const Crew crew = crew_of(options).for_items(s.study.q_heads);
   const std::int64_t stride = (kernel.scratch_bytes(sweep) + 63) / 64 * 64;
   base::AlignedBuffer<std::byte> memory(static_cast<std::size_t>(crew.workers * stride));
   if (s.benches.size() < static_cast<std::size_t>(crew.workers))

@@ -79,13 +79,12 @@ void sum_heads(const InspectKernel& kernel, const InspectCall& call, const Crew&
 void inspect(const AttentionArguments& call, const InspectArguments& wanted,
              const Options& options) {
   const InspectCall resolved = door::resolve_inspect(call, wanted);
-  if (options.threads < 0) base::refuse("inspect", "threads (", options.threads, ") is negative");
   const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
   const InspectKernel& kernel = path_of(resolved.attend, backend).inspect;
   // An item is a head, or a row of weights at least.
   const std::int64_t rows = resolved.head_count * resolved.query_count;
   const std::int64_t items = resolved.attend.batch * std::max(resolved.attend.q_heads, rows);
-  const Crew crew = crew_of(options).for_items(items);
+  const Crew crew = crew_of("inspect", options).for_items(items);
   base::AlignedBuffer<std::byte> memory(
       static_cast<std::size_t>(crew.workers * scratch_stride(kernel, resolved)));
   if (resolved.weights.data) store_weights(kernel, resolved, crew, memory.data());

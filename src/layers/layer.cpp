@@ -38,10 +38,9 @@ void pack(layers::Layer& layer, const LayerWeights& w) {
 namespace layers {
 
 Engine engine_of(const char* call, const Options& options) {
-  if (options.threads < 0) base::refuse(call, "threads (", options.threads, ") is negative");
   const Isa isa = resolve_isa(options.isa);
   return {isa, &kernels::cpu::gemm(isa), &kernels::cpu::rowwise(isa), &kernels::cpu::backend(isa),
-          crew_of(options)};
+          crew_of(call, options)};
 }
 
 }  // namespace layers

@@ -32,7 +32,7 @@ void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& r
   call.run(
       position::Rotation(rope, dim, tables), rooms,
       [&](const AttentionArguments& arguments) { attention(arguments, options); },
-      crew_of(options));
+      crew_of(kCall, options));
 }
 
 // --- prepared once ---
@@ -62,7 +62,7 @@ InCachePlan::InCachePlan(const Limits& limits, const RopeConfig& rope, const Opt
   layers::check_in_cache_rows(kCall, limits.batch, limits.q_len, limits.q_heads);
   position::check_rope(kCall, rope, limits.head_dim);
   state_ = std::make_unique<State>(State{limits, position::Rotation(rope, limits.head_dim, true),
-                                         crew_of(options), std::move(attention)});
+                                         crew_of(kCall, options), std::move(attention)});
 }
 InCachePlan::InCachePlan(InCachePlan&&) noexcept = default;
 InCachePlan& InCachePlan::operator=(InCachePlan&&) noexcept = default;
