@@ -179,13 +179,25 @@ void Batcher::plan(std::vector<SequencePart>& parts, std::vector<std::size_t>& w
 }
 
 void Batcher::interrupt_last() {
-  Running last = std::move(running_.back());
+  waiting_.push_front(std::move(running_.back()));  // or nothing has changed
   running_.pop_back();
+  Running& last = waiting_.front();
   pool_.cache().release(last.sequence);
   figures_.interrupted += last.held > last.adopted;  // one that was yet to begin lost nothing
   last.reached = std::max(last.reached, last.held);
   last.held = last.adopted = 0;
-  waiting_.push_front(std::move(last));
+}
+
+/// Room for one more token of each, so that memory cannot fail between what the model has run and
+/// what is known of it.
+void Batcher::reserve_tokens() {
+  const auto one_more = [](std::vector<std::int32_t>& list) {
+    if (list.size() == list.capacity()) list.reserve(2 * list.size() + 8);
+  };
+  for (Running& running : running_) {
+    one_more(running.tokens);
+    one_more(answers_.at(running.request).ids);
+  }
 }
 
 bool Batcher::finished(const Running& running) const {
@@ -243,6 +255,7 @@ bool Batcher::cancel(std::int64_t request) {
 bool Batcher::step() {
   admit();
   if (running_.empty()) return false;
+  reserve_tokens();
   const auto vocabulary = static_cast<std::size_t>(model_.config().vocab_size);
   std::vector<SequencePart> parts;
   std::vector<std::size_t> who;
@@ -259,7 +272,7 @@ bool Batcher::step() {
   figures_.most_pages = std::max(figures_.most_pages, options_.pages - pool_.cache().free_pages());
   std::exception_ptr thrown;  // of a callback: out when all requests have their tokens
   std::size_t row = 0;
-  stepping_ = true;  // what can throw within is caught by take()
+  stepping_ = true;  // what can throw within is asked by take(), which catches it
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Running& running = running_[who[i]];
     const auto count = static_cast<std::int64_t>(parts[i].ids.size());

@@ -133,6 +133,7 @@ class Batcher {
   std::int64_t pages_of(std::int64_t tokens) const;
   bool fits_last() const;
   void interrupt_last();
+  void reserve_tokens();
   void take(Running& running, std::span<const float> logits, std::exception_ptr& thrown);
   bool finished(const Running& running) const;
   bool in_use(std::int64_t request) const;
