@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <sstream>
 #include <vector>
 
 #include "base/element.hpp"
@@ -141,7 +142,7 @@ Array load_floats(const std::string& text, const std::string& what) {
                                        what + " takes float32, float16 or bfloat16)");
   }
   check_axes(array, text, what, 1);
-  return converted(array, ElementType::float32);
+  return converted(array, ElementType::float32, text);
 }
 
 void check_integers(const std::string& text, const std::string& what, std::int64_t least) {
@@ -179,7 +180,7 @@ OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents) {
   return {{view, std::move(bytes)}, view};
 }
 
-Array converted(const Array& array, ElementType type) {
+Array converted(const Array& array, ElementType type, const std::string& place) {
   if (array.view.type == type) return array;
   const ConstView& from = array.view;
   const std::span<const std::int64_t> extents(from.layout.extents.data(),
@@ -189,7 +190,13 @@ Array converted(const Array& array, ElementType type) {
   const auto* in = static_cast<const std::byte*>(from.data);
   if (formats::element_count(extents) == 0) return to.array;  // the other extents may be huge
   for_each_offset(from, 0, 0, [&](std::int64_t offset) {
-    base::store_float32(out, type, base::load_float32(in + offset, from.type));
+    const float value = base::load_float32(in + offset, from.type);
+    base::store_float32(out, type, value);
+    if (std::isfinite(value) && std::isinf(base::load_float32(out, type))) {
+      std::ostringstream what;
+      what << "holds " << value << ", too large for " << element_name(type);
+      throw formats::FileError(place, what.str());
+    }
     out += element_bytes(type);
   });
   return to.array;

@@ -45,8 +45,8 @@ struct OwnedArray {
 OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents);
 
 /// The same numbers as float32, float16 or bfloat16; the array itself where it is of that type
-/// already.
-Array converted(const Array& array, ElementType type);
+/// already. A finite one that would become infinite is refused by the name of the array's `place`.
+Array converted(const Array& array, ElementType type, const std::string& place);
 
 /// One element of a float32, float16 or bfloat16 view, by its indices.
 double element(const ConstView& view, std::span<const std::int64_t> index);

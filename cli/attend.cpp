@@ -158,7 +158,7 @@ void Attend::add_result_options(CLI::App& app) {
 
 ConstView Attend::input(const std::string& place, const char* what) {
   Array array = load_float_array(place, what);
-  if (!type_.empty()) array = converted(array, type_from_name(type_));
+  if (!type_.empty()) array = converted(array, type_from_name(type_), place);
   kept_.push_back(array);
   return array.view;
 }
@@ -245,6 +245,10 @@ void Attend::check_files() const {
         std::pair("--entropy", &entropy_), std::pair("--max-weight", &max_weight_),
         std::pair("--max-key", &max_key_)}) {
     if (path->empty()) continue;
+    if (path->ends_with(".safetensors")) {
+      throw UsageError(std::string(option) + ": '" + *path +
+                       "' is named as a safetensors file, expected a name for an .npy file");
+    }
     std::error_code failed;  // what cannot be followed is refused when it is opened
     const fs::path target = base::link_target(*path, failed);  // where nothing need be yet
     const fs::path file = fs::weakly_canonical(fs::absolute(target, failed), failed);

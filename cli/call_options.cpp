@@ -207,6 +207,10 @@ void CallOptions::check_companions(bool q_start) const {
   needs(packed_mask_, !mask_.empty(), "--packed-mask needs --mask");
   needs(seed_.has_value(), dropout_.has_value(), "--seed needs --dropout");
   needs(!sequence_ids_.empty(), dropout_.has_value(), "--sequence-ids needs --dropout");
+  if (causal_ && !prefix_.empty()) {
+    throw UsageError(
+        "--causal changes nothing here: --prefix is causal, but for the first keys, which all see");
+  }
   if (alibi_ && !slopes_.empty()) throw UsageError("--alibi-slopes and --alibi are both given");
   if (q_start && !align_.empty()) throw UsageError("--q-start and --align are both given");
   constexpr const char* kUnused =

@@ -166,8 +166,8 @@ void Generate::add_options(CLI::App& app) {
 
 models::CacheForm Generate::cache_for(const Model& model, const Tokenizer& tokenizer,
                                       std::span<const std::int32_t> prompt) const {
-  const std::int64_t more = std::min(max_tokens_, model.config().context_length);
-  return kv_.form(model, tokenizer, prompt, static_cast<std::int64_t>(prompt.size()) + more);
+  // For the whole context: how many tokens are wanted does not change which they are.
+  return kv_.form(model, tokenizer, prompt, model.config().context_length);
 }
 
 void Generate::speak(const Model& model, const Tokenizer& tokenizer, const Console& console,

@@ -180,8 +180,10 @@ void PlanOptions::check_counts() const {
     throw UsageError("--generate (" + std::to_string(generated) +
                      ") leaves no prompt of --context " + std::to_string(context));
   }
-  parse_count("--chunk", chunk_);
-  parse_count("--page", page_);
+  for (const auto& [option, text] : {std::pair("--chunk", &chunk_), {"--page", &page_}}) {
+    if (parse_count(option, *text) == 0 && app_->count(option) > 0)
+      throw UsageError(std::string(option) + " (0) is not at least 1");
+  }
   if (app_->count("--split") > 0 && devices == 1)
     throw UsageError("--split needs --devices above 1");
   if (measure_ && batch != 1) {

@@ -14,6 +14,13 @@ std::int64_t or_else(const char* option, const std::string& text, std::int64_t o
   return text.empty() ? otherwise : parse_count(option, text);
 }
 
+/// Of layers, or of heads: what the model has to have.
+std::int64_t some(const char* option, const std::string& text) {
+  const std::int64_t count = parse_count(option, text);
+  if (count == 0) throw UsageError(std::string(option) + " (0) is not at least 1");
+  return count;
+}
+
 }  // namespace
 
 void PlanShape::add_options(CLI::App& app) {
@@ -58,8 +65,8 @@ cost::ModelDescription PlanShape::model() const {
   if (layers.empty() || q_heads.empty())
     throw UsageError("a MODEL is needed, or --layers and --q-heads (polyhead plan --list)");
   cost::Layer layer;
-  layer.count = parse_count("--layers", layers);
-  layer.q_heads = parse_count("--q-heads", q_heads);
+  layer.count = some("--layers", layers);
+  layer.q_heads = some("--q-heads", q_heads);
   layer.latent = {or_else("--q-rank", q_rank, 0), or_else("--kv-rank", kv_rank, 0),
                   or_else("--nope-dim", nope_dim, 0), or_else("--rope-dim", rope_dim, 0)};
   const std::int64_t latent_dim = layer.latent.nope_dim + layer.latent.rope_dim;
@@ -68,24 +75,21 @@ cost::ModelDescription PlanShape::model() const {
   if (head_dim.empty() && model_dim.empty() && !layer.latent.given())
     throw UsageError("--head-dim or --model-dim is needed");
   const std::int64_t columns = or_else("--model-dim", model_dim, 0);
-  const bool divides = layer.q_heads > 0 && columns % layer.q_heads == 0;
+  const bool divides = columns % layer.q_heads == 0;
   if (head_dim.empty() && !layer.latent.given() && !divides) {
     throw UsageError("--model-dim (" + std::to_string(columns) +
                      ") is not a multiple of --q-heads (" + std::to_string(layer.q_heads) +
                      "); give --head-dim");
   }
-  layer.head_dim = layer.latent.given() ? latent_dim
-                                        : or_else("--head-dim", head_dim,
-                                                  layer.q_heads > 0 ? columns / layer.q_heads : 0);
+  layer.head_dim =
+      layer.latent.given() ? latent_dim : or_else("--head-dim", head_dim, columns / layer.q_heads);
   if (layer.latent.given() && layer.latent.nope_dim == 0 && value_dim.empty())
     throw UsageError("--kv-rank without --nope-dim needs --value-dim");
   layer.value_dim = or_else("--value-dim", value_dim,
                             layer.latent.given() ? layer.latent.nope_dim : layer.head_dim);
   layer.model_dim =
-      columns > 0
-          ? columns
-          : layer.q_heads * std::min(layer.head_dim,
-                                     cost::kUnlimited / std::max<std::int64_t>(layer.q_heads, 1));
+      columns > 0 ? columns
+                  : layer.q_heads * std::min(layer.head_dim, cost::kUnlimited / layer.q_heads);
   layer.kv_heads = layer.q_heads;
   layer.window = or_else("--window", window, 0);
   layer.ffn.ffn_dim = or_else("--ffn", ffn, 0);

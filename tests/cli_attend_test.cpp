@@ -14,6 +14,7 @@
 #include "models/formats/npy.hpp"
 #include "polyhead/attention.h"
 #include "polyhead/inspect.h"
+#include "support/attend_arrays.hpp"
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 
@@ -21,65 +22,15 @@ namespace polyhead {
 namespace {
 
 using nlohmann::json;
+using test::AttendArrays;
 using test::expect_refused;
 using test::Outcome;
 using test::run_program;
 using test::run_program_json;
 using test::ScratchDirectory;
 
-/// q, k and v of a small call as files, and the answer of the library itself.
-struct Arrays {
-  ScratchDirectory directory;
-  std::int64_t tokens = 6, heads = 4, kv_heads = 2, dim = 8;
-  std::vector<float> q = values(tokens * heads * dim, 1), k = values(tokens * kv_heads * dim, 2),
-                     v = values(tokens * kv_heads * dim, 3);
-
-  Arrays() {
-    formats::write_npy(directory.file("q.npy"), ConstView(q.data(), {tokens, heads, dim}));
-    formats::write_npy(directory.file("k.npy"), ConstView(k.data(), {tokens, kv_heads, dim}));
-    formats::write_npy(directory.file("v.npy"), ConstView(v.data(), {tokens, kv_heads, dim}));
-  }
-
-  static std::vector<float> values(std::int64_t count, int seed) {
-    std::vector<float> made;
-    for (std::int64_t i = 0; i < count; ++i)
-      made.push_back(std::sin(static_cast<float>(i * 7 + seed)));
-    return made;
-  }
-
-  std::vector<float> expected(const Mask& mask, const Modifiers& modifiers = {}) const {
-    std::vector<float> out(q.size());
-    AttentionArguments call;
-    call.q = {q.data(), {std::int64_t{1}, tokens, heads, dim}};
-    call.k = {k.data(), {std::int64_t{1}, tokens, kv_heads, dim}};
-    call.v = {v.data(), {std::int64_t{1}, tokens, kv_heads, dim}};
-    call.out = {out.data(), {std::int64_t{1}, tokens, heads, dim}};
-    call.mask = mask;
-    call.modifiers = modifiers;
-    attention(call);
-    return out;
-  }
-
-  std::vector<std::string> command(std::vector<std::string> more = {}) const {
-    std::vector<std::string> line{
-        "attend", directory.file("q.npy"),  directory.file("k.npy"), directory.file("v.npy"),
-        "-o",     directory.file("out.npy")};
-    line.insert(line.end(), more.begin(), more.end());
-    return line;
-  }
-
-  std::vector<float> output(const std::string& name = "out.npy") const {
-    const formats::Array array = formats::read_npy(directory.file(name));
-    const auto* data = static_cast<const float*>(array.view.data);
-    std::int64_t count = 1;
-    for (int axis = 0; axis < array.view.layout.axes; ++axis)
-      count *= array.view.layout.extents[axis];
-    return {data, data + count};
-  }
-};
-
 TEST(Attend, WritesWhatTheLibraryComputes) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   const json summary = run_program_json(arrays.command({"--causal"}));
   EXPECT_EQ(summary["results"][0]["shape"], json::array({6, 4, 8}));
   EXPECT_EQ(arrays.output(), arrays.expected(causal()));
@@ -97,7 +48,7 @@ TEST(Attend, WritesWhatTheLibraryComputes) {
 }
 
 TEST(Attend, MasksComeFromFilesAndLists) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   std::vector<std::uint8_t> visible(36), packed(6);
   for (std::size_t i = 0; i < 36; ++i) {
     visible[i] = i % 5 != 0;
@@ -129,7 +80,7 @@ TEST(Attend, MasksComeFromFilesAndLists) {
 }
 
 TEST(Attend, WeightsAndStatisticsAgreeWithTheOutput) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   const auto file = [&](const char* name) { return arrays.directory.file(name); };
   EXPECT_EQ(run_program(arrays.command({"--causal", "--weights", file("w.npy"), "--weights-heads",
                                         "3,1", "--weights-queries", "2:3", "--lse", file("lse.npy"),
@@ -158,7 +109,7 @@ TEST(Attend, WeightsAndStatisticsAgreeWithTheOutput) {
 }
 
 TEST(Attend, LayoutsAndTypes) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   const std::vector<float> wanted = arrays.expected({});
   // The same arrays as [heads, tokens, dim].
   for (const auto& [name, data, heads] :
@@ -181,7 +132,7 @@ TEST(Attend, LayoutsAndTypes) {
 }
 
 TEST(Attend, DescribesWhatItWouldRun) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   const auto file = [&](const char* name) { return arrays.directory.file(name); };
   std::vector<float16> v;
   for (const float value : arrays.v) v.push_back(to_float16(value));
@@ -205,7 +156,7 @@ TEST(Attend, DescribesWhatItWouldRun) {
 }
 
 TEST(Attend, RefusesListsThatAreNone) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   expect_refused(arrays.command({"--prefix", "1 2"}), 2, "--prefix: '1 2' is not a number");
   expect_refused(arrays.command({"--lengths", "6,"}), 2, "--lengths: '' is not a number");
   expect_refused(arrays.command({"--sink", "1,2,3 4,5"}), 2, "--sink: '3 4' is not a number");
@@ -213,7 +164,7 @@ TEST(Attend, RefusesListsThatAreNone) {
 }
 
 TEST(Attend, ListsInFilesHaveOneAxis) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   const std::int32_t none = 0;
   const std::string list = arrays.directory.file("list.npy");
   // More entries than the file has bytes, and not one of them in it.
@@ -228,7 +179,7 @@ TEST(Attend, ListsInFilesHaveOneAxis) {
 }
 
 TEST(Attend, ANumberThatIsTooSmallIsNotNone) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   for (const char* option : {"--scale", "--soft-cap", "--dropout"}) {
     expect_refused(arrays.command({option, "1e-60"}), 2,
                    std::string(option) + ": 1e-60 is too small for a number of 32 bits");
@@ -238,7 +189,7 @@ TEST(Attend, ANumberThatIsTooSmallIsNotNone) {
 }
 
 TEST(Attend, ResultsThatCannotBeAddressedAreRefused) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   const auto keys = std::int64_t{1} << 61;  // of no numbers: a file of a few bytes
   for (const auto& [name, tokens] :
        {std::pair("q.npy", std::int64_t{1}), std::pair("k.npy", keys), std::pair("v.npy", keys)}) {
@@ -250,7 +201,7 @@ TEST(Attend, ResultsThatCannotBeAddressedAreRefused) {
 }
 
 TEST(Attend, RefusesPositionsThatNothingUses) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   const char* const unused = " changes nothing here: no mask and no modifier";
   expect_refused(arrays.command({"--align", "end"}), 2, std::string("--align") + unused);
   expect_refused(arrays.command({"--q-start", "3", "--lengths", "5"}), 2,
@@ -269,7 +220,7 @@ TEST(Attend, RefusesPositionsThatNothingUses) {
 }
 
 TEST(Attend, FortranOrderDoublesAndTwoAxes) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   const auto file = [&](const char* name) { return arrays.directory.file(name); };
   // q of one head as [tokens, dim] in Fortran order and float64; k and v plain.
   std::vector<double> q;
@@ -296,7 +247,7 @@ TEST(Attend, FortranOrderDoublesAndTwoAxes) {
 }
 
 TEST(Attend, RaggedBatches) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   EXPECT_EQ(
       run_program(arrays.command({"--q-offsets", "0,2,6", "--kv-offsets", "0,3,6", "--causal",
                                   "--align", "end", "--lse", arrays.directory.file("lse.npy")}))
@@ -330,7 +281,7 @@ TEST(Attend, RaggedBatches) {
 }
 
 TEST(Attend, WeightsOfRaggedBatches) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   const std::string file = arrays.directory.file("weights.npy");
   EXPECT_EQ(run_program(arrays.command({"--q-offsets", "0,2,6", "--kv-offsets", "0,1,6",
                                         "--weights", file, "--weights-heads", "2,0"}))
@@ -357,7 +308,7 @@ TEST(Attend, WeightsOfRaggedBatches) {
 }
 
 TEST(Attend, PackedMasksOfRaggedBatches) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   // Two sequences, of 2 and 4 queries, 1 and 5 keys: more keys than there are heads in k.
   const std::vector<std::string> ragged{"--q-offsets", "0,2,6", "--kv-offsets", "0,1,6", "--mask"};
   std::vector<std::uint8_t> visible(2 * 4 * 5), packed(2 * 4);
@@ -380,7 +331,7 @@ TEST(Attend, PackedMasksOfRaggedBatches) {
 }
 
 TEST(Attend, EachResultHasAFileOfItsOwn) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   const std::string out = arrays.directory.file("out.npy");
   std::filesystem::create_symlink("out.npy", arrays.directory.file("link.npy"));
   arrays.directory.write("out.npy", "old");
@@ -395,6 +346,8 @@ TEST(Attend, EachResultHasAFileOfItsOwn) {
   expect_refused(arrays.command({"--max-key", key, "--max-weight", key}), 2,
                  "--max-weight and --max-key name one file");
   expect_refused(arrays.command({"--lse", "-"}), 2, "--lse: '-' is not a file");
+  expect_refused(arrays.command({"--lse", "lse.safetensors"}), 2,
+                 "--lse: 'lse.safetensors' is named as a safetensors file, expected a name for an");
   expect_refused(arrays.command({"--lse", arrays.directory.file("missing/lse.npy")}), 1,
                  "lse.npy: cannot be written");
   expect_refused(arrays.command({"--lse", arrays.directory.file(std::string(256, 'l'))}), 1,
@@ -403,7 +356,7 @@ TEST(Attend, EachResultHasAFileOfItsOwn) {
 }
 
 TEST(Attend, RefusalsNameOptions) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   formats::write_npy(arrays.directory.file("q.npy"), ConstView(arrays.q.data(), {3, 4, 8}));
   expect_refused(arrays.command({"--causal"}), 1,
                  "--align is not given, but a causal mask depends on it where q_len (3) and kv_len "
@@ -434,7 +387,7 @@ TEST(Attend, RefusalsNameOptions) {
 }
 
 TEST(Attend, FilesKeepTheirNames) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   const std::string path = arrays.directory.file("my_q_offsets.npy");
   formats::write_npy(path, ConstView(arrays.q.data(), {192}));
   expect_refused(arrays.command({"--mask", path}), 1, path + ": has shape [192]");
@@ -445,7 +398,7 @@ TEST(Attend, FilesKeepTheirNames) {
 }
 
 TEST(Attend, QueriesBeyondTheLastAreNamed) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   for (const char* queries : {"0:99999999999", "6:1", "9223372036854775807:1", "0:7"}) {
     expect_refused(
         arrays.command({"--weights", "w.npy", std::string("--weights-queries=") + queries}), 1,
@@ -454,7 +407,7 @@ TEST(Attend, QueriesBeyondTheLastAreNamed) {
 }
 
 TEST(Attend, SafetensorsBfloat16) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   std::string header = "{", data;
   for (const auto& [name, values, heads] :
        {std::tuple("q", &arrays.q, 4), std::tuple("k", &arrays.k, 2),
@@ -491,7 +444,7 @@ TEST(Attend, SafetensorsBfloat16) {
 }
 
 TEST(Attend, RefusesAndLeavesTheOutputAlone) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   arrays.directory.write("out.npy", "old");
   expect_refused(arrays.command({"--window", "-2,0"}), 2, "window");
   expect_refused(arrays.command({"--sink", "1,2"}), 1, "sink");
@@ -512,7 +465,7 @@ TEST(Attend, RefusesAndLeavesTheOutputAlone) {
 }
 
 TEST(Attend, RefusesALayoutOfHeadsForArraysWithout) {
-  const Arrays arrays;
+  const AttendArrays arrays;
   for (const char* name : {"q.npy", "k.npy", "v.npy"})
     formats::write_npy(arrays.directory.file(name), ConstView(arrays.k.data(), {6, 16}));
   EXPECT_EQ(run_program(arrays.command({"--layout", "bthd"})).status, cli::kSuccess);

@@ -79,6 +79,9 @@ TEST(Npy, ReadsEveryTypeAndVersion) {
   const Array converted = parse(npy(dictionary("<f8", "(1, 2)"), bytes_of<double>({0.5, -3.25})));
   EXPECT_EQ(converted.view.type, ElementType::float32);
   EXPECT_EQ(at<float>(converted, 0, 1), -3.25f);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Array infinite = parse(npy(dictionary("<f8", "(1, 2)"), bytes_of<double>({1, -infinity})));
+  EXPECT_EQ(at<float>(infinite, 0, 1), -std::numeric_limits<float>::infinity());
 }
 
 TEST(Npy, ReadsFortranOrderScalarsAndEmptyArrays) {

@@ -67,9 +67,9 @@ Mask documents(ConstView q_documents, ConstView kv_documents);
 /// which have all kv_len.
 Mask boolean(ConstView visible);
 
-/// Both must allow the pair. Two parts of one kind: windows that keep the same first tokens
-/// intersect; `causal` joins `prefix` and keeps the prefix; any other pair must be equal or is
-/// refused when the mask is used.
+/// Both must allow the pair, but for one case: `prefix` is a causal mask with an exception, which
+/// `causal` beside it does not take back. Two parts of one kind: windows that keep the same first
+/// tokens intersect; any other pair must be equal or is refused when the mask is used.
 Mask operator&(const Mask& a, const Mask& b);
 
 }  // namespace polyhead::inline v0

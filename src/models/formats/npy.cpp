@@ -1,8 +1,10 @@
 #include "models/formats/npy.hpp"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -81,13 +83,19 @@ std::pair<std::string_view, std::size_t> header_text(const std::string& path,
   return {text.substr(begin, length), begin + length};
 }
 
-Array converted_from_float64(const std::byte* data, const detail::Layout& layout,
-                             std::int64_t count) {
+/// Infinities stay what they are; finite numbers that would become one are refused.
+Array converted_from_float64(const std::string& path, const std::byte* data,
+                             const detail::Layout& layout, std::int64_t count) {
   auto values = std::make_shared<std::vector<float>>(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values->size(); ++i) {
     double value;
     std::memcpy(&value, data + i * sizeof(double), sizeof(double));
     (*values)[i] = static_cast<float>(value);
+    if (std::isinf((*values)[i]) && !std::isinf(value)) {
+      std::ostringstream what;
+      what << "holds " << value << ", too large for float32";
+      throw FileError(path, what.str());
+    }
   }
   const float* first = values->data();
   return {ConstView(static_cast<const void*>(first), ElementType::float32, layout),
@@ -171,7 +179,7 @@ Array parse_npy(const std::string& path, std::span<const std::byte> file,
   }
   const detail::Layout layout = dense_layout(header.shape, header.fortran_order);
   const std::byte* data = file.data() + begin;
-  if (!type.type) return converted_from_float64(data, layout, count);
+  if (!type.type) return converted_from_float64(path, data, layout, count);
   return array_at(data, *type.type, layout, count, std::move(owner));
 }
 

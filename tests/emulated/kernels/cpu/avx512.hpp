@@ -160,6 +160,13 @@ POLYHEAD_INLINE __m256i _mm256_maskz_loadu_epi16(std::uint16_t mask, const void*
 POLYHEAD_INLINE __m512i _mm512_castps_si512(__m512 v) { return emulated::integers(v); }
 POLYHEAD_INLINE __m512 _mm512_castsi512_ps(__m512i v) { return emulated::lanes<float>(v); }
 POLYHEAD_INLINE __m512 _mm512_castpd_ps(__m512d v) { return emulated::lanes<float>(v); }
+POLYHEAD_INLINE __m256i _mm512_castsi512_si256(__m512i v) {
+  return __m256i{v[0], v[1], v[2], v[3]};
+}
+/// Its upper half may be anything.
+POLYHEAD_INLINE __m512i _mm512_castsi256_si512(__m256i v) {
+  return __m512i{v[0], v[1], v[2], v[3]};
+}
 POLYHEAD_INLINE __m512d _mm512_castpd256_pd512(__m256d v) {
   return __m512d{v[0], v[1], v[2], v[3]};
 }
