@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "polyhead/paged_cache.h"
@@ -247,6 +248,29 @@ TEST(PagedSharing, EqualTokensWithOtherRowsKeepThem) {
     ASSERT_EQ(put(cache, c, counting(8), 1), Status::ok);
     ASSERT_EQ(put(cache, c, counting(1, 8), 1), Status::ok);
     EXPECT_EQ(page_of(cache, c, 0), page_of(cache, a, 0)) << "with the same rows they share one";
+  }
+}
+
+/// Eight tokens, all elements of their keys one number and of their values another.
+void append(PagedCache& cache, std::int64_t sequence, std::int32_t first, float key, float value) {
+  const std::vector<float> k(kPage * kDim, key), v(kPage * kDim, value);
+  ASSERT_EQ(cache.append(sequence, ConstView(k.data(), {kPage, 1, kDim}),
+                         ConstView(v.data(), {kPage, 1, kDim}), counting(kPage, first)),
+            Status::ok);
+}
+
+// Rows of one number have the same codes as int8, whatever it is: only their scales differ.
+TEST(PagedSharing, PagesAreOneOnlyIfKeysValuesAndScalesAre) {
+  for (const ElementType type : {ElementType::float32, ElementType::int8}) {
+    for (const auto& [key, value] : {std::pair{1.0f, 1.0f}, {2.0f, 1.0f}, {1.0f, 2.0f}}) {
+      PagedCache cache({.pages = 6, .page_tokens = kPage, .head_dim = kDim, .type = type});
+      const std::int64_t a = cache.create(), b = cache.create();
+      append(cache, a, 0, 1, 1);
+      append(cache, b, 0, key, value);
+      append(cache, b, 8, key, value);  // goes on with a's page if it has the same rows
+      EXPECT_EQ(page_of(cache, b, 0) == page_of(cache, a, 0), key == 1 && value == 1)
+          << element_name(type) << ", " << key << ", " << value;
+    }
   }
 }
 
