@@ -380,6 +380,24 @@ TEST(PagedSharing, WhatSpellsOnFromAnEvictedPageIsFreeWhenItIsReleased) {
   EXPECT_EQ(cache.free_pages(), 4);
 }
 
+// The page that is written over is copied, as another sequence holds it too. What follows it has
+// the rows it had, after the page as that other one keeps it.
+TEST(PagedSharing, WhatSpellsOnFromAPageThatIsCopiedIsFoundAsLongAsThatPageIs) {
+  PagedCache cache = cache_of(5);
+  const std::int64_t a = cache.create(), b = cache.create();
+  ASSERT_EQ(put(cache, a, counting(24), 1), Status::ok);
+  ASSERT_EQ(cache.adopt_prefix(b, counting(9)), 8);
+  ASSERT_EQ(write(cache, a, 0, 1, 5), Status::ok);
+  const std::int64_t c = cache.create();
+  ASSERT_EQ(cache.adopt_prefix(c, counting(25)), 24);
+  EXPECT_EQ(keys(cache, c), repeated(24, 1));
+  cache.release(c);
+  ASSERT_EQ(write(cache, a, 16, 1, 5), Status::ok);
+  EXPECT_EQ(found(cache, counting(24)), 16);
+  ASSERT_EQ(write(cache, b, 0, 1, 5), Status::ok);
+  EXPECT_EQ(found(cache, counting(24)), 0);
+}
+
 /// What a failed call may not change.
 struct Seen {
   std::int64_t sequences, free, remembered, prefix;
