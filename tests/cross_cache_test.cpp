@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <random>
 #include <string>
@@ -75,6 +76,37 @@ TEST(CrossCache, GivesTheBitsOfTheContextItself) {
       }
     }
   }
+}
+
+/// Rows [first[b], first[b] + count) of each of kBatch contexts.
+std::vector<float> stretch(const std::vector<float>& context, const std::int64_t (&first)[kBatch],
+                           std::int64_t count) {
+  std::vector<float> rows;
+  for (std::int64_t b = 0; b < kBatch; ++b) {
+    const auto from = context.begin() + (b * kContextTokens + first[b]) * kContext;
+    rows.insert(rows.end(), from, from + count * kContext);
+  }
+  return rows;
+}
+
+// What is projected later stands behind what the cache holds, each sequence at its own length.
+TEST(CrossCache, ASecondContextGoesOnAtItsPositions) {
+  const MultiHeadAttention layer = Layer().make(ElementType::float32, true);
+  const auto context = random_floats(kBatch * kContextTokens * kContext, 6);
+  const auto project = [&](KvCache& cache, const std::int64_t(&first)[kBatch],
+                           const std::int64_t(&lengths)[kBatch], std::int64_t count) {
+    layer.project_context({stretch(context, first, count).data(), {kBatch, count, kContext}}, cache,
+                          {lengths, {kBatch}});
+  };
+  KvCache whole(layer.cache_config(kBatch, kContextTokens)), parts(whole.config());
+  project(whole, {0, 0}, {60, 35}, 60);
+  project(parts, {0, 0}, {41, 5}, 41);
+  project(parts, {41, 5}, {19, 29}, 29);
+  project(parts, {60, 34}, {0, 1}, 1);
+  std::vector<std::byte> expected, found;
+  whole.save(expected);
+  parts.save(found);
+  EXPECT_EQ(found, expected);
 }
 
 TEST(CrossCache, RefusesWhatDoesNotFit) {

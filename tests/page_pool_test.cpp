@@ -1,5 +1,5 @@
 // Where pages lie: a sequence's follow each other as long as there is room, and a head's rows on
-// them are one piece of memory.
+// them are one piece of memory. Which of them spell what is looked for.
 #include "cache/page_pool.hpp"
 
 #include <gtest/gtest.h>
@@ -186,6 +186,53 @@ TEST(PagePool, ASmallPoolForgetsTheLeastRecentlyUsedPage) {
   Pages pages;
   grow(pool, pages, kSize);
   EXPECT_EQ(pages, idle);
+}
+
+// Two first pages with one hash under salt 0. Found by trying seventh tokens until the hashes of
+// two had the same upper half, after some 96,000; an eighth makes the lower one the same.
+const std::vector<std::int32_t> kPage = {5, 5, 5, 5, 5, 5, 9118, 9};
+const std::vector<std::int32_t> kSameHash = {5, 5, 5, 5, 5, 5, 95741, -1914034529};
+
+TEST(PagePool, PagesOfOneHashAreToldApart) {
+  PagePool pool(4, 8);
+  ASSERT_EQ(pool.hash({}, 0, kPage), pool.hash({}, 0, kSameHash)) << "two others are needed";
+  const std::int32_t page = pool.take();
+  pool.remember(page, {}, 0, kPage);
+  EXPECT_EQ(pool.find({}, 0, kPage), page);
+  EXPECT_EQ(pool.find({}, 0, kSameHash), kNoPage);
+  // What comes after them has one hash too, and the same tokens.
+  const std::int32_t other = pool.take(), behind = pool.take();
+  pool.remember(other, {}, 0, kSameHash);
+  pool.remember(behind, pool.stamp(page), 0, kPage);
+  EXPECT_EQ(pool.find({}, 0, kSameHash), other);
+  EXPECT_EQ(pool.find(pool.stamp(page), 0, kPage), behind);
+  EXPECT_EQ(pool.find(pool.stamp(other), 0, kPage), kNoPage);
+}
+
+// First pages of other salts have other hashes; those behind them have their parents' alone.
+TEST(PagePool, SaltsAreToldApartBehindOnePage) {
+  PagePool pool(2, 8);
+  const std::int32_t page = pool.take(), behind = pool.take();
+  pool.remember(page, {}, 0, kPage);
+  pool.remember(behind, pool.stamp(page), 0, kPage);
+  EXPECT_NE(pool.hash({}, 1, kPage), pool.hash({}, 0, kPage));
+  EXPECT_EQ(pool.hash(pool.stamp(page), 1, kPage), pool.hash(pool.stamp(page), 0, kPage));
+  EXPECT_EQ(pool.find(pool.stamp(page), 0, kPage), behind);
+  EXPECT_EQ(pool.find(pool.stamp(page), 1, kPage), kNoPage);
+  EXPECT_EQ(pool.find({}, 1, kPage), kNoPage);
+}
+
+TEST(PagePool, APromptThatHasAnothersHashAdoptsNothing) {
+  PagedCache cache({.pages = 4, .page_tokens = 8, .head_dim = 4});
+  const std::vector<float> rows(8 * 4, 1.0f);
+  const ConstView view(rows.data(), {8, 1, 4});
+  ASSERT_EQ(cache.append(cache.create(), view, view, kPage), PagedCache::Status::ok);
+  const auto adopted = [&](std::vector<std::int32_t> prompt) {
+    prompt.push_back(1);  // one has to be computed
+    return cache.adopt_prefix(cache.create(), prompt);
+  };
+  EXPECT_EQ(adopted(kSameHash), 0);
+  EXPECT_EQ(adopted(kPage), 8);
 }
 
 TEST(PagePool, AHeadsRowsOnPagesThatFollowAreOnePiece) {

@@ -86,6 +86,26 @@ TEST(PagedCache, TheLeastRecentlyUsedPrefixGoesFirst) {
   EXPECT_EQ(cache.adopt_prefix(probe, first), 8);
 }
 
+// The other way round the first page needed would take the whole prefix with it.
+TEST(PagedCache, APrefixIsForgottenFromItsEnd) {
+  PagedCache cache(one_layer(4));
+  const std::int64_t id = cache.create();
+  ASSERT_EQ(put(cache, id, counting(32)), Status::ok);
+  cache.release(id);
+  const auto found = [&] {
+    const std::int64_t probe = cache.create();
+    const std::int64_t adopted = cache.adopt_prefix(probe, counting(33));
+    cache.release(probe);
+    return adopted;
+  };
+  EXPECT_EQ(found(), 32);
+  const std::int64_t other = cache.create();
+  for (const std::int64_t left : {24, 16, 8, 0}) {
+    ASSERT_EQ(cache.extend(other, 8), Status::ok);
+    EXPECT_EQ(found(), left);
+  }
+}
+
 TEST(PagedCache, ExhaustionLosesNothing) {
   PagedCache cache(one_layer(2));
   const std::int64_t a = cache.create(), b = cache.create();

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checksum.hpp"
 #include "polyhead/attention.h"
 #include "polyhead/cache_file.h"
 #include "polyhead/paged_cache.h"
@@ -275,6 +276,30 @@ TEST_F(PagedFile, RefusesDamage) {
     EXPECT_NE(message, "ok") << "byte " << at;
     EXPECT_NE(message, "exhausted") << "byte " << at;
   });
+}
+
+// With the checksum of all its bytes, as only a program that writes such files wrongly makes them.
+TEST_F(PagedFile, RefusesBytesBehindTheLastSequence) {
+  PagedCache cache = cache_of({});
+  const auto sequences = fill(cache);
+  save_sequences(path_, kPrint, cache, sequences);
+  const std::string good = ScratchDirectory::read(path_);
+  std::vector<std::byte> one_more;
+  cache.save(sequences[1], one_more);
+  std::vector<std::int64_t> into = {42};
+  for (const auto& extra : {one_more, std::vector(1, std::byte{7}), std::vector<std::byte>()}) {
+    std::string bytes = good.substr(0, good.size() - sizeof(std::uint64_t));
+    bytes.append(reinterpret_cast<const char*>(extra.data()), extra.size());
+    const std::uint64_t sum = base::checksum(std::as_bytes(std::span(bytes)));
+    bytes.append(reinterpret_cast<const char*>(&sum), sizeof sum);
+    put_bytes(bytes);
+    const std::string expected =
+        extra.empty()
+            ? "ok"
+            : "load_sequences: FILE is " + std::to_string(extra.size()) + " bytes too long";
+    ASSERT_EQ(load(cache, into), expected);
+    EXPECT_EQ(into == std::vector<std::int64_t>{42}, !extra.empty());
+  }
 }
 
 TEST(PagedCacheLoad, SaysWhichLengthIsWrong) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "polyhead/paged_cache.h"
@@ -250,6 +251,29 @@ TEST(PagedSharing, EqualTokensWithOtherRowsKeepThem) {
   }
 }
 
+/// Eight tokens, all elements of their keys one number and of their values another.
+void append(PagedCache& cache, std::int64_t sequence, std::int32_t first, float key, float value) {
+  const std::vector<float> k(kPage * kDim, key), v(kPage * kDim, value);
+  ASSERT_EQ(cache.append(sequence, ConstView(k.data(), {kPage, 1, kDim}),
+                         ConstView(v.data(), {kPage, 1, kDim}), counting(kPage, first)),
+            Status::ok);
+}
+
+// Rows of one number have the same codes as int8, whatever it is: only their scales differ.
+TEST(PagedSharing, PagesAreOneOnlyIfKeysValuesAndScalesAre) {
+  for (const ElementType type : {ElementType::float32, ElementType::int8}) {
+    for (const auto& [key, value] : {std::pair{1.0f, 1.0f}, {2.0f, 1.0f}, {1.0f, 2.0f}}) {
+      PagedCache cache({.pages = 6, .page_tokens = kPage, .head_dim = kDim, .type = type});
+      const std::int64_t a = cache.create(), b = cache.create();
+      append(cache, a, 0, 1, 1);
+      append(cache, b, 0, key, value);
+      append(cache, b, 8, key, value);  // goes on with a's page if it has the same rows
+      EXPECT_EQ(page_of(cache, b, 0) == page_of(cache, a, 0), key == 1 && value == 1)
+          << element_name(type) << ", " << key << ", " << value;
+    }
+  }
+}
+
 TEST(PagedSharing, RoomMadeBeforeAForkIsFilledByBoth) {
   PagedCache cache = cache_of(4, 2);
   const std::int64_t a = cache.create();
@@ -354,6 +378,24 @@ TEST(PagedSharing, WhatSpellsOnFromAnEvictedPageIsFreeWhenItIsReleased) {
   cache.release(b);
   EXPECT_EQ(cache.remembered_pages(), 0);
   EXPECT_EQ(cache.free_pages(), 4);
+}
+
+// The page that is written over is copied, as another sequence holds it too. What follows it has
+// the rows it had, after the page as that other one keeps it.
+TEST(PagedSharing, WhatSpellsOnFromAPageThatIsCopiedIsFoundAsLongAsThatPageIs) {
+  PagedCache cache = cache_of(5);
+  const std::int64_t a = cache.create(), b = cache.create();
+  ASSERT_EQ(put(cache, a, counting(24), 1), Status::ok);
+  ASSERT_EQ(cache.adopt_prefix(b, counting(9)), 8);
+  ASSERT_EQ(write(cache, a, 0, 1, 5), Status::ok);
+  const std::int64_t c = cache.create();
+  ASSERT_EQ(cache.adopt_prefix(c, counting(25)), 24);
+  EXPECT_EQ(keys(cache, c), repeated(24, 1));
+  cache.release(c);
+  ASSERT_EQ(write(cache, a, 16, 1, 5), Status::ok);
+  EXPECT_EQ(found(cache, counting(24)), 16);
+  ASSERT_EQ(write(cache, b, 0, 1, 5), Status::ok);
+  EXPECT_EQ(found(cache, counting(24)), 0);
 }
 
 /// What a failed call may not change.

@@ -49,6 +49,9 @@ class PagePool {
   /// and would not be found any more.
   void forget(std::int32_t page);
   PageStamp stamp(std::int32_t page) const { return {page, at(page).serial}; }
+  /// Where find() looks; others may have the same.
+  std::uint64_t hash(const PageStamp& parent, std::uint64_t salt,
+                     std::span<const std::int32_t> tokens) const;
 
  private:
   struct Page {
@@ -82,8 +85,6 @@ class PagePool {
   std::int32_t choose(std::int32_t before) const;
   static std::size_t word_of(std::int64_t page) { return static_cast<std::size_t>(page / 64); }
   std::span<const std::int32_t> spelling(std::int32_t page) const;
-  std::uint64_t hash(const PageStamp& parent, std::uint64_t salt,
-                     std::span<const std::int32_t> tokens) const;
   void forget_alone(std::int32_t page);
   void make_idle(std::int32_t page);
   void leave_idle(std::int32_t page);

@@ -33,11 +33,6 @@ bool PagedCache::State::own_pages(Held& sequence, std::int64_t first, std::int64
     copies += pool.holders(sequence.pages[static_cast<std::size_t>(page)]) > 1;
   if (copies > pool.available()) return false;
   for (std::int64_t page = begin; page < past; ++page) own_page(sequence, page);
-  // Nobody finds those behind any more.
-  for (std::int64_t page = past; page < sequence.remembered; ++page) {
-    const std::int32_t behind = sequence.pages[static_cast<std::size_t>(page)];
-    if (pool.holders(behind) == 1) pool.forget(behind);
-  }
   sequence.remembered = std::min(sequence.remembered, begin);
   return true;
 }

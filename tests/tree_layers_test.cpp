@@ -1,0 +1,127 @@
+// A tree of drafted tokens through a layer over pages, in one call: each token gets the bits that
+// it gets in its branch alone, which is a plain causal sequence.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "polyhead/tree_mask.h"
+#include "support/latent_serving.h"
+#include "support/layer_streams.hpp"
+
+namespace polyhead::test {
+namespace {
+
+using Rows = std::vector<float>;
+/// A layer's forward over pages.
+using Forward = std::function<PagedCache::Status(const ConstView&, const PagedSequences&,
+                                                 const View&, const LayerCall&)>;
+
+// Each draft ends within the block of 64 keys that it begins in.
+const std::vector<std::int32_t> kFirst = {-1, 0, 0, -1, 3, 2, 5, 1}, kSecond = {-1, 0, 1, 1, 0};
+const DraftTree kTrees[] = {{100, kFirst}, {3, kSecond}};
+
+/// Two sequences with drafts in a cache that `forward` fills and reads.
+class Drafts {
+ public:
+  Drafts(PagedCache& cache, std::int64_t columns, Forward forward)
+      : cache_(cache), columns_(columns), forward_(std::move(forward)) {
+    unsigned seed = 7;
+    for (const DraftTree& tree : kTrees) {
+      stems_.push_back(cache_.create());
+      run({stems_.back()}, random_floats(tree.held * columns_, seed++), {});
+      const Rows draft = random_floats(std::ssize(tree.parents) * columns_, seed++);
+      drafted_.insert(drafted_.end(), draft.begin(), draft.end());
+    }
+  }
+
+  /// Both trees in one call.
+  Rows together() {
+    const TreeMask mask(kTrees);
+    const std::int64_t offsets[] = {0, std::ssize(kFirst), std::ssize(mask.positions())};
+    LayerCall call{.mask = mask.mask(), .offsets = ConstView(offsets, {3})};
+    call.positions = ConstView(mask.positions().data(), {offsets[2]});
+    return run({cache_.fork(stems_[0]), cache_.fork(stems_[1])}, drafted_, call);
+  }
+
+  /// The last row of the branch that ends in token `last` of draft `tree`.
+  Rows branch(std::size_t tree, std::int32_t last) {
+    Rows path;
+    for (std::int32_t at = last; at >= 0; at = kTrees[tree].parents[static_cast<std::size_t>(at)]) {
+      const Rows token = row(drafted_, tree, at);
+      path.insert(path.begin(), token.begin(), token.end());
+    }
+    const Rows y = run({cache_.fork(stems_[tree])}, path, {});
+    return {y.end() - columns_, y.end()};
+  }
+
+  /// The row of token `at` of draft `tree`, of all drafted tokens' `rows`.
+  Rows row(const Rows& rows, std::size_t tree, std::int32_t at) const {
+    const auto from =
+        rows.begin() + ((tree == 0 ? 0 : std::ssize(kFirst)) + std::ptrdiff_t{at}) * columns_;
+    return {from, from + columns_};
+  }
+
+ private:
+  Rows run(const std::vector<std::int64_t>& ids, const Rows& x, const LayerCall& call) {
+    Rows y(x.size(), std::numeric_limits<float>::quiet_NaN());
+    const std::int64_t tokens = std::ssize(x) / columns_;
+    EXPECT_EQ(forward_({x.data(), {tokens, columns_}}, {.cache = &cache_, .sequences = ids},
+                       {y.data(), {tokens, columns_}}, call),
+              PagedCache::Status::ok);
+    return y;
+  }
+
+  PagedCache& cache_;
+  std::int64_t columns_;
+  Forward forward_;
+  std::vector<std::int64_t> stems_;
+  Rows drafted_;
+};
+
+void expect_branches(Drafts drafts, const std::string& what) {
+  const Rows together = drafts.together();
+  for (std::size_t tree = 0; tree < 2; ++tree) {
+    for (std::int32_t last = 0; last < std::ssize(kTrees[tree].parents); ++last) {
+      expect_same_bits(drafts.row(together, tree, last), drafts.branch(tree, last),
+                       what + ", tree " + std::to_string(tree) + ", token " + std::to_string(last));
+    }
+  }
+}
+
+constexpr ElementType kHeld[] = {ElementType::float32, ElementType::int8};
+
+TEST(TreeLayers, GiveTheBitsOfEachBranchAlone) {
+  const polyhead_test::Model model(polyhead_test::decoder(ElementType::float32));
+  for (const Isa isa : available_isas()) {
+    const MultiHeadAttention layer = model.layer(isa);
+    for (const ElementType held : kHeld) {
+      PagedCache cache = polyhead_test::pool_of(layer, held, 8, 100);
+      expect_branches({cache, layer.config().model_dim,
+                       [&](const ConstView& x, const PagedSequences& pages, const View& y,
+                           const LayerCall& call) { return layer.forward(x, pages, y, call); }},
+                      std::string(isa_name(isa)) + " holding " + element_name(held));
+    }
+  }
+}
+
+TEST(TreeLayers, OfLatentsGiveTheBitsOfEachBranchAlone) {
+  for (const Isa isa : available_isas()) {
+    for (const Way& way : kWays) {
+      if (way.weights != ElementType::float32) continue;  // pairs of bfloat16 lie elsewhere
+      const LatentAttention layer = layer_of(way, causal(Align::end), isa);
+      Pool pool(layer, way, 8, 100);
+      expect_branches(
+          {*pool.cache, kModel,
+           [&](const ConstView& x, const PagedSequences& pages, const View& y,
+               const LayerCall& call) { return layer.forward(x, pages, y, way.form, call); }},
+          std::string(isa_name(isa)) + " " + way.name());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace polyhead::test
