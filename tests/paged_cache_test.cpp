@@ -152,7 +152,7 @@ TEST(PagedCache, RefusesByName) {
   EXPECT_EQ(refusal_of([&] { (void)cache.view(-1, none); }),
             "PagedCache::view: layer (-1) is not within 0 .. 0");
   EXPECT_EQ(refusal_of([&] { (void)cache.append(a, row, {}); }),
-            "PagedCache::append: v is [], expected [1, 2, 3]: tokens, kv_heads, dim");
+            "PagedCache::append: v is not given, expected [tokens, 2, 3]");
   EXPECT_EQ(refusal_of([&] { (void)cache.append(a, row, row, counting(2)); }),
             "PagedCache::append: tokens has 2 numbers, expected 1");
   EXPECT_EQ(refusal_of([&] { cache.truncate(a, 13); }),
@@ -218,7 +218,7 @@ TEST(PagedCache, RefusesByName) {
   EXPECT_EQ(refusal_of([&] { (void)latents.write(c, 0, 0, row, row); }),
             "PagedCache::write: v is given, but values are in the keys");
   EXPECT_EQ(refusal_of([&] { (void)cache.write(a, 0, 0, row, {}); }),
-            "PagedCache::write: v is [], expected [1, 2, 3]: tokens, kv_heads, dim");
+            "PagedCache::write: v is not given, expected [tokens, 2, 3]");
   bad = one_layer(1);
   bad.type = ElementType::float16;
   bad.key_scales = row;

@@ -350,12 +350,12 @@ TEST(InCache, RefusesByName) {
     return refusal_of([&] { attend_in_cache(cache, q, rope(), out.view(), modifiers, counts); });
   };
   EXPECT_EQ(refused(part(text.q, 0, 4)),
-            "attend_in_cache: sequence 0 has 4 queries, expected at most q_len (4), chunk (4) and "
-            "its length (3)");
+            "attend_in_cache: q: sequence 0 has 4 queries, expected at most q_len (4), chunk (4) "
+            "and its length (3)");
   const std::int32_t counts[] = {1, 3};
   EXPECT_EQ(refused(part(text.q, 0, 2), {}, ConstView(counts, {2})),
-            "attend_in_cache: sequence 1 has 3 queries, expected at most q_len (2), chunk (4) and "
-            "its length (3)");
+            "attend_in_cache: counts: sequence 1 has 3 queries, expected at most q_len (2), chunk "
+            "(4) and its length (3)");
   Modifiers modifiers;
   modifiers.alibi.use_default_slopes = true;
   EXPECT_EQ(refused(part(text.q, 0, 2), modifiers),

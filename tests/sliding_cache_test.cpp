@@ -289,10 +289,9 @@ TEST(SlidingCache, RefusesByName) {
   Tensor k(f32, {2, 4, 2, 40}), v(f32, {2, 4, 2, 24});
   EXPECT_EQ(refusal_of([&] { pair.sliding.append(k.const_view(), v.const_view()); }),
             "SlidingCache::append: sequence 0 gets 4 tokens, expected at most chunk (3)");
-  EXPECT_EQ(
-      refusal_of([&] { pair.sliding.truncate(0, 236); }),
-      "SlidingCache::truncate: length (236) is more than chunk (3) before the 240 tokens that "
-      "were written");
+  EXPECT_EQ(refusal_of([&] { pair.sliding.truncate(0, 236); }),
+            "SlidingCache::truncate: length (236) is more than chunk (3) before the 240 tokens of "
+            "sequence 0 that were written");
   EXPECT_EQ(refusal_of([&] { pair.sliding.truncate(2, 1); }),
             "SlidingCache::truncate: sequence (2) is not within 0 .. 1");
   EXPECT_EQ(refusal_of([&] {

@@ -22,6 +22,8 @@ void check_index(const char* call, const char* name, std::int64_t index, std::in
 }
 
 void check_rows(const char* call, const char* name, const ConstView& view, const RowsShape& shape) {
+  if (view.layout.axes == 0)
+    base::refuse(call, name, " is not given; expected [batch, tokens, kv_heads, dim]");
   if (view.layout.axes != 4 || view.layout.too_many_axes) {
     base::refuse(call, name, " has ", base::Axes{view.layout.axes},
                  "; expected [batch, tokens, kv_heads, dim]");
@@ -95,8 +97,10 @@ Fresh Ragged::fresh(const ConstView& k, const ConstView& v, const ConstView& off
 
 bool is_key_scale(float scale) { return std::isfinite(scale) && scale != 0.0f; }
 
-void check_key_scale(const char* call, float scale) {
-  if (!is_key_scale(scale)) base::refuse(call, "key_scales has ", scale, ", expected ", kKeyScales);
+void check_key_scale(const char* call, float scale, std::int64_t head, std::int64_t dim) {
+  if (is_key_scale(scale)) return;
+  base::refuse(call, "key_scales has ", scale, " at head ", head, ", dim ", dim, ", expected ",
+               kKeyScales);
 }
 
 std::vector<float> take_key_scales(const char* call, const ConstView& scales, ElementType type,
@@ -116,7 +120,7 @@ std::vector<float> take_key_scales(const char* call, const ConstView& scales, El
     for (std::int64_t d = 0; d < dim; ++d) {
       copy.push_back(
           static_cast<const float*>(scales.data)[h * layout.strides[0] + d * layout.strides[1]]);
-      check_key_scale(call, copy.back());
+      check_key_scale(call, copy.back(), h, d);
     }
   }
   return copy;

@@ -78,7 +78,7 @@ inline constexpr const char* kKeyScales = "finite numbers other than 0";
 bool is_key_scale(float scale);
 
 /// Throws InvalidArgument, beginning with `call`, unless the scale is one of keys.
-void check_key_scale(const char* call, float scale);
+void check_key_scale(const char* call, float scale, std::int64_t head, std::int64_t dim);
 
 /// Copies scales [kv_heads, head_dim] (checked: float32 of this shape, for int8 and int4 alone,
 /// finite and not 0); nothing where they are not given.

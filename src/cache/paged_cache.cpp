@@ -62,8 +62,11 @@ void check_config(const PagedCacheConfig& config) {
 void check_rows(const char* call, const char* name, const ConstView& rows, std::int64_t tokens,
                 std::int64_t heads, std::int64_t dim) {
   const auto& extents = rows.layout.extents;
-  if (rows.layout.axes != 3 || rows.layout.too_many_axes || extents[0] != tokens ||
-      extents[1] != heads || extents[2] != dim) {
+  if (rows.layout.axes != 3 || rows.layout.too_many_axes) {
+    const std::string found = rows.layout.axes == 0 ? "not given" : cache::shown_shape(rows);
+    base::refuse(call, name, " is ", found, ", expected [tokens, ", heads, ", ", dim, "]");
+  }
+  if (extents[0] != tokens || extents[1] != heads || extents[2] != dim) {
     base::refuse(call, name, " is ", cache::shown_shape(rows), ", expected [", tokens, ", ", heads,
                  ", ", dim, "]: tokens, kv_heads, dim");
   }

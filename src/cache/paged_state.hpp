@@ -66,7 +66,7 @@ inline std::vector<float> layer_scales(const ConstView& scales, std::int64_t lay
     for (std::int64_t d = 0; d < layout.extents[2]; ++d) {
       copy.push_back(static_cast<const float*>(
           scales.data)[layer * layout.strides[0] + h * layout.strides[1] + d * layout.strides[2]]);
-      check_key_scale("PagedCache", copy.back());
+      check_key_scale("PagedCache", copy.back(), h, d);
     }
   }
   return copy;

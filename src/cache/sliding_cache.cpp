@@ -236,7 +236,8 @@ void SlidingCache::truncate(std::int64_t sequence, std::int64_t length) {
   }
   if (!s.all_there(s.longest[b]) && s.longest[b] - length > s.config.chunk) {
     base::refuse(kCall, "length (", length, ") is more than chunk (", s.config.chunk,
-                 ") before the ", s.longest[b], " tokens that were written");
+                 ") before the ", s.longest[b], " tokens of sequence ", sequence,
+                 " that were written");
   }
   s.lengths[b] = length;
 }

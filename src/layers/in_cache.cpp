@@ -80,8 +80,9 @@ void InCache::check() const {
     const std::int64_t count = count_of(b), length = call_.cache.length(b);
     const std::int64_t most = std::min(q_len_, length);
     if (count < 0 || count > std::min(most, config_.chunk)) {
-      base::refuse(name, "sequence ", b, " has ", count, " queries, expected at most q_len (",
-                   q_len_, "), chunk (", config_.chunk, ") and its length (", length, ")");
+      base::refuse(name, call_.counts.given() ? "counts: " : "q: ", "sequence ", b, " has ", count,
+                   " queries, expected at most q_len (", q_len_, "), chunk (", config_.chunk,
+                   ") and its length (", length, ")");
     }
     const std::int64_t first = length - count - config_.window + 1;
     if (count > 0 && std::max(first, config_.first_tokens) < call_.cache.oldest(b)) {
