@@ -69,7 +69,8 @@ static void test_bad_values(void) {
 
   call.mask = &mask;
   mask.causal = 1;
-  CHECK_REFUSED(polyhead_attention(&call, NULL), "align");
+  CHECK_REFUSED(polyhead_attention(&call, NULL),
+                "expected POLYHEAD_ALIGN_END, POLYHEAD_ALIGN_START");
   CHECK_REFUSED((mask.align = 3, polyhead_attention(&call, NULL)), "mask.align (3)");
   mask.align = POLYHEAD_ALIGN_END;
   CHECK_REFUSED((mask.causal = 2, polyhead_attention(&call, NULL)), "mask.causal (2)");
@@ -92,7 +93,8 @@ static void test_bad_values(void) {
   CHECK_REFUSED((modifiers.scale = 3, polyhead_attention(&call, NULL)),
                 "modifiers.scale (3) is given without modifiers.scale_given");
   modifiers.scale = 0;
-  CHECK_REFUSED((modifiers.dropout = 1.0f, polyhead_attention(&call, NULL)), "dropout");
+  CHECK_REFUSED((modifiers.dropout = 1.0f, polyhead_attention(&call, NULL)),
+                "modifiers.dropout (1)");
   modifiers.dropout = 0;
   modifiers.custom[1] = &no_function;
   CHECK_REFUSED(polyhead_attention(&call, NULL), "apply is null");

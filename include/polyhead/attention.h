@@ -43,7 +43,9 @@ struct AttentionArguments {
   ConstView q_offsets{}, kv_offsets{};
   /// int32/int64 [batch]: position of each sequence's first query, instead of an alignment.
   ConstView q_start{};
-  View lse{};  ///< optional float32 [batch, q_len, q_heads], natural logarithm
+  /// Optional float32 [batch, q_len, q_heads], ragged [q_tokens, q_heads]: the natural logarithm of
+  /// a row's sum of exponentials, its sink's among them; -inf where it sees no key and has no sink.
+  View lse{};
   RowStatistics statistics{};
 };
 
@@ -129,9 +131,13 @@ class Plan {
 ///   lse = ln sum_p exp(lse_p) (+ exp(sink)),   out = sum_p exp(lse_p - lse) out_p.
 ///
 /// outs [parts, batch, tokens, heads, dim], lses float32 [parts, batch, tokens, heads]; out [batch,
-/// tokens, heads, dim], lse [batch, tokens, heads] optional. Partial results exclude the sink;
-/// given here (float32 [heads]) it is counted once. Empty parts (LSE -inf) add nothing, whatever
-/// their out holds; all empty gives 0 and -inf. Throws InvalidArgument. Source: Dao 2023
+/// tokens, heads, dim], lse float32 [batch, tokens, heads] optional; outs and out float32, float16
+/// or bfloat16, each its own, any strides. Partial results exclude the sink; given here (float32
+/// [heads]) it is counted once. Empty parts (LSE -inf) add nothing, whatever their out holds; all
+/// empty gives 0 and -inf. A row with an LSE of NaN or +inf becomes NaN.
+///
+/// Parts are added in order, in double, and rounded once: same bits for any batch and threads.
+/// Allocates nothing. Throws InvalidArgument, with nothing written. Source: Dao 2023
 /// (FlashAttention-2), section 3.1.
 struct MergeArguments {
   ConstView outs{}, lses{};

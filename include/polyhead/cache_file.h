@@ -37,7 +37,8 @@ void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
 void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<KvCache> caches);
 
-/// The same for caches that do not lie in one array. A null pointer is refused, and one given twice.
+/// The same for caches that do not lie in one array. A null pointer is refused, and one given
+/// twice.
 void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<const KvCache* const> caches);
 void load_caches(const std::string& path, const CacheFingerprint& fingerprint,

@@ -16,8 +16,9 @@ struct ExplainRow {
   std::int64_t batch = 0;  ///< sequence
 };
 
-/// One head's numbers for one query. Vectors over keys have one entry a key of the sequence, hidden
-/// keys included. What a ring has written over (kv.oldest) is hidden, and NaN in k and v.
+/// One head's numbers for one query. Vectors over keys have one entry for each of the sequence's
+/// kv_len keys, hidden ones included; padding behind its length has none. What a ring has written
+/// over (kv.oldest) is hidden, and NaN in k and v.
 struct HeadTrace {
   std::int64_t head = 0, kv_head = 0;
   std::vector<double> q;               ///< [head_dim], as attention reads it (normalised, rotated)
@@ -39,8 +40,10 @@ struct HeadTrace {
 
 /// One query row through the five steps.
 struct RowTrace {
-  std::int64_t batch = 0, query = 0, q_pos = 0, kv_len = 0;
-  double scale = 0.0;
+  std::int64_t batch = 0, query = 0;
+  std::int64_t q_pos = 0;            ///< where the query stands among the keys
+  std::int64_t kv_len = 0;           ///< keys of the sequence, without padding
+  double scale = 0.0;                ///< of products: the call's, or 1 / sqrt(head_dim)
   std::vector<double> input;         ///< a layer's: the row of x; else empty
   std::vector<HeadTrace> heads;      ///< the chosen ones, ascending
   std::vector<double> concatenated;  ///< [q_heads * value_dim], all heads whichever were chosen

@@ -132,9 +132,9 @@ struct LayerHeads {
 /// W_o^T, biases added.
 ///
 /// x and y are [batch, tokens, model_dim], or [tokens, model_dim] for a batch of one; float32,
-/// float16 or bfloat16 each of its own, any strides. Weights are packed once, when the layer is
-/// made, and not referred to afterwards. Positions (for masks and RoPE) are a token's index in its
-/// sequence: after the cached ones where there is a cache.
+/// float16 or bfloat16 each of its own, any strides; y may lie over x. Weights are packed once,
+/// when the layer is made, and not referred to afterwards. Positions (for masks and RoPE) are a
+/// token's index in its sequence: after the cached ones where there is a cache.
 ///
 /// Same bits: a token's y does not depend on the batch it came in, the chunks its sequence was cut
 /// into, a cache of the activation type instead of one call, strides, or threads (finite inputs,

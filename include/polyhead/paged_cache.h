@@ -16,12 +16,12 @@
 namespace polyhead::inline v0 {
 
 struct PagedCacheConfig {
-  std::int64_t pages = 0;         ///< of the pool, at most 2^31 - 1
-  std::int64_t page_tokens = 64;  ///< a power of two from 8 to 256
-  std::int64_t layers = 1;        ///< a page holds its tokens' rows of all of them
-  std::int64_t kv_heads = 1, head_dim = 64;
-  std::int64_t value_dim = 0;               ///< 0: head_dim
-  ElementType type = ElementType::float32;  ///< any that KvView has
+  std::int64_t pages = 0;                    ///< of the pool, at most 2^31 - 1
+  std::int64_t page_tokens = 64;             ///< a power of two from 8 to 256
+  std::int64_t layers = 1;                   ///< a page holds its tokens' rows of all of them
+  std::int64_t kv_heads = 1, head_dim = 64;  ///< of a token's keys in one layer
+  std::int64_t value_dim = 0;                ///< 0: head_dim
+  ElementType type = ElementType::float32;   ///< any that KvView has
   /// As KvCacheConfig::values_in_keys: pages of latents. `write` and `append` then take no v.
   bool values_in_keys = false;
   /// Scales of int8 or int4 keys by channel, float32 [layers, kv_heads, head_dim] (copied; see
@@ -70,22 +70,24 @@ class PagedCache {
 
   /// A new, empty sequence; sequences of different salts share nothing.
   std::int64_t create(std::uint64_t salt = 0);
-  /// A new sequence that holds what `sequence` does.
+  /// A new sequence that holds what `sequence` does. Throws InvalidArgument, as all below but
+  /// holds() do, for a number that is no sequence.
   std::int64_t fork(std::int64_t sequence);
   /// Gives a sequence's pages back. Its number is refused from then on, here as everywhere.
   void release(std::int64_t sequence);
 
-  std::int64_t sequences() const;
+  std::int64_t sequences() const;                    ///< created and not released
   bool holds(std::int64_t sequence) const;           ///< whether it was created and not released
   std::int64_t length(std::int64_t sequence) const;  ///< tokens
 
   /// Lets an empty sequence begin with as many of the remembered pages as spell `tokens`, at most
   /// all but the last token (whose query has yet to be computed). Returns how many tokens it got,
-  /// a multiple of page_tokens.
+  /// a multiple of page_tokens. Throws InvalidArgument where the sequence is not empty.
   std::int64_t adopt_prefix(std::int64_t sequence, std::span<const std::int32_t> tokens);
 
   /// Room for `count` more tokens, whose rows mean nothing until they are written. `tokens`, where
   /// not empty, are their numbers, for sharing; pages with a token of no number are not shared.
+  /// Throws InvalidArgument for a negative count, and tokens that are not as many.
   [[nodiscard]] Status extend(std::int64_t sequence, std::int64_t count,
                               std::span<const std::int32_t> tokens = {});
 
@@ -94,7 +96,8 @@ class PagedCache {
     std::int64_t sequence = -1, count = 0;
     std::span<const std::int32_t> tokens{};
   };
-  /// The same for several sequences, each given once: all of them get their room, or none does.
+  /// The same for several sequences: all of them get their room, or none does. Throws
+  /// InvalidArgument, also for a sequence given twice.
   [[nodiscard]] Status extend(std::span<const Extension> parts);
 
   /// The rows of tokens [first, first + n) of one layer: k [n, kv_heads, head_dim], v [n, kv_heads,
@@ -106,7 +109,8 @@ class PagedCache {
   [[nodiscard]] Status write(std::int64_t sequence, std::int64_t layer, std::int64_t first,
                              ConstView k, ConstView v);
 
-  /// extend, and write of the one layer: for caches without layers.
+  /// extend, and write of the one layer: for caches without layers. Throws InvalidArgument where
+  /// there are several, and as both do.
   [[nodiscard]] Status append(std::int64_t sequence, ConstView k, ConstView v,
                               std::span<const std::int32_t> tokens = {});
 
@@ -114,7 +118,7 @@ class PagedCache {
   void truncate(std::int64_t sequence, std::int64_t length);
 
   /// The page table and lengths of these sequences; good until one of them is extended, truncated
-  /// or released, or a write copies a page of it.
+  /// or released, or a write copies a page of it. Throws InvalidArgument.
   void batch(std::span<const std::int64_t> sequences, PagedBatch& to) const;
   /// What attention reads of `batch` in one layer; points into both. Throws InvalidArgument, also
   /// where the batch's table is not [lengths, pages_a_sequence].
@@ -141,7 +145,8 @@ class PagedCache {
   /// several are loaded or none. -1, and why in `wrong`, where load() would refuse it.
   std::int64_t pages_to_load(std::span<const std::byte>& from, std::string& wrong) const;
 
-  /// Sequences that hold page `page`; for tests and displays.
+  /// Sequences that hold page `page`; for tests and displays. Throws InvalidArgument for a page
+  /// that the pool has not.
   std::int64_t holders(std::int64_t page) const;
 
  private:

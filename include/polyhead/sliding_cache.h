@@ -57,7 +57,8 @@ class SlidingCache {
   std::int64_t bytes() const;                ///< of keys and values: fixed
   /// Tokens seen, held or not; throws InvalidArgument out of range.
   std::int64_t length(std::int64_t sequence) const;
-  /// Tokens still held and of use: the first ones and the window's.
+  /// Tokens still held and of use: the first ones and the window's. Throws as length() does, as
+  /// everything below that takes a sequence.
   std::int64_t held(std::int64_t sequence) const;
   /// The first position, after the first tokens, whose token has not been written over. A query at
   /// p has its whole window where p - window + 1 is not before it.
@@ -70,7 +71,7 @@ class SlidingCache {
   void append(ConstView k, ConstView v, ConstView counts = {});
 
   /// Forgets the tokens of `sequence` from `length` on: `chunk` at most of those ever appended, for
-  /// older ones have been written over, or any number as long as none was.
+  /// older ones have been written over, or any number as long as none was. Throws InvalidArgument.
   void truncate(std::int64_t sequence, std::int64_t length);
   void clear();
 

@@ -1,6 +1,9 @@
 #include "capi/status.hpp"
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
+#include <string_view>
 
 #include "polyhead/version.h"
 
@@ -9,6 +12,23 @@ namespace {
 
 constexpr std::size_t kMessageBytes = 1024;  // longer than any message of the door
 thread_local char last_message[kMessageBytes] = "";
+
+/// What the library calls an argument, and what C does where that is another name.
+struct Renamed {
+  std::string_view library, c;
+};
+constexpr Renamed kRenamed[] = {
+    {"modifiers.alibi has both slopes and use_default_slopes",
+     "modifiers.alibi and modifiers.alibi_slopes are both given"},
+    {"modifiers.alibi.slopes", "modifiers.alibi_slopes"},
+    {"modifiers.dropout.probability", "modifiers.dropout"},
+    {"modifiers.dropout.seed", "modifiers.dropout_seed"},
+    {"modifiers.dropout.sequence_ids", "modifiers.sequence_ids"},
+    {"statistics.entropy", "entropy"},
+    {"statistics.max_weight", "max_weight"},
+    {"statistics.max_key", "max_key"},
+    {"Align::end, Align::start", "POLYHEAD_ALIGN_END, POLYHEAD_ALIGN_START"},
+};
 
 }  // namespace
 
@@ -30,6 +50,21 @@ polyhead_status record(polyhead_status status, const char* call, const char* for
                  values);
   va_end(values);
   return status;
+}
+
+polyhead_status record_refusal(const char* message) noexcept {
+  std::string_view left = message;
+  std::size_t used = 0;
+  while (!left.empty()) {
+    const auto* const renamed = std::ranges::find_if(
+        kRenamed, [&](const Renamed& name) { return left.starts_with(name.library); });
+    const bool found = renamed != std::end(kRenamed);
+    const std::string_view shown = found ? renamed->c : left.substr(0, 1);
+    left.remove_prefix(found ? renamed->library.size() : 1);
+    used += shown.copy(last_message + used, kMessageBytes - 1 - used);
+  }
+  last_message[used] = '\0';
+  return POLYHEAD_INVALID_ARGUMENT;
 }
 
 }  // namespace polyhead::inline v0::capi

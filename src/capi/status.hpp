@@ -31,13 +31,16 @@ class CallbackFailed : public std::exception {
 [[gnu::format(printf, 3, 4)]] polyhead_status record(polyhead_status status, const char* call,
                                                      const char* format, ...) noexcept;
 
+/// Remembers what an argument was refused for, in the names that the structs of C have.
+polyhead_status record_refusal(const char* message) noexcept;
+
 template <class Body>
 polyhead_status guarded(const char* call, Body&& body) noexcept {
   try {
     body();
     return POLYHEAD_OK;
   } catch (const InvalidArgument& error) {
-    return record(POLYHEAD_INVALID_ARGUMENT, nullptr, "%s", error.what());
+    return record_refusal(error.what());
   } catch (const CallbackFailed& error) {
     return record(POLYHEAD_CALLBACK_FAILED, call, "%s returned %d, expected 0", error.what(),
                   error.code());
