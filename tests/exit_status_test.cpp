@@ -124,7 +124,7 @@ TEST(ExitStatus, TwoWhereTheCommandLineIsWrongByItself) {
       {with(kPlan, {"--compare", "no.gguf,"}), "--compare"},
       {with(kPlan, {"--here", "--measure", "--batch", "2"}), "--batch (2)"},
       {with(kPlan, {"--layers", "2"}), "exclude each other"},
-      {{"plan", "--layers", "0", "--q-heads", "4", "--head-dim", "8"}, "count (0)"},
+      {{"plan", "--layers", "0", "--q-heads", "4", "--head-dim", "8"}, "--layers (0)"},
       {{"plan", "--layers", "2", "--q-heads", "4", "--head-dim", "0"}, "(0) is not from 1"},
       {{"plan", "--layers", "2", "--q-heads", "4", "--head-dim", "8", "--kv-heads", "3"},
        "kv_heads (3) does not divide q_heads (4)"},
