@@ -6,7 +6,6 @@
 #include <limits>
 #include <memory>
 #include <new>
-#include <sstream>
 #include <vector>
 
 #include "base/element.hpp"
@@ -192,11 +191,8 @@ Array converted(const Array& array, ElementType type, const std::string& place) 
   for_each_offset(from, 0, 0, [&](std::int64_t offset) {
     const float value = base::load_float32(in + offset, from.type);
     base::store_float32(out, type, value);
-    if (std::isfinite(value) && std::isinf(base::load_float32(out, type))) {
-      std::ostringstream what;
-      what << "holds " << value << ", too large for " << element_name(type);
-      throw formats::FileError(place, what.str());
-    }
+    if (std::isfinite(value) && std::isinf(base::load_float32(out, type)))
+      throw formats::too_large(place, value, type);
     out += element_bytes(type);
   });
   return to.array;

@@ -13,6 +13,8 @@ namespace polyhead::cli {
 /// "4096", "4,096", "32k" (32,000), "32Ki" (32,768), "1.5M": a whole number. Throws UsageError that
 /// names the option.
 std::int64_t parse_count(const std::string& option, const std::string& text);
+/// The same, at least 1.
+std::int64_t parse_some(const std::string& option, const std::string& text);
 
 /// "80GB", "80GiB", "3.35TB/s", "989T", "989TFLOP/s": a positive number of at most 9e18; k, M, G,
 /// T, P and their Ki forms, with or without what they are of behind. Throws UsageError.

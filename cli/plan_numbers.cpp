@@ -231,6 +231,12 @@ std::int64_t parse_count(const std::string& option, const std::string& text) {
   return count;
 }
 
+std::int64_t parse_some(const std::string& option, const std::string& text) {
+  const std::int64_t count = parse_count(option, text);
+  if (count == 0) throw UsageError(option + " (0) is not at least 1");
+  return count;
+}
+
 std::vector<std::int64_t> parse_counts(const std::string& option, const std::string& text) {
   const std::vector<std::string> entries = full_pieces_of(option, text);
   // Heads and sequences are few: 64,128 is a list of them.

@@ -172,18 +172,15 @@ void PlanOptions::check_counts() const {
   if (!context_.empty()) contexts = positive("--context", context_);
   if (!kv_heads_.empty()) positive("--kv-heads", kv_heads_);
   const std::int64_t batch = positive("--batch", batch_).front();
-  const std::int64_t devices = parse_count("--devices", devices_);
-  if (devices == 0) throw UsageError("--devices (0) is not at least 1");
+  const std::int64_t devices = parse_some("--devices", devices_);
   const std::int64_t generated = parse_count("--generate", generate_);
   for (const std::int64_t context : contexts) {
     if (generated < context) continue;
     throw UsageError("--generate (" + std::to_string(generated) +
                      ") leaves no prompt of --context " + std::to_string(context));
   }
-  for (const auto& [option, text] : {std::pair("--chunk", &chunk_), {"--page", &page_}}) {
-    if (parse_count(option, *text) == 0 && app_->count(option) > 0)
-      throw UsageError(std::string(option) + " (0) is not at least 1");
-  }
+  if (app_->count("--chunk") > 0) parse_some("--chunk", chunk_);
+  if (app_->count("--page") > 0) parse_some("--page", page_);
   if (app_->count("--split") > 0 && devices == 1)
     throw UsageError("--split needs --devices above 1");
   if (measure_ && batch != 1) {

@@ -14,13 +14,6 @@ std::int64_t or_else(const char* option, const std::string& text, std::int64_t o
   return text.empty() ? otherwise : parse_count(option, text);
 }
 
-/// Of layers, or of heads: what the model has to have.
-std::int64_t some(const char* option, const std::string& text) {
-  const std::int64_t count = parse_count(option, text);
-  if (count == 0) throw UsageError(std::string(option) + " (0) is not at least 1");
-  return count;
-}
-
 }  // namespace
 
 void PlanShape::add_options(CLI::App& app) {
@@ -65,8 +58,8 @@ cost::ModelDescription PlanShape::model() const {
   if (layers.empty() || q_heads.empty())
     throw UsageError("a MODEL is needed, or --layers and --q-heads (polyhead plan --list)");
   cost::Layer layer;
-  layer.count = some("--layers", layers);
-  layer.q_heads = some("--q-heads", q_heads);
+  layer.count = parse_some("--layers", layers);
+  layer.q_heads = parse_some("--q-heads", q_heads);
   layer.latent = {or_else("--q-rank", q_rank, 0), or_else("--kv-rank", kv_rank, 0),
                   or_else("--nope-dim", nope_dim, 0), or_else("--rope-dim", rope_dim, 0)};
   const std::int64_t latent_dim = layer.latent.nope_dim + layer.latent.rope_dim;

@@ -10,7 +10,6 @@
 
 #include "polyhead/error.h"
 #include "support/effort.h"
-#include "support/failing_allocation.h"
 #include "support/golden_model.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tiny_llama.hpp"
@@ -359,54 +358,6 @@ TEST(Batcher, GoesOnAfterACallbackThrew) {
     }
     EXPECT_EQ(batcher.cache().free_pages(), free);
   }
-}
-
-// Memory fails once, at any allocation of any step: the answers are the same in the end, and every
-// page comes back.
-TEST(Batcher, GoesOnAfterMemoryFailed) {
-  const Model model{ModelFile(POLYHEAD_TEST_DATA "/gguf_models/llama.gguf")};
-  BatcherOptions options;
-  options.sequences = 4;
-  options.pages = 5;
-  options.page_tokens = 8;
-  options.step_tokens = 12;
-  const std::vector<models::Request> requests = {{{3, 1, 4, 1, 5, 0, 2, 5, 3, 5, 4}, 9, {}},
-                                                 {{2, 2, 3}, 9, {}},
-                                                 {{3, 1, 4, 1, 5, 0, 2, 5, 1, 1}, 9, {}},
-                                                 {{5, 4, 3, 2, 1, 0, 1, 2}, 9, {}}};
-  const auto answers = [&](int step, std::int64_t allocation, bool& failed) {
-    Batcher batcher(model, options);
-    for (const auto& request : requests) batcher.submit(request);
-    failed = false;
-    for (int i = 0, more = 1; more != 0; ++i) {
-      if (i > 60) return std::vector<std::vector<std::int32_t>>{};
-      test::allocations_left = i == step ? allocation : -1;
-      try {
-        more = batcher.step();
-      } catch (const std::bad_alloc&) {
-        failed = true;
-      }
-      test::allocations_left = -1;
-    }
-    EXPECT_EQ(batcher.cache().free_pages(), options.pages);
-    std::vector<std::vector<std::int32_t>> ids;
-    for (std::size_t i = 0; i < requests.size(); ++i)
-      ids.push_back(batcher.answer(static_cast<std::int64_t>(i)).ids);
-    return ids;
-  };
-  bool failed = false;
-  const auto expected = answers(-1, -1, failed);
-  ASSERT_EQ(expected.size(), requests.size());
-  int failures = 0;
-  for (int step = 0; step < 12; ++step) {
-    for (std::int64_t allocation = 0;; ++allocation) {
-      const auto ids = answers(step, allocation, failed);
-      if (!failed) break;
-      ++failures;
-      ASSERT_EQ(ids, expected) << "step " << step << " allocation " << allocation;
-    }
-  }
-  EXPECT_GT(failures, 100);
 }
 
 // One request's logits are no numbers: its answer is over, and the others' are what they are alone.

@@ -137,7 +137,7 @@ class Plan {
 /// empty gives 0 and -inf. A row with an LSE of NaN or +inf becomes NaN.
 ///
 /// Parts are added in order, in double, and rounded once: same bits for any batch and threads.
-/// Allocates nothing. Throws InvalidArgument, with nothing written. Source: Dao 2023
+/// Throws InvalidArgument, with nothing written. Source: Dao 2023
 /// (FlashAttention-2), section 3.1.
 struct MergeArguments {
   ConstView outs{}, lses{};

@@ -35,7 +35,7 @@ class Executor {
 /// needed). Runs of several callers at once take turns.
 class ThreadPool : public Executor {
  public:
-  /// More threads than any machine has.
+  /// The most threads of a pool: more than machines have.
   static constexpr int kMost = 4096;
 
   /// Throws InvalidArgument unless threads is from 1 to kMost.

@@ -22,7 +22,6 @@ constexpr Renamed kRenamed[] = {
      "modifiers.alibi and modifiers.alibi_slopes are both given"},
     {"modifiers.alibi.slopes", "modifiers.alibi_slopes"},
     {"modifiers.dropout.probability", "modifiers.dropout"},
-    {"modifiers.dropout.seed", "modifiers.dropout_seed"},
     {"modifiers.dropout.sequence_ids", "modifiers.sequence_ids"},
     {"statistics.entropy", "entropy"},
     {"statistics.max_weight", "max_weight"},

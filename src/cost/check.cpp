@@ -43,7 +43,7 @@ void check_latent(const Layer& layer) {
 }
 
 void check_layer(const Layer& layer) {
-  for (const Named& size : {Named{"layers", layer.count},
+  for (const Named& size : {Named{"count of layers", layer.count},
                             {"model_dim", layer.model_dim},
                             {"q_heads", layer.q_heads},
                             {"value_dim", layer.value_dim}}) {

@@ -1,5 +1,6 @@
 #include "models/formats/file_error.hpp"
 
+#include <sstream>
 #include <algorithm>
 
 namespace polyhead::inline v0::formats {
@@ -20,6 +21,12 @@ std::size_t steering_bytes(std::string_view text) {
 }
 
 }  // namespace
+
+FileError too_large(const std::string& path, double value, ElementType type) {
+  std::ostringstream what;
+  what << "holds " << value << ", too large for " << element_name(type);
+  return {path, what.str()};
+}
 
 std::string escape_controls(std::string_view text) {
   constexpr const char* kDigits = "0123456789abcdef";

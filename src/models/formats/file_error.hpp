@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "polyhead/types.h"
+
 namespace polyhead::inline v0::formats {
 
 /// A file that cannot be read, written or believed. The message begins with the file's name and
@@ -15,6 +17,9 @@ class FileError : public std::runtime_error {
   FileError(const std::string& path, const std::string& what)
       : std::runtime_error(path + ": " + what) {}
 };
+
+/// "q.npy: holds 1e+39, too large for float32".
+FileError too_large(const std::string& path, double value, ElementType type);
 
 /// Text from a file with what steers a terminal as \\xNN, byte by byte: control characters (C0, C1
 /// and DEL), and those that turn the direction of other text around (overrides, embeddings and

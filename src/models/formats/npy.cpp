@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -91,11 +90,8 @@ Array converted_from_float64(const std::string& path, const std::byte* data,
     double value;
     std::memcpy(&value, data + i * sizeof(double), sizeof(double));
     (*values)[i] = static_cast<float>(value);
-    if (std::isinf((*values)[i]) && !std::isinf(value)) {
-      std::ostringstream what;
-      what << "holds " << value << ", too large for float32";
-      throw FileError(path, what.str());
-    }
+    if (std::isinf((*values)[i]) && !std::isinf(value))
+      throw too_large(path, value, ElementType::float32);
   }
   const float* first = values->data();
   return {ConstView(static_cast<const void*>(first), ElementType::float32, layout),
