@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "cli/exit_codes.hpp"
 #include "models/formats/npy.hpp"
 #include "support/golden_model.hpp"
+#include "support/json.hpp"
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 
@@ -232,7 +232,7 @@ void expect_holds(const json& actual, const json& golden, const std::string& whe
   }
 }
 
-json golden() { return json::parse(std::ifstream(POLYHEAD_TEST_DATA "/five_tokens.json")); }
+json golden() { return test::json_file(POLYHEAD_TEST_DATA "/five_tokens.json"); }
 
 TEST(Explain, GivesEveryCaseOfTheTextbook) {
   const json textbook = golden();

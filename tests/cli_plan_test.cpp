@@ -1,7 +1,6 @@
 // polyhead plan: what it prints, the same figures as JSON and CSV, files, refusals.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "models/model_file.hpp"
 #include "models/model_path.hpp"
 #include "polyhead/cost.h"
+#include "support/json.hpp"
 #include "support/run_program.hpp"
 
 namespace polyhead {
@@ -32,7 +32,7 @@ json run_json(std::vector<std::string> arguments) {
   arguments.push_back("--json");
   const Outcome made = run(std::move(arguments));
   EXPECT_EQ(made.status, cli::kSuccess) << made.err;
-  return made.status == cli::kSuccess ? json::parse(made.out) : json();
+  return made.status == cli::kSuccess ? test::json_of(made.out) : json();
 }
 
 void expect_refused(const std::vector<std::string>& arguments, int status,
@@ -44,7 +44,7 @@ void expect_refused(const std::vector<std::string>& arguments, int status,
 }
 
 TEST(PlanCommand, JsonHoldsTheGoldenFigures) {
-  const json golden = json::parse(std::ifstream(POLYHEAD_TEST_DATA "/cost_cases.json"));
+  const json golden = test::json_file(POLYHEAD_TEST_DATA "/cost_cases.json");
   const json& of = golden["llama3_70b_as_mha"];
   const json made = run_json(
       {"llama-3-70b", "--context", "4096,32k,100k", "--kv-heads", "64,8,1", "--machine", "b200"});

@@ -3,7 +3,6 @@
 // size.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +12,7 @@
 #include "models/formats/file_error.hpp"
 #include "models/read_config.hpp"
 #include "polyhead/cost.h"
+#include "support/json.hpp"
 
 namespace polyhead {
 namespace {
@@ -20,8 +20,7 @@ namespace {
 using nlohmann::json;
 
 json tiny_config(const std::string& name) {
-  std::ifstream file(std::string(POLYHEAD_TEST_DATA "/tiny/") + name + "/config.json");
-  return json::parse(file);
+  return test::json_file(std::string(POLYHEAD_TEST_DATA "/tiny/") + name + "/config.json");
 }
 
 /// {window: layers}.

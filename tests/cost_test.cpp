@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "support/cost_models.h"
+#include "support/json.hpp"
 #include "support/refusal.h"
 
 namespace polyhead::cost {
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-json golden() { return json::parse(std::ifstream(POLYHEAD_TEST_DATA "/cost_cases.json")); }
+json golden() { return test::json_file(POLYHEAD_TEST_DATA "/cost_cases.json"); }
 
 std::uint64_t number(const Count& count) {
   EXPECT_LE(count, Count(~std::uint64_t{0}));

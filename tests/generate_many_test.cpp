@@ -5,6 +5,7 @@
 
 #include "cli/exit_codes.hpp"
 #include "support/golden_model.hpp"
+#include "support/json.hpp"
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tiny_llama.hpp"
@@ -152,7 +153,7 @@ TEST(GenerateMany, NamesTheLinesWhoseLogitsAreNoNumbers) {
   const Outcome told = run_program(as_json);
   EXPECT_EQ(told.status, cli::kFailure);
   EXPECT_EQ(told.err, wrong);
-  const json answers = json::parse(told.out)["answers"];
+  const json answers = test::json_of(told.out)["answers"];
   const char* const stops[] = {"max_tokens", "failed", "max_tokens", "failed"};
   ASSERT_EQ(answers.size(), std::size(stops));
   for (std::size_t i = 0; i < answers.size(); ++i) EXPECT_EQ(answers[i]["stop"], stops[i]) << i;

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "models/model.hpp"
+#include "support/json.hpp"
 
 namespace polyhead {
 namespace {
@@ -35,7 +35,7 @@ std::vector<float> computed(const Model& model, const std::vector<std::int32_t>&
 class GgufModels : public testing::TestWithParam<std::string> {};
 
 TEST_P(GgufModels, GiveWhatLlamaCppGives) {
-  const nlohmann::json peer = nlohmann::json::parse(std::ifstream(kFolder + "llama_cpp.json"));
+  const nlohmann::json peer = test::json_file(kFolder + "llama_cpp.json");
   std::vector<float> expected;
   for (const auto& row : peer[GetParam()]) {
     for (const auto& value : row) expected.push_back(value.get<float>());

@@ -6,6 +6,7 @@
 
 #include "cli/command.hpp"
 #include "cli/exit_codes.hpp"
+#include "support/json.hpp"
 #include "support/run_program.hpp"
 #include "support/tiny_models.hpp"
 
@@ -31,7 +32,7 @@ TEST(Info, JsonHasEveryLayer) {
   model.set("gemma3.attention.sliding_window_pattern", 2u);
   const Outcome done = info(model, true);
   ASSERT_EQ(done.status, cli::kSuccess) << done.err;
-  const json found = json::parse(done.out);
+  const json found = test::json_of(done.out);
   EXPECT_EQ(found["architecture"], "gemma3");
   EXPECT_EQ(found["name"], "tiny");
   // Two layers, 2 KV heads, 4 elements of a key and 4 of a value.

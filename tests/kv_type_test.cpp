@@ -17,6 +17,7 @@
 #include "polyhead/error.h"
 #include "support/effort.h"
 #include "support/golden_model.hpp"
+#include "support/json.hpp"
 #include "support/refusal.h"
 #include "support/scratch_directory.hpp"
 
@@ -322,7 +323,7 @@ TEST(KvType, WithATextOfItsOwnABatchAnswersAsEachPromptAlone) {
     arguments.insert(arguments.begin(), {"generate", "smollm2"});
     std::ostringstream out, err;
     EXPECT_EQ(cli::run_program(arguments, {out, err, false, false}), cli::kSuccess) << err.str();
-    return nlohmann::json::parse(out.str());
+    return test::json_of(out.str());
   };
   directory.write("prompts.txt", "The sea\nWater boils at a hundred degrees, and it\n");
   const nlohmann::json many = run({"--prompts", directory.file("prompts.txt")});

@@ -18,6 +18,7 @@
 #include "polyhead/error.h"
 #include "support/effort.h"
 #include "support/golden_model.hpp"
+#include "support/json.hpp"
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 
@@ -45,7 +46,7 @@ TEST_P(LookAtModel, PrintsTheFiguresOfTransformers) {
   const Outcome made = run_program(
       {"look", name, "--text", golden["text"].get<std::string>(), "--json", "--rows", rows});
   ASSERT_EQ(made.status, cli::kSuccess) << made.err;
-  const json found = json::parse(made.out);
+  const json found = test::json_of(made.out);
   EXPECT_EQ(found["ids"], golden["ids"]);
   ASSERT_EQ(found["heads"].size(), golden["heads"].size());
   for (std::size_t i = 0; i < golden["heads"].size(); ++i) {
@@ -97,7 +98,7 @@ TEST(Look, WritesThePage) {
   const Outcome made =
       run_program({"look", "minilm", "--text", "The cat sat on the mat.", "-o", path, "--json"});
   ASSERT_EQ(made.status, cli::kSuccess) << made.err;
-  EXPECT_EQ(json::parse(made.out)["heads"].size(), 72u);
+  EXPECT_EQ(test::json_of(made.out)["heads"].size(), 72u);
   const std::string page = test::ScratchDirectory::read(path);
   EXPECT_NE(page.find("</html>"), std::string::npos);
 }
@@ -132,7 +133,7 @@ TEST(Look, ExplainsAHeadOfAModel) {
   const Outcome made = run_program({"explain", "smollm2", "--layer", "16", "--head", "4", "--query",
                                     "14", "--text", golden["text"].get<std::string>(), "--json"});
   ASSERT_EQ(made.status, cli::kSuccess) << made.err;
-  const json found = json::parse(made.out);
+  const json found = test::json_of(made.out);
   const json& expected = golden["heads"][16 * 9 + 4]["rows"]["14"];
   const json& weights = found["heads"][0]["weights"][0];
   for (std::size_t key = 0; key < expected.size(); ++key) {

@@ -14,6 +14,7 @@
 #include "polyhead/error.h"
 #include "support/effort.h"
 #include "support/golden_model.hpp"
+#include "support/json.hpp"
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tiny_llama.hpp"
@@ -43,7 +44,7 @@ TEST(Score, RefusesEncoders) {
 TEST(Score, RefusesAModelWithTooShortAContext) {
   const test::ScratchDirectory directory;
   const std::string model = test::tiny_llama(directory);
-  json config = json::parse(test::ScratchDirectory::read(directory.file("config.json")));
+  json config = test::json_file(directory.file("config.json"));
   for (const int context : {1, 3, 4}) {
     config["max_position_embeddings"] = context;
     directory.write("config.json", config.dump());
@@ -246,7 +247,7 @@ TEST(Embed, ALineAVector) {
   ASSERT_EQ(made.status, cli::kSuccess) << made.err;
   std::istringstream rows(made.out);
   std::vector<json> vectors;
-  for (std::string row; std::getline(rows, row);) vectors.push_back(json::parse(row));
+  for (std::string row; std::getline(rows, row);) vectors.push_back(test::json_of(row));
   ASSERT_EQ(vectors.size(), 4u);
   ASSERT_EQ(vectors[0].size(), golden["embedding"].size());
   for (std::size_t i = 0; i < vectors[0].size(); ++i) {

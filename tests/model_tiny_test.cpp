@@ -9,6 +9,7 @@
 
 #include "models/model.hpp"
 #include "support/head_recorder.hpp"
+#include "support/json.hpp"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
@@ -26,8 +27,7 @@ constexpr double kWeightError = 1e-5, kLogitError = 1e-4;
 std::string folder_of(const std::string& name) { return POLYHEAD_TEST_DATA "/tiny/" + name; }
 
 json expected_of(const std::string& name) {
-  std::ifstream file(folder_of(name) + "/expected.json");
-  return json::parse(file);
+  return test::json_file(folder_of(name) + "/expected.json");
 }
 
 class TinyDecoder : public testing::TestWithParam<const char*> {};

@@ -14,6 +14,7 @@
 #include "cli/page_rows.hpp"
 #include "polyhead/heads.h"
 #include "support/difference.h"
+#include "support/json.hpp"
 
 namespace polyhead::cli {
 namespace {
@@ -187,14 +188,14 @@ TEST(Page, IsOneFileWhoseTextCannotLeaveItsPlace) {
   EXPECT_NE(text.find("<title>Polyhead: a &lt;/title&gt; model &amp; more</title>"),
             std::string::npos);
   EXPECT_NE(text.find("default-src 'none'"), std::string::npos);
-  const auto meta = nlohmann::json::parse(between(text, "id=\"meta\">", "</script>"));
+  const auto meta = test::json_of(between(text, "id=\"meta\">", "</script>"));
   EXPECT_EQ(meta["tokens"][0], "</script><b>");
   EXPECT_EQ(meta["tokens"][1]["bytes"], "D9");
   EXPECT_EQ(meta["tokens"][2]["bytes"], "85");
   EXPECT_EQ(meta["tokens"][3], "\xe2\x80\xa8");
   EXPECT_TRUE(meta["measures"]["spread"][0].is_null());
   EXPECT_EQ(meta["forms"], "f");
-  EXPECT_EQ(meta["sizes"], nlohmann::json::parse("[[26]]"));
+  EXPECT_EQ(meta["sizes"], test::json_of("[[26]]"));
   EXPECT_EQ(between(text, "id=\"layer-0\">", "</script>"),
             "ADwAQABCAEQBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQ==");
 }
@@ -202,15 +203,15 @@ TEST(Page, IsOneFileWhoseTextCannotLeaveItsPlace) {
 TEST(Page, GivesHeadsThatWereNotAskedForAFormOfTheirOwn) {
   PageData page = small_page();
   page.layers[0].heads[0] = PageHead{};
-  const auto meta = nlohmann::json::parse(between(page_text(page), "id=\"meta\">", "</script>"));
+  const auto meta = test::json_of(between(page_text(page), "id=\"meta\">", "</script>"));
   EXPECT_EQ(meta["forms"], "n");
-  EXPECT_EQ(meta["roles"], nlohmann::json::parse("[\"unknown\"]"));
+  EXPECT_EQ(meta["roles"], test::json_of("[\"unknown\"]"));
 }
 
 TEST(Page, IsNamedByItsContent) {
   PageData page = small_page();
   const auto name = [](const PageData& data) {
-    return nlohmann::json::parse(between(page_text(data), "id=\"meta\">", "</script>"))["file"];
+    return test::json_of(between(page_text(data), "id=\"meta\">", "</script>"))["file"];
   };
   const auto first = name(page);
   EXPECT_EQ(name(page), first);

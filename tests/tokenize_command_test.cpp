@@ -7,6 +7,7 @@
 
 #include "cli/command.hpp"
 #include "cli/exit_codes.hpp"
+#include "support/json.hpp"
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 
@@ -26,7 +27,7 @@ Outcome tokenize(std::vector<std::string> options) {
 TEST(TokenizeCommand, PrintsIdsAndPieces) {
   const Outcome done = tokenize({"--text", "the <s>\x1b", "--parse-special", "--json"});
   ASSERT_EQ(done.status, cli::kSuccess) << done.err;
-  const auto json = nlohmann::json::parse(done.out);
+  const auto json = test::json_of(done.out);
   ASSERT_EQ(json["ids"].size(), json["pieces"].size());
   EXPECT_EQ(json["pieces"][0], "<s>");
   EXPECT_EQ(json["pieces"][1], "\xe2\x96\x81the");

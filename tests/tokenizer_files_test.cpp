@@ -10,6 +10,7 @@
 #include "models/tokenizers/read_tokenizer.hpp"
 #include "models/tokenizers/tokenizer.hpp"
 #include "support/gguf_builder.hpp"
+#include "support/json.hpp"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
@@ -252,7 +253,7 @@ TEST(TokenizerFromJson, RefusesWhatItDoesNotKnow) {
       {"word", "bert", [](json& j) { j["model"]["max_input_chars_per_word"] = 1 << 30; },
        "longest word"}};
   for (const Change& change : changes) {
-    json file = json::parse(tokenizer_json(change.base));
+    json file = test::json_of(tokenizer_json(change.base));
     change.make(file);
     SCOPED_TRACE(change.name);
     expect_refused([&] { return models::tokenizer_from_json("t.json", file.dump()); },

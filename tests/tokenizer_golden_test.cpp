@@ -1,7 +1,6 @@
 // The three real models' tokenizers against ids from Hugging Face's tokenizers.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "models/tokenizers/read_tokenizer.hpp"
 #include "models/tokenizers/tokenizer.hpp"
 #include "support/golden_model.hpp"
+#include "support/json.hpp"
 
 namespace polyhead {
 namespace {
@@ -22,8 +22,7 @@ class GoldenTokenizer : public testing::TestWithParam<const char*> {
     path_ = test::fetched_model(GetParam());
     ASSERT_FALSE(HasFailure());
     if (path_.empty()) GTEST_SKIP() << "scripts/get-model " << GetParam() << " was not run";
-    std::ifstream file(POLYHEAD_TEST_DATA "/tokenizers.json");
-    cases_ = nlohmann::json::parse(file)[GetParam()];
+    cases_ = test::json_file(POLYHEAD_TEST_DATA "/tokenizers.json")[GetParam()];
     ASSERT_EQ(cases_.size(), 27u);
   }
 

@@ -10,6 +10,7 @@
 #include "models/formats/file_error.hpp"
 #include "models/tokenizers/read_tokenizer.hpp"
 #include "models/tokenizers/tokenizer.hpp"
+#include "support/json.hpp"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
@@ -23,9 +24,7 @@ using Ids = std::vector<std::int32_t>;
 
 const std::string kFolder = POLYHEAD_TEST_DATA "/tokenizers/";
 
-json base(const std::string& name) {
-  return json::parse(ScratchDirectory::read(kFolder + name + ".json"));
-}
+json base(const std::string& name) { return test::json_file(kFolder + name + ".json"); }
 
 Tokenizer from_json(const json& file) {
   return Tokenizer(models::tokenizer_from_json("t.json", file.dump()));
@@ -203,7 +202,7 @@ TEST(TokenizerSettings, AnyFormIsReadOrRefusedWithTheFilesName) {
     for (const char* by :
          {"null", "5", "true", "\"x\"", "[]", "{}", "[\"x\"]", "[5]", "{\"a\": 1}"}) {
       json file = base(name);
-      replace_each(file, json::parse(by), [&] {
+      replace_each(file, test::json_of(by), [&] {
         try {
           from_json(file);
         } catch (const FileError& error) {

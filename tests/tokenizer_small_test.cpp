@@ -2,13 +2,13 @@
 // (tests/make/small_tokenizers.py).
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "models/tokenizers/read_tokenizer.hpp"
 #include "models/tokenizers/tokenizer.hpp"
+#include "support/json.hpp"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
@@ -20,7 +20,7 @@ using nlohmann::json;
 
 const std::string kFolder = POLYHEAD_TEST_DATA "/tokenizers/";
 
-json cases() { return json::parse(test::ScratchDirectory::read(kFolder + "cases.json")); }
+json cases() { return test::json_file(kFolder + "cases.json"); }
 
 Tokenizer open(const std::string& name) {
   const test::ScratchDirectory folder;

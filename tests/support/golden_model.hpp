@@ -5,11 +5,11 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "models/model_path.hpp"
+#include "support/json.hpp"
 
 namespace polyhead::test {
 
@@ -32,8 +32,7 @@ inline std::string fetched_model(const std::string& name) {
 /// tests/data/model_NAME.json: from transformers in float32 with eager attention, weights
 /// dequantised to float32.
 inline nlohmann::json golden_model(const std::string& name) {
-  std::ifstream file(POLYHEAD_TEST_DATA "/model_" + name + ".json");
-  return nlohmann::json::parse(file);
+  return test::json_file(POLYHEAD_TEST_DATA "/model_" + name + ".json");
 }
 
 }  // namespace polyhead::test
