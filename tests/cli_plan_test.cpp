@@ -29,10 +29,8 @@ Outcome run(std::vector<std::string> arguments) {
 }
 
 json run_json(std::vector<std::string> arguments) {
-  arguments.push_back("--json");
-  const Outcome made = run(std::move(arguments));
-  EXPECT_EQ(made.status, cli::kSuccess) << made.err;
-  return made.status == cli::kSuccess ? test::json_of(made.out) : json();
+  arguments.insert(arguments.begin(), "plan");
+  return test::run_program_json(std::move(arguments));
 }
 
 void expect_refused(const std::vector<std::string>& arguments, int status,

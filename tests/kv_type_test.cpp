@@ -17,8 +17,8 @@
 #include "polyhead/error.h"
 #include "support/effort.h"
 #include "support/golden_model.hpp"
-#include "support/json.hpp"
 #include "support/refusal.h"
+#include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
@@ -317,13 +317,11 @@ TEST(KvType, WithATextOfItsOwnABatchAnswersAsEachPromptAlone) {
   directory.write("text.txt", text_of(POLYHEAD_TEST_DATA "/prose.txt").substr(0, bytes));
   const auto run = [&](std::vector<std::string> arguments) {
     for (const char* more : {"--max-tokens", tokens, "--kv-type", "int4", "--kv-keys", "channel",
-                             "--kv-text", text.c_str(), "--json"}) {
+                             "--kv-text", text.c_str()}) {
       arguments.emplace_back(more);
     }
     arguments.insert(arguments.begin(), {"generate", "smollm2"});
-    std::ostringstream out, err;
-    EXPECT_EQ(cli::run_program(arguments, {out, err, false, false}), cli::kSuccess) << err.str();
-    return test::json_of(out.str());
+    return test::run_program_json(arguments);
   };
   directory.write("prompts.txt", "The sea\nWater boils at a hundred degrees, and it\n");
   const nlohmann::json many = run({"--prompts", directory.file("prompts.txt")});

@@ -18,7 +18,6 @@
 #include "polyhead/error.h"
 #include "support/effort.h"
 #include "support/golden_model.hpp"
-#include "support/json.hpp"
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 
@@ -28,6 +27,7 @@ namespace {
 using nlohmann::json;
 using test::Outcome;
 using test::run_program;
+using test::run_program_json;
 
 bool fetched(const std::string& name) {
   return test::effort() != test::Effort::smoke && !test::fetched_model(name).empty();
@@ -43,10 +43,8 @@ TEST_P(LookAtModel, PrintsTheFiguresOfTransformers) {
   for (const auto& [query, row] : golden["heads"][0]["rows"].items()) {
     rows += (rows.empty() ? "" : ",") + query;
   }
-  const Outcome made = run_program(
-      {"look", name, "--text", golden["text"].get<std::string>(), "--json", "--rows", rows});
-  ASSERT_EQ(made.status, cli::kSuccess) << made.err;
-  const json found = test::json_of(made.out);
+  const json found =
+      run_program_json({"look", name, "--text", golden["text"].get<std::string>(), "--rows", rows});
   EXPECT_EQ(found["ids"], golden["ids"]);
   ASSERT_EQ(found["heads"].size(), golden["heads"].size());
   for (std::size_t i = 0; i < golden["heads"].size(); ++i) {
@@ -95,10 +93,9 @@ TEST(Look, WritesThePage) {
   if (!fetched("minilm")) GTEST_SKIP() << "scripts/get-model minilm was not run";
   const test::ScratchDirectory folder;
   const std::string path = folder.file("heads.html");
-  const Outcome made =
-      run_program({"look", "minilm", "--text", "The cat sat on the mat.", "-o", path, "--json"});
-  ASSERT_EQ(made.status, cli::kSuccess) << made.err;
-  EXPECT_EQ(test::json_of(made.out)["heads"].size(), 72u);
+  const json found =
+      run_program_json({"look", "minilm", "--text", "The cat sat on the mat.", "-o", path});
+  EXPECT_EQ(found["heads"].size(), 72u);
   const std::string page = test::ScratchDirectory::read(path);
   EXPECT_NE(page.find("</html>"), std::string::npos);
 }
@@ -130,10 +127,9 @@ TEST(Look, RefusesWhatItCannotShow) {
 TEST(Look, ExplainsAHeadOfAModel) {
   if (!fetched("smollm2")) GTEST_SKIP() << "scripts/get-model smollm2 was not run";
   const json golden = test::golden_model("smollm2");
-  const Outcome made = run_program({"explain", "smollm2", "--layer", "16", "--head", "4", "--query",
-                                    "14", "--text", golden["text"].get<std::string>(), "--json"});
-  ASSERT_EQ(made.status, cli::kSuccess) << made.err;
-  const json found = test::json_of(made.out);
+  const json found =
+      run_program_json({"explain", "smollm2", "--layer", "16", "--head", "4", "--query", "14",
+                        "--text", golden["text"].get<std::string>()});
   const json& expected = golden["heads"][16 * 9 + 4]["rows"]["14"];
   const json& weights = found["heads"][0]["weights"][0];
   for (std::size_t key = 0; key < expected.size(); ++key) {

@@ -32,7 +32,7 @@ inline std::string fetched_model(const std::string& name) {
 /// tests/data/model_NAME.json: from transformers in float32 with eager attention, weights
 /// dequantised to float32.
 inline nlohmann::json golden_model(const std::string& name) {
-  return test::json_file(POLYHEAD_TEST_DATA "/model_" + name + ".json");
+  return json_file(POLYHEAD_TEST_DATA "/model_" + name + ".json");
 }
 
 }  // namespace polyhead::test

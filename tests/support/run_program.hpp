@@ -40,7 +40,7 @@ inline nlohmann::json run_program_json(std::vector<std::string> arguments) {
   arguments.emplace_back("--json");
   const Outcome made = run_program(arguments);
   EXPECT_EQ(made.status, cli::kSuccess) << made.err;
-  return made.status == cli::kSuccess ? test::json_of(made.out) : nlohmann::json();
+  return made.status == cli::kSuccess ? json_of(made.out) : nlohmann::json();
 }
 
 }  // namespace polyhead::test

@@ -35,7 +35,7 @@ inline std::string tiny_llama_with(const ScratchDirectory& folder, int id, std::
   std::string weights = ScratchDirectory::read(folder.file("model.safetensors"));
   std::uint64_t header = 0;
   std::memcpy(&header, weights.data(), sizeof header);
-  const auto tensors = test::json_of(weights.substr(sizeof header, header));
+  const auto tensors = json_of(weights.substr(sizeof header, header));
   const auto& matrix = tensors[tensor];
   const std::size_t width = matrix["shape"][1], first = matrix["data_offsets"][0];
   const std::size_t row = static_cast<std::size_t>(id) * width * sizeof number;

@@ -1,7 +1,7 @@
 #include "models/formats/file_error.hpp"
 
-#include <sstream>
 #include <algorithm>
+#include <sstream>
 
 namespace polyhead::inline v0::formats {
 
