@@ -57,7 +57,8 @@ struct Case {
   Matrix projected;               ///< concatenated through w_o, where given
   Matrix w_o;                     ///< as the textbook writes it: output = concatenated . w_o
   std::string isa;                ///< what attention() ran on for the comparison
-  double difference = 0.0;        ///< largest |attention() - this| over the rows shown
+  /// Largest |attention() - this| over the rows shown, 0 where both are NaN or the same infinity.
+  double difference = 0.0;
 };
 
 /// What removing one head does.

@@ -1,4 +1,5 @@
 #include "cli/explain_print.hpp"
+#include "cli/json_text.hpp"
 
 namespace polyhead::cli {
 
@@ -23,29 +24,31 @@ ordered_json case_json(const Case& shown, const ExplainInput& input,
     ordered_json one;
     one["head"] = head.head;
     one["kv_head"] = head.kv_head;
-    one["q"] = head.q;
-    one["k"] = head.k;
-    one["v"] = head.v;
-    one["scores"] = head.products;
-    one["scaled"] = head.scaled;
-    if (shown.modified) one["modified"] = head.modified;
-    if (shown.masked) one["masked"] = head.masked;  // -inf, which JSON does not have, becomes null
-    one["weights"] = head.weights;
+    one["q"] = any_numbers(head.q);
+    one["k"] = any_numbers(head.k);
+    one["v"] = any_numbers(head.v);
+    one["scores"] = any_numbers(head.products);
+    one["scaled"] = any_numbers(head.scaled);
+    if (shown.modified) one["modified"] = any_numbers(head.modified);
+    if (shown.masked) one["masked"] = any_numbers(head.masked);
+    one["weights"] = any_numbers(head.weights);
     if (shown.sinks) {
-      one["sink"] = head.sink;
-      one["sink_weights"] = head.sink_weights;
+      one["sink"] = any_number(head.sink);
+      one["sink_weights"] = any_numbers(head.sink_weights);
     }
-    if (shown.dropout > 0.0) one["dropped"] = head.dropped;
-    one["lse"] = head.lse;
-    one["output"] = head.output;
+    if (shown.dropout > 0.0) one["dropped"] = any_numbers(head.dropped);
+    one["lse"] = any_numbers(head.lse);
+    one["output"] = any_numbers(head.output);
     json["heads"].push_back(std::move(one));
   }
-  json["mean_weights"] = shown.mean_weights;
-  json["output"] = shown.concatenated;
+  json["mean_weights"] = any_numbers(shown.mean_weights);
+  json["output"] = any_numbers(shown.concatenated);
   if (!shown.w_o.empty())
-    json["output_projection"] = {{"w_o", shown.w_o}, {"output", shown.projected}};
-  for (const Pruned& one : pruned) json["pruning"]["head" + std::to_string(one.head)] = one.norm;
-  json["attention"] = {{"isa", shown.isa}, {"max_difference", shown.difference}};
+    json["output_projection"] = {{"w_o", any_numbers(shown.w_o)},
+                                 {"output", any_numbers(shown.projected)}};
+  for (const Pruned& one : pruned)
+    json["pruning"]["head" + std::to_string(one.head)] = any_number(one.norm);
+  json["attention"] = {{"isa", shown.isa}, {"max_difference", any_number(shown.difference)}};
   return json;
 }
 

@@ -230,6 +230,24 @@ void print_result(const Console& console, const Case& shown, const ExplainInput&
   }
 }
 
+bool all_finite(const Matrix& rows) {
+  return std::all_of(rows.begin(), rows.end(), [](const std::vector<double>& row) {
+    return std::all_of(row.begin(), row.end(), [](double value) { return std::isfinite(value); });
+  });
+}
+
+/// How attention()'s output compares with the one shown.
+std::string agreement(const Case& shown) {
+  if (!std::isfinite(shown.difference)) {
+    return "differs in what is NaN or infinite: its products and sums are float32, whose largest "
+           "number is 3.4e+38";
+  }
+  char difference[32];
+  std::snprintf(difference, sizeof difference, "%.1e", shown.difference);
+  return std::string("gives the same to ") + difference +
+         (all_finite(shown.concatenated) ? "" : ", with NaN and infinities in the same places");
+}
+
 /// What follows the heads: means, concatenation, projection, pruning; and the library's own answer.
 void print_all_heads(const Console& console, const Case& shown, const ExplainInput& input,
                      const std::vector<Pruned>& pruned) {
@@ -246,12 +264,9 @@ void print_all_heads(const Console& console, const Case& shown, const ExplainInp
                                   "  … stands for what is left out; --json prints it all.")
                 << '\n';
   }
-  char difference[32];
-  std::snprintf(difference, sizeof difference, "%.1e", shown.difference);
   console.out << '\n'
               << console.styled(Style::faint, "  Computed in double precision; attention() on " +
-                                                  shown.isa + " gives the same to " + difference +
-                                                  ".")
+                                                  shown.isa + " " + agreement(shown) + ".")
               << '\n';
 }
 

@@ -2,15 +2,17 @@
 
 #include <cmath>
 
+#include "cli/json_text.hpp"
+#include "models/formats/array.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/json_text.hpp"
-#include "models/formats/array.hpp"
 #include "polyhead/error.h"
 
 namespace polyhead::cli {
 
 using formats::FileError;
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 namespace {
 
@@ -43,13 +45,13 @@ json parse_example(const std::string& path, const std::string& text) {
   return formats::parse_json(path, "the file", text, kMaxDepth);
 }
 
-json rows_json(const Array& rows) {
-  json matrix = json::array();
+ordered_json rows_json(const Array& rows) {
+  ordered_json matrix = ordered_json::array();
   for (std::int64_t i = 0; i < rows.view.layout.extents[0]; ++i) {
-    json& row = matrix.emplace_back(json::array());
+    ordered_json& row = matrix.emplace_back(ordered_json::array());
     for (std::int64_t j = 0; j < rows.view.layout.extents[1]; ++j) {
       const std::int64_t index[] = {i, j};
-      row.push_back(element(rows.view, index));
+      row.push_back(any_number(element(rows.view, index)));
     }
   }
   return matrix;

@@ -17,7 +17,7 @@ nlohmann::json parse_example(const std::string& path, const std::string& text);
 /// A JSON list of equally long lists of numbers. Throws FileError that calls it `name`.
 Array matrix_of(const nlohmann::json& from, const std::string& path, const std::string& name);
 
-nlohmann::json rows_json(const Array& rows);
+nlohmann::ordered_json rows_json(const Array& rows);
 
 /// Rows of `width` columns cut into so many heads; `name` is what messages call the width. Throws
 /// InvalidArgument.

@@ -1,6 +1,7 @@
 #include "cli/json_text.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace polyhead::cli {
 namespace {
@@ -46,6 +47,24 @@ ordered_json whole_number(const std::string& digits) {
   constexpr std::size_t kAlwaysFit = 18;  // 2^63 has 19 digits
   if (digits.size() <= kAlwaysFit) return std::stoll(digits);
   return ordered_json::binary({digits.begin(), digits.end()});
+}
+
+ordered_json any_number(double value) {
+  if (std::isfinite(value)) return value;
+  if (std::isnan(value)) return "nan";
+  return value > 0.0 ? ordered_json("inf") : ordered_json(nullptr);
+}
+
+ordered_json any_numbers(const std::vector<double>& row) {
+  ordered_json list = ordered_json::array();
+  for (const double value : row) list.push_back(any_number(value));
+  return list;
+}
+
+ordered_json any_numbers(const std::vector<std::vector<double>>& rows) {
+  ordered_json list = ordered_json::array();
+  for (const std::vector<double>& row : rows) list.push_back(any_numbers(row));
+  return list;
 }
 
 std::string json_text(const ordered_json& value) {

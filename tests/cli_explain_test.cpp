@@ -73,6 +73,40 @@ TEST(ExplainPage, SaysThatABiasHidesPairs) {
               "mask    scores: a pair whose score is -inf is hidden\n");
 }
 
+TEST(ExplainPage, ShowsWhereANanComesFromAndWhichRowsItReaches) {
+  const ScratchDirectory directory;
+  const std::string q_file = directory.file("q.npy"), k_file = directory.file("k.npy"),
+                    v_file = directory.file("v.npy");
+  const std::vector<float> q{1.0f, NAN, 2.0f}, k{1.0f, INFINITY, 1.0f}, v{1.0f, 2.0f, 3.0f};
+  formats::write_npy(q_file, ConstView(q.data(), {3, 1}));
+  formats::write_npy(k_file, ConstView(k.data(), {3, 1}));
+  formats::write_npy(v_file, ConstView(v.data(), {3, 1}));
+  const std::vector<std::string> call{"--q", q_file, "--k", k_file, "--v", v_file};
+  std::vector<std::string> causal = call, as_json{"explain", "--causal"};
+  causal.emplace_back("--causal");
+  as_json.insert(as_json.end(), call.begin(), call.end());
+  const json made = run_program_json(as_json), head = made["heads"][0];
+  EXPECT_EQ(made["q"], json::parse(R"([[1.0], ["nan"], [2.0]])"));
+  EXPECT_EQ(head["scores"][0], json::parse(R"([1.0, "inf", 1.0])"));
+  EXPECT_EQ(head["masked"][0], json::parse("[1.0, null, null]"));
+  EXPECT_EQ(head["masked"][1], json::parse(R"(["nan", "nan", null])"));
+  EXPECT_EQ(made["output"], json::parse(R"([[1.0], ["nan"], ["nan"]])"));
+  EXPECT_EQ(made["attention"]["max_difference"], 0.0);
+  expect_says(explained(causal),
+              "gives the same to 0.0e+00, with NaN and infinities in the same places.\n");
+  const std::string page = explained(call);
+  EXPECT_EQ(page.find("Masked scores"), std::string::npos) << page;  // NaN is not a mask
+}
+
+TEST(ExplainPage, SaysWhereFloat32IsTooSmall) {
+  const ScratchDirectory directory;
+  const std::string file = directory.file("x.npy");
+  const std::vector<float> large{1e30f, 2e30f};
+  formats::write_npy(file, ConstView(large.data(), {2, 1}));
+  expect_says(explained({"--q", file, "--k", file, "--v", file}),
+              "differs in what is NaN or infinite: its products and sums are float32");
+}
+
 /// Each query alone is compared with attention at the place that it has among all, under whatever
 /// has a row for each query.
 TEST(ExplainPage, OneQueryIsComparedAtItsPlace) {
