@@ -492,6 +492,7 @@ TEST(LatentAttention, RefusesWhatDoesNotFit) {
   with([](auto& c, auto&) { c.heads = 5; }, "w_q_up");
   with([](auto& c, auto&) { c.form = LatentForm::configured; },
        "form (0) is not expanded or absorbed");
+  with([](auto& c, auto&) { c.modifiers.soft_cap = 1e31f; }, "modifiers.soft_cap (1e+31)");
 
   const LatentAttention layer(good, model.weights());
   std::vector<float> x(static_cast<std::size_t>(2 * good.model_dim)), y = x;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,41 @@ TEST(Layer, RefusesWhatDoesNotFit) {
   config.weight_type = ElementType::int32;
   expect_refused(config, model.weights(),
                  "MultiHeadAttention: weight_type (int32) is not float32, float16 or bfloat16");
+}
+
+/// What no call could be served with is refused when the layer is made.
+TEST(Layer, RefusesAMaskAndModifiersThatNoCallCanHave) {
+  const Model model(decoder(ElementType::float32));
+  const float sinks[] = {0.0f, 0.0f, 0.0f};
+  const struct {
+    void (*set)(LayerConfig& c);
+    const char* message;
+  } cases[] = {
+      {[](LayerConfig& c) { c.modifiers.scale = NAN; }, "modifiers.scale (nan) is not finite"},
+      {[](LayerConfig& c) { c.modifiers.soft_cap = -1.0f; },
+       "modifiers.soft_cap (-1) is neither 0 (none) nor within 1e-30 .. 1e+30"},
+      {[](LayerConfig& c) { c.modifiers.dropout.probability = 2.0f; },
+       "modifiers.dropout.probability (2) is not within [0, 1)"},
+      {[](LayerConfig& c) { c.mask.windowed = true, c.mask.left = -5; },
+       "mask.left (-5) is less than -1 (unbounded)"},
+      {[](LayerConfig& c) { c.mask.first_tokens = 4; },
+       "mask.first_tokens is given without a window"},
+      {[](LayerConfig& c) { c.mask = polyhead::prefix(3) & polyhead::prefix(4); },
+       "mask joins two masks of one kind that differ: prefix"}};
+  for (const auto& [set, message] : cases) {
+    LayerConfig config = model.config;
+    config.modifiers = {}, config.mask = {};
+    set(config);
+    expect_refused(config, model.weights(),
+                   (std::string("MultiHeadAttention: ") + message).c_str());
+  }
+  LayerConfig config = model.config;
+  config.modifiers.sink = ConstView(sinks, {3});
+  expect_refused(config, model.weights(),
+                 "MultiHeadAttention: modifiers.sink: q_heads is 3, expected 4");
+  config = model.config;  // causal may come with a call
+  config.mask = {}, config.mask.prefix_length = 2;
+  EXPECT_NO_THROW(MultiHeadAttention(config, model.weights()));
 }
 
 template <class Call>

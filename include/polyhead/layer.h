@@ -38,7 +38,8 @@ struct LayerConfig {
   float norm_eps = 1e-6f;
   std::optional<RopeConfig> rope{};
 
-  /// Of every call; a call's own mask is joined to it by &. What it points to outlives the layer.
+  /// Of every call; a call's own mask is joined to it by &. What it points to outlives the layer;
+  /// numbers that no call can have are refused when the layer is made.
   Mask mask{};
   /// Of every call; what they point to outlives the layer. `bias` may also come with a call.
   Modifiers modifiers{};

@@ -48,6 +48,11 @@ void resolve_scores(const char* call_name, const AttentionArguments& arguments,
                     std::int64_t q_tokens, std::int64_t kv_tokens, kernels::AttendCall& call,
                     Inputs& inputs);
 
+/// Checks what the mask and the modifiers say whatever call they come with; what views point to is
+/// not read, and what another mask may bring (`causal`, for a prefix) not asked for.
+void check_settings(const char* call, const Mask& mask, const Modifiers& modifiers,
+                    std::int64_t q_heads);
+
 /// One axis of a view: its name, its expected extent, and what else is allowed.
 struct Axis {
   enum Rule { exact, or_one, at_least, at_least_or_one };

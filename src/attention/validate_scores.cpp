@@ -1,4 +1,5 @@
-// The door's check of scores: which pairs are visible, and what becomes of their scores.
+// The door's check of scores: which pairs are visible, and what becomes of their scores. What no
+// call decides is checked in validate_settings.cpp.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -31,6 +32,7 @@ class ScoreDoor {
         uneven_(ragged_ || cached_) {}
 
   void open() {
+    check_settings(name_, from_.mask, from_.modifiers, call_.q_heads);
     take_mask();
     take_scores();
     take_sink_and_dropout();
@@ -40,7 +42,6 @@ class ScoreDoor {
 
  private:
   void take_mask();
-  void refuse_stray_window() const;
   void take_scores();
   void take_alibi();
   void take_sink_and_dropout();
@@ -115,17 +116,6 @@ kernels::DocumentIds ScoreDoor::document_ids(const char* name, const ConstView& 
           kernel_stride(view, flat ? 0 : 1)};
 }
 
-// Beside a mask without a window they would not be read.
-void ScoreDoor::refuse_stray_window() const {
-  const Mask& mask = from_.mask;
-  if (mask.first_tokens != 0) refuse("mask.first_tokens is given without a window");
-  for (const auto& [side, value] : {std::pair{"left", mask.left}, {"right", mask.right}}) {
-    if (value != -1) {
-      refuse("mask.", side, " (", value, ") is given without mask.windowed, expected that or -1");
-    }
-  }
-}
-
 // A right side beyond any distance between positions, which are within 2^49: as good as unbounded,
 // and sums with positions stay in 64 bits.
 constexpr std::int64_t kFarthest = 4 * kMaxExtent;
@@ -133,25 +123,15 @@ constexpr std::int64_t kFarthest = 4 * kMaxExtent;
 void ScoreDoor::take_mask() {
   const Mask& mask = from_.mask;
   kernels::MaskSpec& spec = call_.mask;
-  if (mask.conflict != nullptr)
-    refuse("mask joins two masks of one kind that differ: ", mask.conflict);
   spec.causal = mask.causal;
   if (mask.windowed) {
-    if (mask.first_tokens < 0) refuse("mask.first_tokens (", mask.first_tokens, ") is negative");
-    if (mask.left < -1) refuse("mask.left (", mask.left, ") is less than -1 (unbounded)");
-    if (mask.right < -1) refuse("mask.right (", mask.right, ") is less than -1 (unbounded)");
     spec.left = mask.left;
     spec.right = std::min(mask.right, kFarthest);
     spec.kept = mask.left >= 0 ? mask.first_tokens : 0;
   }
-  if (!mask.windowed) refuse_stray_window();
-  if (mask.prefix_length < 0) refuse("mask.prefix_length (", mask.prefix_length, ") is negative");
   for (const auto& [part, given] : {std::pair{"mask.prefix_length", mask.prefix_length > 0},
                                     {"mask.prefix_lengths", mask.prefix_lengths.given()}}) {
     if (given && !mask.causal) refuse(part, " is given without mask.causal");
-  }
-  if (mask.prefix_length > 0 && mask.prefix_lengths.given()) {
-    refuse("mask.prefix_length (", mask.prefix_length, ") and mask.prefix_lengths are both given");
   }
   spec.prefix_length = mask.prefix_length;
   spec.prefix_lengths =
@@ -166,10 +146,6 @@ void ScoreDoor::take_mask() {
         document_ids("mask.kv_documents", mask.kv_documents, kv_tokens_, ragged_ && !cached_);
   }
   if (mask.visible.given()) {
-    if (mask.visible.type != ElementType::boolean && mask.visible.type != ElementType::bit) {
-      refuse("mask.visible is ", element_name(mask.visible.type),
-             ", expected boolean or bit (an additive mask is modifiers.bias)");
-    }
     // A packed row has its keys in whole bytes, which one bit for all of them is not.
     const Axis::Rule keys = mask.visible.type == ElementType::bit
                                 ? (uneven_ ? Axis::at_least : Axis::exact)
@@ -246,30 +222,16 @@ std::int64_t element_stride(const ConstView& view) {
   return view.layout.extents[0] <= 1 ? 0 : view.layout.strides[0];
 }
 
-// Beyond these a float32 has no inverse that is neither subnormal nor infinite.
-constexpr float kLeastSoftCap = 1e-30f, kMostSoftCap = 1e30f;
-
 void ScoreDoor::take_scores() {
   const Modifiers& modifiers = from_.modifiers;
   kernels::ScoreSpec& spec = call_.score;
   if (modifiers.scale.has_value()) {
-    if (!std::isfinite(*modifiers.scale))
-      refuse("modifiers.scale (", *modifiers.scale, ") is not finite");
     spec.scale = *modifiers.scale;
   } else if (call_.head_dim > 0) {
     spec.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(call_.head_dim)));
   }
-  if (modifiers.soft_cap != 0.0f &&
-      !(modifiers.soft_cap >= kLeastSoftCap && modifiers.soft_cap <= kMostSoftCap)) {
-    refuse("modifiers.soft_cap (", modifiers.soft_cap, ") is neither 0 (none) nor within ",
-           kLeastSoftCap, " .. ", kMostSoftCap);
-  }
   spec.soft_cap = modifiers.soft_cap;
   if (modifiers.bias.given()) {
-    if (!base::is_floating(modifiers.bias.type)) {
-      refuse("modifiers.bias is ", element_name(modifiers.bias.type),
-             ", expected float32, float16 or bfloat16 (a boolean mask is mask.visible)");
-    }
     spec.bias =
         pair_table("modifiers.bias", modifiers.bias,
                    {"kv_len", call_.kv_len, uneven_ ? Axis::at_least_or_one : Axis::or_one});
@@ -283,14 +245,9 @@ void ScoreDoor::take_scores() {
 void ScoreDoor::take_alibi() {
   const Alibi& alibi = from_.modifiers.alibi;
   kernels::ScoreSpec& spec = call_.score;
-  if (alibi.use_default_slopes && alibi.slopes.given()) {
-    refuse("modifiers.alibi has both slopes and use_default_slopes, expected one");
-  }
   spec.alibi = alibi.given();
   if (alibi.slopes.given()) {
     const ConstView& slopes = alibi.slopes;
-    check_axes(name_, "modifiers.alibi.slopes", slopes, {{"q_heads", call_.q_heads}});
-    check_type(name_, "modifiers.alibi.slopes", slopes, ElementType::float32);
     remember("modifiers.alibi.slopes", slopes);
     spec.alibi_slopes = float_data(slopes);
     spec.alibi_stride = element_stride(slopes);
@@ -307,17 +264,12 @@ void ScoreDoor::take_sink_and_dropout() {
   const Modifiers& modifiers = from_.modifiers;
   kernels::ScoreSpec& spec = call_.score;
   if (modifiers.sink.given()) {
-    check_axes(name_, "modifiers.sink", modifiers.sink, {{"q_heads", call_.q_heads}});
-    check_type(name_, "modifiers.sink", modifiers.sink, ElementType::float32);
     remember("modifiers.sink", modifiers.sink);
     spec.sink = float_data(modifiers.sink);
     spec.sink_stride = element_stride(modifiers.sink);
     check_sinks(name_, "modifiers.sink", spec.sink, spec.sink_stride, call_.q_heads);
   }
   const Dropout& dropout = modifiers.dropout;
-  if (!(dropout.probability >= 0.0f && dropout.probability < 1.0f)) {
-    refuse("modifiers.dropout.probability (", dropout.probability, ") is not within [0, 1)");
-  }
   spec.dropout = dropout.probability;
   spec.seed = dropout.seed;
   spec.sequence_ids = sequence_integers(name_, "modifiers.dropout.sequence_ids",

@@ -52,6 +52,7 @@ void check_sizes(const LayerConfig& c) {
     base::refuse(kCall, "norm_eps (", c.norm_eps, ") is negative or not finite");
   }
   if (c.rope) position::check_rope(kCall, *c.rope, c.head_dim);
+  door::check_settings(kCall, c.mask, c.modifiers, c.q_heads);
 }
 
 void check_unprojected(const LayerConfig& c) {

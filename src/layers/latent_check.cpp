@@ -51,6 +51,7 @@ void check_sizes(const LatentConfig& c) {
   if (c.form != LatentForm::expanded && c.form != LatentForm::absorbed) {
     base::refuse(kCall, "form (", static_cast<int>(c.form), ") is not expanded or absorbed");
   }
+  door::check_settings(kCall, c.mask, c.modifiers, c.heads);
 }
 
 }  // namespace
