@@ -195,6 +195,31 @@ static void test_sliding(void) {
   polyhead_layer_destroy(plain);
 }
 
+/* One sequence by offsets, with places for RoPE: what it gives by lengths. */
+static void check_joined_context(const polyhead_layer* layer, const polyhead_mask* mask,
+                                 float* context, int64_t fewer, const float* expected) {
+  const int64_t offsets[2] = {0, kTokens}, context_offsets[2] = {0, fewer};
+  const int64_t two = 2, all = 2 * kTokens;
+  const polyhead_view first = polyhead_make_view((void*)offsets, POLYHEAD_INT64, 1, &two, NULL);
+  const polyhead_view second =
+      polyhead_make_view((void*)context_offsets, POLYHEAD_INT64, 1, &two, NULL);
+  const polyhead_view from = matrix(x, kTokens, kModel), to = matrix(y, kTokens, kModel);
+  const polyhead_view other = matrix(context, all, kModel);
+  int64_t places[2 * kTokens];
+  const polyhead_view at = polyhead_make_view(places, POLYHEAD_INT64, 1, &all, NULL);
+  polyhead_layer_call call = {.struct_bytes = sizeof call, .mask = mask, .offsets = &first};
+  int64_t i;
+  for (i = 0; i < all; ++i) places[i] = i;
+  call.context_offsets = &second;
+  call.context_positions = &at;
+  poison(y, kX);
+  CHECK_OK(polyhead_layer_forward_cross(layer, &from, &other, &to, &call));
+  CHECK(memcmp(expected, y, sizeof y) == 0);
+  for (i = 0; i < all; ++i) places[i] = 3 * i;
+  CHECK_OK(polyhead_layer_forward_cross(layer, &from, &other, &to, &call));
+  CHECK(memcmp(expected, y, sizeof y) != 0);
+}
+
 static void test_context(void) {
   static float context[2 * kX], expected[kX];
   const int64_t extents[3] = {1, 2 * kTokens, kModel}, one = 1, fewer = 31;
@@ -215,6 +240,7 @@ static void test_context(void) {
   call.mask = &end;
   call.context_lengths = &lengths;
   CHECK_OK(polyhead_layer_forward_cross(layer, &from, &context_view, &want, &call));
+  check_joined_context(layer, &end, context, fewer, expected);
   CHECK_OK(polyhead_layer_cache_create(layer, 1, 2 * kTokens, 0, &cache));
   CHECK_OK(polyhead_layer_project_context(layer, &context_view, cache, &lengths));
   CHECK_OK(polyhead_kv_cache_length(cache, 0, &length));

@@ -357,7 +357,7 @@ TEST(LatentView, RefusesWhatDoesNotFit) {
             kForward + "kv.k: head_dim is 39, expected 40");
   EXPECT_NE(message([](KvView& kv) { kv = {}; }).find("kv.k"), std::string::npos);
   EXPECT_EQ(message([](KvView&) {}, {.context_lengths = {enough, {1}}}),
-            kForward + "context_lengths are given, but kv has lengths of its own");
+            kForward + "context_lengths are given, but kv has its own");
   EXPECT_NE(message([](KvView&) {}, {.lengths = {enough, {1}}, .offsets = {offsets, {2}}})
                 .find("lengths and offsets are both given"),
             std::string::npos);

@@ -271,7 +271,7 @@ TEST_F(LayerCacheRefusals, Views) {
   EXPECT_EQ(refusal_of([&] { layer.attend(heads, view, to, by_mask); }),
             "MultiHeadAttention::attend: mask.kv_lengths are given, but kv has lengths of its own");
   EXPECT_EQ(refusal_of([&] { layer.attend(heads, view, to, by_context); }),
-            "MultiHeadAttention::attend: context_lengths are given, but kv has lengths of its own");
+            "MultiHeadAttention::attend: context_lengths are given, but kv has its own");
   EXPECT_EQ(refusal_of([&] { layer.cross(rows(), view, out(), by_mask); }),
             "MultiHeadAttention::cross: mask.kv_lengths are given, but context has lengths of its "
             "own");

@@ -90,11 +90,13 @@ struct LayerCall {
   /// int32/int64 [batch]: valid tokens of x; the rest are padding (y is b_o there).
   ConstView lengths{};
   ConstView context_lengths{};  ///< int32/int64 [batch]: valid tokens of the context
-  /// int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one after the other; not
-  /// with a context that is no cache.
+  /// int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one after the other.
   ConstView offsets{};
+  /// The same of a context [tokens, context_dim] that is no cache; with `offsets` or not at all.
+  ConstView context_offsets{};
   /// int32/int64 [batch, tokens] ([tokens] for two axes): RoPE's; the mask keeps its own.
   ConstView positions{};
+  ConstView context_positions{};        ///< the same of a context that is no cache
   View lse{};                           ///< as AttentionArguments::lse
   RowStatistics statistics{};           ///< as AttentionArguments::statistics
   LayerWorkspace* workspace = nullptr;  ///< null: one is made for the call
@@ -215,8 +217,9 @@ class MultiHeadAttention {
   LayerHeads split(View packed) const;
 
   /// Step 3: attention under the layer's mask and modifiers. `heads` [batch, q_len, q_heads,
-  /// value_dim]. `lengths` of the call are those of q, and of k and v too unless `context_lengths`
-  /// are given, which those of another number of tokens need.
+  /// value_dim]. `lengths` and `offsets` of the call are those of q, and of k and v too unless
+  /// `context_lengths` or `context_offsets` are given, which those of another number of tokens
+  /// need.
   void attend(ConstView q, ConstView k, ConstView v, View heads, const LayerCall& call = {}) const;
 
   /// The same over what any cache shows. There the tokens of q are each sequence's last, whatever

@@ -124,6 +124,8 @@ typedef struct polyhead_layer_call {
   const polyhead_view* max_weight;
   const polyhead_view* max_key;
   polyhead_layer_workspace* workspace; /* NULL: one is made for the call */
+  const polyhead_view* context_offsets;
+  const polyhead_view* context_positions;
 } polyhead_layer_call;
 
 /* y = concat(attention(x W_q^T, x W_k^T, x W_v^T)) W_o^T with biases. Thread-safe once made. */
@@ -150,7 +152,8 @@ POLYHEAD_C_API polyhead_status polyhead_layer_forward(const polyhead_layer* laye
                                                       const polyhead_view* y,
                                                       const polyhead_layer_call* call);
 
-/* Cross attention: k and v from context [batch, context_tokens, context_dim]. */
+/* Cross attention: k and v from context [batch, context_tokens, context_dim], or
+ * [context_tokens, context_dim] with offsets and context_offsets. */
 POLYHEAD_C_API polyhead_status polyhead_layer_forward_cross(const polyhead_layer* layer,
                                                             const polyhead_view* x,
                                                             const polyhead_view* context,

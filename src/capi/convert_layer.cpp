@@ -75,7 +75,9 @@ LayerCall to_layer_call(const char* name, const polyhead_layer_call* call) {
   to.lengths = to_view(name, "call.lengths", from.lengths);
   to.context_lengths = to_view(name, "call.context_lengths", from.context_lengths);
   to.offsets = to_view(name, "call.offsets", from.offsets);
+  to.context_offsets = to_view(name, "call.context_offsets", from.context_offsets);
   to.positions = to_view(name, "call.positions", from.positions);
+  to.context_positions = to_view(name, "call.context_positions", from.context_positions);
   to.lse = to_view(name, "call.lse", from.lse);
   to.statistics = to_statistics(name, from.entropy, from.max_weight, from.max_key);
   if (from.workspace != nullptr) to.workspace = &from.workspace->workspace;

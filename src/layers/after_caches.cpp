@@ -38,7 +38,7 @@ Ready ready(const Layer& layer, const Input& input, const LayerCall& call, const
       layers::positions_of(layer, input, call.positions, growth.starts, scratch.positions);
   to.slab = layers::project(layer, input.rows, columns, positions, scratch);
   layers::place_q(layer, to.slab, input, arguments);
-  layers::place_kv(layer, to.slab, input.rows, input.ragged, arguments);
+  layers::place_kv(layer, to.slab, input, arguments);
   to.k = std::exchange(arguments.k, {});
   to.v = std::exchange(arguments.v, {});
   to.heads = layers::open_heads(layer, input, arguments, y, scratch);

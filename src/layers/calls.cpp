@@ -22,15 +22,24 @@ void check_lengths(const char* call, const char* name, const ConstView& lengths,
   }
 }
 
-void check_offsets(const char* name, const LayerCall& call, std::int64_t tokens, const char* of) {
-  if (call.lengths.given()) base::refuse(name, "lengths and offsets are both given");
-  door::check_axes(name, "offsets", call.offsets, {{"sequences + 1", 1, door::Axis::at_least}});
-  door::check_integer(name, "offsets", call.offsets);
-  door::footprint_of(name, "offsets", call.offsets);
-  const Integers offsets = door::integers_of(call.offsets);
-  const std::int64_t sequences = call.offsets.layout.extents[0] - 1;
-  door::check_ascending(name, "offsets", offsets, sequences);
-  door::check_end(name, "offsets", offsets, sequences, tokens, of);
+void check_offsets(const char* call, const char* name, const ConstView& offsets,
+                   std::int64_t tokens, const char* of) {
+  door::check_axes(call, name, offsets, {{"sequences + 1", 1, door::Axis::at_least}});
+  door::check_integer(call, name, offsets);
+  door::footprint_of(call, name, offsets);
+  const Integers at = door::integers_of(offsets);
+  const std::int64_t sequences = offsets.layout.extents[0] - 1;
+  door::check_ascending(call, name, at, sequences);
+  door::check_end(call, name, at, sequences, tokens, of);
+}
+
+void check_as_many(const char* name, const LayerCall& call) {
+  const std::int64_t entries = call.context_offsets.layout.extents[0],
+                     expected = call.offsets.layout.extents[0];
+  if (entries != expected) {
+    base::refuse(name, "context_offsets has ", entries, " entries, expected ", expected,
+                 " as offsets");
+  }
 }
 
 namespace {
@@ -41,40 +50,51 @@ View slab_view(const Layer& layer, const Slab& slab, const Rows& like, std::int6
                     slab.pitch, heads, dim, ragged);
 }
 
+/// Rows and how they fall into sequences, by names: x, or the context.
+struct Names {
+  const char *rows, *columns, *lengths, *offsets;
+};
+
+Input sequences_of(const char* call, const Names& names, const ConstView& view,
+                   std::int64_t columns, const ConstView& lengths, const ConstView& offsets) {
+  Input input{call, rows_of(call, names.rows, view, columns), false, {}, 0};
+  input.sequences = input.rows.batch;
+  if (offsets.given()) {
+    if (view.layout.axes != 2) {
+      base::refuse(call, names.rows, " has ", base::Axes{view.layout.axes}, ", expected [tokens, ",
+                   names.columns, "] with ", names.offsets);
+    }
+    if (lengths.given())
+      base::refuse(call, names.lengths, " and ", names.offsets, " are both given");
+    check_offsets(call, names.offsets, offsets, input.rows.tokens, names.rows);
+    input.ragged = true;
+    input.offsets = door::integers_of(offsets);
+    input.sequences = offsets.layout.extents[0] - 1;
+  }
+  check_lengths(call, names.lengths, lengths, input.sequences, input.rows.tokens);
+  return input;
+}
+
 }  // namespace
 
 Input input_of(const Layer& layer, const char* call_name, const ConstView& x,
                const LayerCall& call) {
-  Input input{call_name, rows_of(call_name, "x", x, layer.config.model_dim), false, {}, 0};
-  input.sequences = input.rows.batch;
-  if (call.offsets.given()) {
-    if (x.layout.axes != 2) {
-      base::refuse(call_name, "x has ", base::Axes{x.layout.axes},
-                   ", expected [tokens, model_dim] with offsets");
-    }
-    check_offsets(call_name, call, input.rows.tokens, "x");
-    input.ragged = true;
-    input.offsets = door::integers_of(call.offsets);
-    input.sequences = call.offsets.layout.extents[0] - 1;
-  }
-  check_lengths(call_name, "lengths", call.lengths, input.sequences, input.rows.tokens);
-  return input;
+  return sequences_of(call_name, {"x", "model_dim", "lengths", "offsets"}, x,
+                      layer.config.model_dim, call.lengths, call.offsets);
 }
 
 void check_positions(const Layer& layer, const Input& input, const ConstView& positions,
-                     bool two_axes) {
+                     bool two_axes, const char* name) {
   if (!positions.given()) return;
-  if (!layer.rotation) {
-    base::refuse(input.name, "positions are given, but the layer has no rope");
-  }
+  if (!layer.rotation) base::refuse(input.name, name, " are given, but the layer has no rope");
   if (two_axes) {
-    door::check_axes(input.name, "positions", positions, {{"tokens", input.rows.tokens}});
+    door::check_axes(input.name, name, positions, {{"tokens", input.rows.tokens}});
   } else {
-    door::check_axes(input.name, "positions", positions,
+    door::check_axes(input.name, name, positions,
                      {{"batch", input.rows.batch}, {"tokens", input.rows.tokens}});
   }
-  door::check_integer(input.name, "positions", positions);
-  door::footprint_of(input.name, "positions", positions);
+  door::check_integer(input.name, name, positions);
+  door::footprint_of(input.name, name, positions);
 }
 
 /// One position a row for RoPE: given, or counted from `starts` (none: 0) in each sequence.
@@ -128,15 +148,24 @@ Rows output_of(const Layer& layer, const Input& input, const View& y, const Laye
   return rows;
 }
 
-Rows context_of(const Layer& layer, const Input& input, const ConstView& context,
-                const LayerCall& call) {
-  if (input.ragged) base::refuse(input.name, "offsets are given with a context");
-  const Rows rows = rows_of(input.name, "context", context, layer.config.context_dim);
-  if (rows.batch != input.rows.batch) {
-    base::refuse(input.name, "context has batch ", rows.batch, ", expected x's ", input.rows.batch);
+Input context_of(const Layer& layer, const Input& input, const ConstView& context,
+                 const LayerCall& call) {
+  if (input.ragged != call.context_offsets.given()) {
+    base::refuse(input.name, input.ragged ? "offsets" : "context_offsets",
+                 " are given alone, expected those of x and of the context or neither");
   }
-  check_lengths(input.name, "context_lengths", call.context_lengths, rows.batch, rows.tokens);
-  return rows;
+  const Input from =
+      sequences_of(input.name, {"context", "context_dim", "context_lengths", "context_offsets"},
+                   context, layer.config.context_dim, call.context_lengths, call.context_offsets);
+  if (from.ragged) {
+    check_as_many(input.name, call);
+  } else if (from.sequences != input.sequences) {
+    base::refuse(input.name, "context has batch ", from.sequences, ", expected x's ",
+                 input.sequences);
+  }
+  check_positions(layer, from, call.context_positions, context.layout.axes == 2,
+                  "context_positions");
+  return from;
 }
 
 void place_q(const Layer& layer, const Slab& slab, const Input& input,
@@ -145,11 +174,13 @@ void place_q(const Layer& layer, const Slab& slab, const Input& input,
                           input.ragged);
 }
 
-void place_kv(const Layer& layer, const Slab& slab, const Rows& rows, bool ragged,
+void place_kv(const Layer& layer, const Slab& slab, const Input& from,
               AttentionArguments& arguments) {
   const LayerConfig& c = layer.config;
-  arguments.k = slab_view(layer, slab, rows, slab.first_k, c.kv_heads, c.head_dim, ragged);
-  arguments.v = slab_view(layer, slab, rows, slab.first_v, c.kv_heads, c.value_dim, ragged);
+  arguments.k =
+      slab_view(layer, slab, from.rows, slab.first_k, c.kv_heads, c.head_dim, from.ragged);
+  arguments.v =
+      slab_view(layer, slab, from.rows, slab.first_v, c.kv_heads, c.value_dim, from.ragged);
 }
 
 void require_self(const Layer& layer, const char* name, const LayerCall& call) {
@@ -158,9 +189,7 @@ void require_self(const Layer& layer, const char* name, const LayerCall& call) {
     base::refuse(name, "context_dim (", c.context_dim, ") is not model_dim (", c.model_dim,
                  "), so k and v need a context of their own");
   }
-  if (call.context_lengths.given()) {
-    base::refuse(name, "context_lengths are given without a context");
-  }
+  refuse_context(name, call, " without a context");
 }
 
 Mask padding(const ConstView& kv_lengths, const ConstView& q_lengths) {
@@ -180,24 +209,25 @@ AttentionArguments prepare_self(const Layer& layer, const Input& input, const La
       positions_of(layer, input, call.positions, nullptr, scratch.positions);
   const Slab slab = project(layer, input.rows, Columns::packed, positions, scratch);
   place_q(layer, slab, input, arguments);
-  place_kv(layer, slab, input.rows, input.ragged, arguments);
+  place_kv(layer, slab, input, arguments);
   return arguments;
 }
 
 /// The same for cross attention.
-AttentionArguments prepare_cross(const Layer& layer, const Input& input, const Rows& context,
+AttentionArguments prepare_cross(const Layer& layer, const Input& input, const Input& context,
                                  const LayerCall& call, Scratch& scratch) {
   AttentionArguments arguments = arguments_of(layer, input.name, call);
   arguments.mask = arguments.mask & padding(call.context_lengths, call.lengths);
+  arguments.q_offsets = call.offsets;
+  arguments.kv_offsets = call.context_offsets;
   const std::int64_t* const positions =
       positions_of(layer, input, call.positions, nullptr, scratch.positions);
   const Slab q = project(layer, input.rows, Columns::q, positions, scratch);
   place_q(layer, q, input, arguments);
-  const Input other{input.name, context, false, {}, context.batch};
   const std::int64_t* const context_positions =
-      positions_of(layer, other, {}, nullptr, scratch.context_positions);
-  const Slab kv = project(layer, context, Columns::kv, context_positions, scratch, true);
-  place_kv(layer, kv, context, false, arguments);
+      positions_of(layer, context, call.context_positions, nullptr, scratch.context_positions);
+  const Slab kv = project(layer, context.rows, Columns::kv, context_positions, scratch, true);
+  place_kv(layer, kv, context, arguments);
   return arguments;
 }
 

@@ -34,7 +34,7 @@ void MultiHeadAttention::forward(ConstView x, ConstView context, View y,
                                  const LayerCall& call) const {
   const Layer& layer = *state_;
   const Input input = layers::input_of(layer, kCall, x, call);
-  const Rows from = layers::context_of(layer, input, context, call);
+  const Input from = layers::context_of(layer, input, context, call);
   layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer, input, y, call);
   std::optional<Scratch> own;
@@ -60,7 +60,7 @@ void MultiHeadAttention::project_context(ConstView context, KvCache& cache,
       layers::positions_of(layer, input, {}, growth.starts, scratch.context_positions);
   const Slab slab = layers::project(layer, rows, Columns::kv, positions, scratch, true);
   AttentionArguments arguments;
-  layers::place_kv(layer, slab, rows, false, arguments);
+  layers::place_kv(layer, slab, input, arguments);
   cache.append(arguments.k, arguments.v, lengths);
 }
 
@@ -72,8 +72,7 @@ constexpr const char* kCross = "MultiHeadAttention::cross";
 void cross_to(const Layer& layer, const ConstView& x, const KvView& context, const char* what,
               const View& y, const LayerCall& call, Scratch& scratch) {
   const Input input = layers::input_of(layer, kCross, x, call);
-  if (call.context_lengths.given())
-    base::refuse(kCross, "context_lengths are given, but ", what, " has its own");
+  layers::refuse_context(kCross, call, ", but ", what, " has its own");
   door::Inputs read;
   layers::resolve_held(layer, input, context, read);
   layers::check_positions(layer, input, call.positions, x.layout.axes == 2);

@@ -108,8 +108,7 @@ void LatentAttention::forward(ConstView x, const KvView& kv, View y, LatentForm 
   const State& layer = *state_;
   form = layers::form_of(layer, form);
   const Input input = layers::input_of(layer.core, kCall, x, call);
-  if (call.context_lengths.given())
-    base::refuse(kCall, "context_lengths are given, but kv has lengths of its own");
+  layers::refuse_context(kCall, call, ", but kv has its own");
   door::Inputs read;
   const kernels::AttendCall resolved = layers::resolve_latents(layer, input, kv, form, read);
   layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);

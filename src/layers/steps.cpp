@@ -60,7 +60,8 @@ void check_named(const char* name, const ConstView& q, const ConstView& v, const
   const auto& extents = q.layout.extents;
   const std::int64_t value_dim = v.layout.extents[v.layout.axes - 1];
   if (ragged) {
-    layers::check_offsets(name, call, extents[0], "q");
+    if (call.lengths.given()) base::refuse(name, "lengths and offsets are both given");
+    layers::check_offsets(name, "offsets", call.offsets, extents[0], "q");
     door::check_axes(name, "heads", heads,
                      {{"tokens", extents[0]}, {"q_heads", extents[1]}, {"value_dim", value_dim}});
     return;
@@ -73,26 +74,42 @@ void check_named(const char* name, const ConstView& q, const ConstView& v, const
                     {"value_dim", value_dim}});
 }
 
+/// The same of k, whose lengths and offsets are the context's.
+void check_named_context(const char* name, const ConstView& k, const LayerCall& call) {
+  if (k.layout.axes == 4) {
+    layers::check_lengths(name, "context_lengths", call.context_lengths, k.layout.extents[0],
+                          k.layout.extents[1]);
+  }
+  if (!call.context_offsets.given()) return;
+  if (!call.offsets.given()) base::refuse(name, "context_offsets are given without offsets");
+  if (k.layout.axes != 3) return;
+  layers::check_offsets(name, "context_offsets", call.context_offsets, k.layout.extents[0], "k");
+  layers::check_as_many(name, call);
+}
+
+void refuse_positions(const char* name, const LayerCall& call) {
+  for (const auto& [part, view] :
+       {std::pair{"positions", call.positions}, {"context_positions", call.context_positions}}) {
+    if (view.given()) base::refuse(name, part, " are given, but RoPE belongs to project");
+  }
+}
+
 }  // namespace
 
 void MultiHeadAttention::attend(ConstView q, ConstView k, ConstView v, View heads,
                                 const LayerCall& call) const {
   constexpr const char* kName = "MultiHeadAttention::attend";
-  if (call.positions.given()) {
-    base::refuse(kName, "positions are given, but RoPE belongs to project");
-  }
+  refuse_positions(kName, call);
   check_named(kName, q, v, heads, call);
-  if (k.layout.axes == 4) {
-    layers::check_lengths(kName, "context_lengths", call.context_lengths, k.layout.extents[0],
-                          k.layout.extents[1]);
-  }
+  check_named_context(kName, k, call);
   check_whose_lengths(kName, q, k, call);
   AttentionArguments arguments = layers::arguments_of(*state_, kName, call);
   arguments.mask =
       arguments.mask &
       layers::padding(call.context_lengths.given() ? call.context_lengths : call.lengths,
                       call.lengths);
-  arguments.q_offsets = arguments.kv_offsets = call.offsets;
+  arguments.q_offsets = call.offsets;
+  arguments.kv_offsets = call.context_offsets.given() ? call.context_offsets : call.offsets;
   arguments.q = q;
   arguments.k = k;
   arguments.v = v;
@@ -106,10 +123,8 @@ void MultiHeadAttention::attend(ConstView q, ConstView k, ConstView v, View head
 void MultiHeadAttention::attend(ConstView q, const KvView& kv, View heads,
                                 const LayerCall& call) const {
   constexpr const char* kName = "MultiHeadAttention::attend";
-  if (call.positions.given())
-    base::refuse(kName, "positions are given, but RoPE belongs to project");
-  if (call.context_lengths.given())
-    base::refuse(kName, "context_lengths are given, but kv has lengths of its own");
+  refuse_positions(kName, call);
+  layers::refuse_context(kName, call, ", but kv has its own");
   check_named(kName, q, kv.v, heads, call);
   AttentionArguments arguments = layers::arguments_of(*state_, kName, call);
   layers::refuse_key_lengths(kName, arguments.mask, "kv");
@@ -192,7 +207,7 @@ RowTrace MultiHeadAttention::explain(ConstView x, ConstView context, const Expla
   constexpr const char* kName = "MultiHeadAttention::explain";
   const Layer& layer = *state_;
   const Input input = layers::input_of(layer, kName, x, call);
-  const Rows from = layers::context_of(layer, input, context, call);
+  const Input from = layers::context_of(layer, input, context, call);
   layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
   Scratch scratch;
   return trace(layer, input, layers::prepare_cross(layer, input, from, call, scratch), row);

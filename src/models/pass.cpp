@@ -109,7 +109,7 @@ AttentionArguments Pass::prepare(const Block& block, std::int64_t index) {
     input.sequences = sequences;
   }
   layers::place_q(layer, slab, input, arguments);
-  layers::place_kv(layer, slab, input.rows, ragged, arguments);
+  layers::place_kv(layer, slab, input, arguments);
   if (!tokens_.frames.empty()) {
     enter_frames(tokens_.frames[static_cast<std::size_t>(index)], own(arguments.q),
                  own(arguments.k), own(arguments.v), options_of(engine_));
