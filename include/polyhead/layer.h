@@ -165,8 +165,9 @@ class MultiHeadAttention {
   /// Self attention.
   void forward(ConstView x, View y, const LayerCall& call = {}) const;
 
-  /// Cross attention: q from x, k and v from context [batch, context_tokens, context_dim]. RoPE
-  /// rotates context tokens by their own index.
+  /// Cross attention: q from x, k and v from context [batch, context_tokens, context_dim], or
+  /// [context_tokens, context_dim] with offsets and context_offsets. RoPE rotates context tokens by
+  /// their own index, or by context_positions.
   void forward(ConstView x, ConstView context, View y, const LayerCall& call = {}) const;
 
   /// Cross attention's k and v, computed once: appends those of the context (all of it, or
