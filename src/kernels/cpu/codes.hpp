@@ -8,6 +8,7 @@ struct Codes : TilesOfWords {
   static constexpr bool kSteps = false;
   static constexpr bool kScaled = kType == ElementType::int8 || kType == ElementType::int4;
   static constexpr bool kNibbles = kType == ElementType::int4;
+  static constexpr bool kByFloat16 = !kScaled && Simd::kFloat8ByFloat16;
 
   /// Where dim `at`, a multiple of kLanes, begins in a row.
   static constexpr std::int64_t byte_of(std::int64_t at) {
@@ -34,9 +35,20 @@ struct Codes : TilesOfWords {
 
   /// Dims [at, at + kLanes) of a row, unscaled; `at` is a multiple of kLanes.
   POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at) {
+    if constexpr (kByFloat16) {
+      Simd::V value[1];
+      load_by_float16(value, row + byte_of(at));
+      return value[0];
+    }
     const Simd::I bytes = Simd::load_bytes(row + byte_of(at));
     if constexpr (!kNibbles) return value(bytes);
     return value(at % 32 < 16 ? half<0>(bytes) : half<1>(bytes));
+  }
+
+  /// kC vectors of 8-bit floats where Lanes has a way of its own, which others do not compile.
+  template <int kC, class Lanes = Simd>
+  POLYHEAD_INLINE static void load_by_float16(Simd::V (&to)[kC], const std::byte* codes) {
+    Lanes::template load_float8<kE4m3>(to, codes);
   }
 
   /// The low or the high half of each lane's lowest byte, sign-extended.
@@ -115,6 +127,7 @@ struct Codes : TilesOfWords {
       }
       return;
     }
+    if constexpr (kByFloat16) return load_by_float16(to, row + byte_of(at));
     bool exact = kScaled;
     if constexpr (!kScaled) {
       const Simd::V bytes[1] = {

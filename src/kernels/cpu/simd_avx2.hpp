@@ -11,6 +11,7 @@ struct Simd {
       4;  // 4 x 3 accumulators + 3 operands + 1 broadcast fill 16 registers
   static constexpr int kVectors = 3;
   static constexpr bool kNarrowTiles = false;  // of float16, half a vector wide
+  static constexpr bool kFloat8ByFloat16 = true;
 
   POLYHEAD_INLINE static V zero() { return _mm256_setzero_ps(); }
   POLYHEAD_INLINE static V load(const float* p) { return _mm256_loadu_ps(p); }
@@ -170,6 +171,24 @@ struct Simd {
     return _mm256_cvtepi32_ps(
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
+  /// kC * kLanes 8-bit floats, by way of float16: e5m2 is the upper half of one, and the magnitude
+  /// of e4m3, at its place, stands for 2^-8 of itself, subnormals included.
+  template <bool kE4m3, int kC>
+  POLYHEAD_INLINE static void load_float8(V (&to)[kC], const std::byte* p) {
+    if constexpr (kC == 1) {
+      const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+      to[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(float16_of<kE4m3>(codes)));
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c + 1 < kC; c += 2) {
+      const __m256i words =
+          float16_of<kE4m3>(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + c * kLanes)));
+      to[c] = _mm256_cvtph_ps(_mm256_castsi256_si128(words));
+      to[c + 1] = _mm256_cvtph_ps(_mm256_extracti128_si256(words, 1));
+    }
+#pragma GCC unroll 4
+    for (int c = 0; kE4m3 && c < kC; ++c) to[c] = mul(to[c], broadcast(256.0f));
+  }
   struct Product {
     I low, high;
   };
@@ -255,6 +274,17 @@ struct Simd {
   }
 
  private:
+  template <bool kE4m3>
+  POLYHEAD_INLINE static __m256i float16_of(__m128i codes) {
+    if constexpr (!kE4m3) return _mm256_slli_epi16(_mm256_cvtepu8_epi16(codes), 8);
+    const __m256i placed = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);
+    const __m256i words = _mm256_and_si256(placed, _mm256_set1_epi16(~0x4000));  // one of two signs
+    const __m256i sign = _mm256_set1_epi16(std::numeric_limits<std::int16_t>::min());
+    const __m256i nan =  // a magnitude of 0x7f
+        _mm256_cmpeq_epi16(_mm256_or_si256(words, sign),
+                           _mm256_set1_epi16(static_cast<std::int16_t>(0xbf80)));
+    return _mm256_or_si256(words, nan);
+  }
   POLYHEAD_INLINE static __m128i two_of_16_bits(const std::uint16_t* low,
                                                 const std::uint16_t* high) {
     return _mm_unpacklo_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(low)),

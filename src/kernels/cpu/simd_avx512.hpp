@@ -17,6 +17,7 @@ struct Simd {
       8;  // 8 x 3 accumulators + 3 operands + 1 broadcast fill 28 of 32 registers
   static constexpr int kVectors = 3;
   static constexpr bool kNarrowTiles = true;  // of float16, half a vector wide
+  static constexpr bool kFloat8ByFloat16 = false;
 
   POLYHEAD_INLINE static V zero() { return _mm512_setzero_ps(); }
   POLYHEAD_INLINE static V load(const float* p) { return _mm512_loadu_ps(p); }

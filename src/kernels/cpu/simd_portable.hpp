@@ -16,6 +16,7 @@ struct Simd {
 #endif
   static constexpr int kVectors = 3;
   static constexpr bool kNarrowTiles = false;  // of float16, half a vector wide
+  static constexpr bool kFloat8ByFloat16 = false;
 
   POLYHEAD_INLINE static V zero() { return V{}; }
   POLYHEAD_INLINE static V load(const float* p) {
