@@ -34,6 +34,7 @@ DOORS = {
     "polyhead_c.h": "capi",
     "polyhead_cache_c.h": "capi",
     "polyhead_frames_c.h": "capi",
+    "polyhead_inspect_c.h": "capi",
     "polyhead_layer_c.h": "capi",
 }
 
