@@ -6,6 +6,7 @@
 #include "cli/exit_codes.hpp"
 #include "cli/table.hpp"
 #include "models/formats/file_error.hpp"
+#include "models/formats/files_read.hpp"
 #include "polyhead/version.h"
 
 namespace polyhead::cli {
@@ -100,6 +101,7 @@ std::vector<std::unique_ptr<Command>> make_commands() {
 }
 
 int run_program(const std::vector<std::string>& arguments, const Console& console) {
+  const formats::FilesRead run;
   CLI::App app("Exact multi-head attention: watch it work, run it on arrays, measure it.",
                "polyhead");
   app.set_version_flag("--version", "polyhead " POLYHEAD_VERSION, "Print the version and exit");

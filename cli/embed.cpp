@@ -77,6 +77,7 @@ void Embed::run(const Console& console) {
                                           std::to_string(file.config().context_length));
     }
   }
+  if (!out_.empty()) formats::check_writable(out_);  // nor has it been read meanwhile
   const models::Model model = model_.load(file);
   const auto dim = static_cast<std::size_t>(model.config().model_dim);
   std::vector<float> vectors(texts.size() * dim);

@@ -363,8 +363,11 @@ void Explain::check_values() const {
 std::vector<std::int64_t> Explain::pruned_heads() const {
   std::vector<std::int64_t> heads;
   if (pruned_.empty()) return heads;
-  for (const std::string& head : full_pieces_of("--prune", pruned_))
+  for (const std::string& head : full_pieces_of("--prune", pruned_)) {
     heads.push_back(whole(head, "--prune"));
+    if (std::count(heads.begin(), heads.end(), heads.back()) > 1)
+      throw UsageError("--prune names head " + head + " twice, expected each once");
+  }
   return heads;
 }
 

@@ -110,8 +110,8 @@ void Look::take_text(LookData& look) const {
   look.delimiters = delimiters_of(*look.tokenizer, look.ids);
 }
 
-/// A whole number from 0.
-std::int64_t index_of(const std::string& text, const char* option) {
+/// A whole number from 0, which is a part of `entry`.
+std::int64_t index_of(const std::string& text, const char* option, const std::string& entry) {
   std::size_t used = 0;
   long long value = -1;
   try {
@@ -119,7 +119,8 @@ std::int64_t index_of(const std::string& text, const char* option) {
   } catch (const std::logic_error&) {
   }
   if (text.empty() || used != text.size() || value < 0)
-    throw UsageError(std::string(option) + ": '" + text + "' is not a whole number");
+    throw UsageError(std::string(option) + ": '" + (text == entry ? "" : entry + "': '") + text +
+                     "' is not a whole number");
   return value;
 }
 
@@ -133,17 +134,17 @@ void Look::read_lists() {
   ranges_.clear(), pairs_.clear(), rows_.clear();
   for (const std::string& piece : entries_of("--layers", layers_)) {
     const std::size_t dash = piece.find('-');
-    const std::int64_t first = index_of(piece.substr(0, dash), "--layers");
+    const std::int64_t first = index_of(piece.substr(0, dash), "--layers", piece);
     const std::int64_t last =
-        dash == std::string::npos ? first : index_of(piece.substr(dash + 1), "--layers");
+        dash == std::string::npos ? first : index_of(piece.substr(dash + 1), "--layers", piece);
     if (last < first) throw UsageError("--layers: " + piece + " runs backwards");
     ranges_.emplace_back(first, last);
   }
   for (const std::string& piece : entries_of("--heads", heads_)) {
     const std::size_t dot = piece.find('.');
     if (dot == std::string::npos) throw UsageError("--heads: '" + piece + "' is not LAYER.HEAD");
-    pairs_.emplace_back(index_of(piece.substr(0, dot), "--heads"),
-                        index_of(piece.substr(dot + 1), "--heads"));
+    pairs_.emplace_back(index_of(piece.substr(0, dot), "--heads", piece),
+                        index_of(piece.substr(dot + 1), "--heads", piece));
   }
   for (const std::string& row : entries_of("--rows", rows_text_)) rows_.push_back(std::stoll(row));
 }
@@ -189,6 +190,7 @@ void Look::run(const Console& console) {
   look.config = &file.config();
   look.weights = model_.weights();
   take_text(look);
+  if (!output_.empty()) formats::check_writable(output_);  // nor has it been read meanwhile
   choose_heads(look);
   ProbeOptions probing;
   probing.run = model_.run_options();

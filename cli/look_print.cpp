@@ -20,13 +20,6 @@ ordered_json number(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
 }
 
-/// Weights as they are worth: float32 has no more than eight digits.
-ordered_json weights_json(const std::vector<float>& row) {
-  ordered_json list = ordered_json::array();
-  for (const float w : row) list.push_back(std::round(static_cast<double>(w) * 1e8) / 1e8);
-  return list;
-}
-
 ordered_json measures_json(const HeadMeasures& m) {
   ordered_json json;
   json["role"] = head_role_name(m.role);
@@ -173,7 +166,7 @@ std::vector<ChosenHead> chosen_heads(const LookData& look) {
 
 ordered_json look_json(const LookData& look, const HeadRows& rows) {
   ordered_json json;
-  json["model"] = look.config->name;
+  json["model"] = model_title(*look.file);
   json["weights"] = look.weights;
   json["tokens"] = ordered_json::array();
   for (std::size_t i = 0; i < look.ids.size(); ++i) json["tokens"].push_back(token_bytes(look, i));
@@ -185,7 +178,7 @@ ordered_json look_json(const LookData& look, const HeadRows& rows) {
     const auto kept = rows.find({head.layer, head.head});
     if (kept != rows.end()) {
       for (const auto& [query, weights] : kept->second) {
-        entry["rows"][std::to_string(query)] = weights_json(weights);
+        entry["rows"][std::to_string(query)] = weights;
       }
     }
     json["heads"].push_back(std::move(entry));

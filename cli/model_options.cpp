@@ -1,5 +1,7 @@
 #include "cli/model_options.hpp"
 
+#include <sys/stat.h>
+
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
@@ -10,6 +12,7 @@
 #include "cli/option_checks.hpp"
 #include "cli/table.hpp"
 #include "models/formats/file_error.hpp"
+#include "models/formats/files_read.hpp"
 #include "models/model_path.hpp"
 
 namespace polyhead::cli {
@@ -64,6 +67,8 @@ std::string read_text(const std::string& place) {
   std::ifstream file(place, std::ios::binary);
   if (!file.is_open())
     throw formats::FileError(place, std::string("cannot be opened: ") + std::strerror(errno));
+  struct stat status {};
+  if (::stat(place.c_str(), &status) == 0) formats::note_read(status);
   std::string text = read_all(file, place);
   if (!file.good() && !file.eof()) throw formats::FileError(place, "cannot be read");
   return text;

@@ -273,8 +273,9 @@ void PlanCommand::list(const Console& console) {
 void PlanCommand::run(const Console& console) {
   check();
   if (list_) return list(console);
-  if (!html_.empty()) formats::check_writable(html_);  // before anything is measured
+  if (!html_.empty()) formats::check_writable(html_);
   PlanRequest asked = request(console);
+  if (!html_.empty()) formats::check_writable(html_);  // nor has it been read meanwhile
   if (here_) measure(console, asked);
   const PlanResult plan = work_out(std::move(asked));
   if (!html_.empty()) {

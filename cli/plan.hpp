@@ -63,6 +63,9 @@ struct PlanResult {
 
 PlanResult work_out(PlanRequest request);
 
+/// What a phase of a case works on: training reads whole texts, of which nothing is generated.
+cost::Workload work_of(const PlanCase& c, cost::Phase phase);
+
 /// Verdicts, then tables, then terms; with `explain` every formula with its numbers.
 void print_plan(const Console& console, const PlanResult& plan, bool explain);
 

@@ -97,8 +97,13 @@ std::string plain_type(const Keys& whole) {
     const json* const now = keys.find("dtype");
     return now != nullptr ? now : keys.find("torch_dtype");  // as it was called
   });
-  if (type == nullptr) return "f32";
-  return *type == "bfloat16" ? "bf16" : *type == "float16" ? "f16" : "f32";
+  if (type == nullptr || type->is_null()) return "f32";
+  for (const auto& [name, stored] :
+       {std::pair{"bfloat16", "bf16"}, {"float16", "f16"}, {"float32", "f32"}}) {
+    if (*type == name) return stored;
+  }
+  whole.refuse("'dtype' is " + type->dump() +
+               "; expected \"bfloat16\", \"float16\" or \"float32\"");
 }
 
 std::int64_t layers_of(const Keys& keys, const char* key) {

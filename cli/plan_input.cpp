@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "cli/command.hpp"
+#include "cli/model_options.hpp"
 #include "cli/plan_model.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/model_file.hpp"
@@ -73,11 +72,7 @@ std::string read_config(const std::string& path) {
     throw formats::FileError(
         path, "has " + std::to_string(size) + " bytes; a config.json has at most 16 MiB");
   }
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw formats::FileError(path, "cannot be read");
-  return text.str();
+  return read_text(path);
 }
 
 /// A preset, or else the file of a model that scripts/get-model fetches.

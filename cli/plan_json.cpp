@@ -98,6 +98,11 @@ ordered_json layer_flops_json(const cost::Layer& layer, const cost::Workload& wo
   return made;
 }
 
+/// Null: no limit.
+ordered_json limit_json(std::int64_t most) {
+  return most >= cost::kUnlimited ? ordered_json(nullptr) : ordered_json(most);
+}
+
 ordered_json time_json(const Likely& time) {
   constexpr const char* kBounds[] = {"compute", "bandwidth"};
   ordered_json made = {{"attention_seconds_at_peak", time.peak.attention_seconds},
@@ -123,13 +128,14 @@ ordered_json time_json(const Likely& time) {
 }
 
 ordered_json phase_json(const PlanCase& c, const Term& flops, Phase phase) {
+  const cost::Workload work = work_of(c, phase);
   ordered_json made = {{"attention_flops", number(cost::attention_only(flops))},
                        {"model_flops", number(flops.value)}};
   made["layer_flops"] = ordered_json::array();
   for (const cost::Layer& layer : c.model->layers)
-    made["layer_flops"].push_back(layer_flops_json(layer, c.work, phase));
+    made["layer_flops"].push_back(layer_flops_json(layer, work, phase));
   made["flops_terms"] = term_json(flops);
-  made["traffic_terms"] = term_json(cost::traffic_bytes(c.share, c.work, phase));
+  made["traffic_terms"] = term_json(cost::traffic_bytes(c.share, work, phase));
   return made;
 }
 
@@ -152,8 +158,8 @@ ordered_json case_json(const PlanCase& c, const PlanRequest& r) {
   if (r.machine) {
     made["fits"] = c.fits;
     made["kv_cache_alone_fits"] = c.kv_alone_fits;
-    made["largest_context"] = c.largest_context;
-    made["largest_batch"] = c.largest_batch;
+    made["largest_context"] = limit_json(c.largest_context);
+    made["largest_batch"] = limit_json(c.largest_batch);
     made["seconds_at_peak"] = known(c.prefill_time).peak.attention_seconds;
   }
   made["memory_terms"] = term_json(c.memory);
@@ -252,8 +258,8 @@ void csv_of_machine(std::string& text, const std::string& front, const PlanCase&
   csv_times(text, front, "decode_step", c.decode_time);
   csv_times(text, front, "generation", c.generation_time);
   csv_times(text, front, "training", c.training_time);
-  text += front + ",largest_context,tokens," + std::to_string(c.largest_context) + "\n";
-  text += front + ",largest_batch,sequences," + std::to_string(c.largest_batch) + "\n";
+  text += front + ",largest_context,tokens," + limit_json(c.largest_context).dump() + "\n";
+  text += front + ",largest_batch,sequences," + limit_json(c.largest_batch).dump() + "\n";
 }
 
 }  // namespace

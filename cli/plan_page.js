@@ -62,10 +62,12 @@
   };
   const split = data.devices;
   const headsText = (c) => isLatent(c.model) ? "MLA" : c.heads + (c.heads === 1 ? " KV head" : " KV heads");
+  const undivided = (model, heads) => Cost.withHeads(model, isLatent(model) ? null : heads);
   const variant = (model, heads) => {
-    const made = Cost.withHeads(model, isLatent(model) ? null : heads);
+    const made = undivided(model, heads);
     return split.split === "tensor" ? Cost.onOneDevice(made, split.count) : made;
   };
+  const ofAll = split.count > 1 ? ", all devices" : "";
   const workOf = (context, batch, type, counting) => ({
     prompt: BigInt(Math.max(1, context - data.generated)), generated: BigInt(Math.min(data.generated, context - 1)),
     batch: BigInt(batch), chunk: BigInt(data.chunk), page: BigInt(data.page_tokens), kvType: type,
@@ -160,7 +162,7 @@
   const lengthsOf = (model) => lengths.filter((n) => n <= Math.max(longest(model), lengths[1]));
 
   const drawShare = (c) => {
-    const model = variant(c.model, c.heads);
+    const model = undivided(c.model, c.heads);
     const plot = frame("share", 300, lengthAxis, { linear: true, from: 0, to: 1, ticks: [0, .25, .5, .75, 1], text: (v) => v * 100 + " %" },
                        { left: 58, right: 16, top: 42, bottom: 30 });
     const reached = lengthsOf(c.model);
@@ -305,7 +307,7 @@
     at("heads").disabled = isLatent(c.model);
     at("type").disabled = c.model.layers.every((layer) => layer.attends === "all");  // an encoder keeps no cache
     at("title").textContent = c.model.name;
-    at("shape").textContent = c.model.shape + (split.count > 1 ? `; figures of each of ${split.count} devices (${split.split} split)` : "");
+    at("shape").textContent = c.model.shape + (split.count > 1 ? `; ${split.count} devices (${split.split} split): bytes and times of each, FLOPs of prefill of all` : "");
     const memory = Number(f.memory), fits = memory <= m.memory;
     at("verdict").className = fits ? "fits" : "not";
     at("verdict").textContent = fits
@@ -317,13 +319,13 @@
     more.textContent = `${whole(c.context)} tokens, batch ${whole(c.batch)}, ${headsText(c)}, ${c.type.name}: ` +
       `weights ${bytesText(f.weights)} + KV ${bytesText(f.kv)} + scratch ${bytesText(f.scratch)} on ${m.name}`;
     at("verdict").append(more);
-    const attention = f.prefill.projections + f.prefill.attention;
+    const all = Cost.flops(undivided(c.model, c.heads), work, "prefill"), attention = all.projections + all.attention;
     const prefill = seconds(f.prefill, f.prefillBytes, m), decode = seconds(f.decode, f.decodeBytes, m);
     at("figures").textContent = "";
     for (const [value, name] of [[bytesText(f.kv), `KV cache, ${gib(f.kv)}`], [bytesText(f.memory), `in all, ${gib(f.memory)}`],
-      [flopText(attention), "attention of prefill"], [time(prefill), "prefill, at the roofline"],
+      [flopText(attention), "attention of prefill" + ofAll], [time(prefill), "prefill, at the roofline"],
       [decode > 0 ? scaled(c.batch / decode, ["", "k", "M"]) : "-", "tokens/s decoded, at the roofline"],
-      [(100 * Number(f.prefill.attention) / Number(f.prefill.all)).toFixed(1) + " %", "of prefill is scores"]]) {
+      [(100 * Number(all.attention) / Number(all.all)).toFixed(1) + " %", "of prefill is scores"]]) {
       const box = document.createElement("div"), number = document.createElement("b"), what = document.createElement("span");
       box.className = "figure card";
       number.textContent = value;
@@ -393,7 +395,7 @@
       fill();
     };
     const asked = at("asked"), head = asked.createTHead().insertRow();
-    ["model", "KV heads", "KV type", "batch", "context", "KV cache", "in all", "attention of prefill", ""].forEach((text, i) => {
+    ["model", "KV heads", "KV type", "batch", "context", "KV cache", "in all", "attention of prefill" + ofAll, ""].forEach((text, i) => {
       const cell = document.createElement("th");
       cell.textContent = text;
       if ([1, 3, 4, 5, 6, 7].includes(i)) cell.className = "number";

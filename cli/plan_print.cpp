@@ -192,10 +192,13 @@ const char* bound_text(cost::Bound bound) {
 void print_prefill(const Console& console, const PlanResult& plan) {
   const PlanRequest& r = plan.request;
   const Columns columns(r);
-  heading(console,
-          (r.workload.chunk > 0 ? "Prefill, " + grouped(r.workload.chunk) + " tokens a call"
-                                : std::string("Prefill")) +
-              of_which_devices(r));
+  const cost::Workload& work = r.workload;
+  heading(console, std::string("Prefill") +
+                       (work.generated > 0 ? " of all but the " + grouped(work.generated) +
+                                                 " tokens that are generated"
+                                           : "") +
+                       (work.chunk > 0 ? ", " + grouped(work.chunk) + " tokens a call" : "") +
+                       of_which_devices(r));
   std::vector<Align> rest{Align::right, Align::right, Align::right, Align::right, Align::left};
   std::vector<std::string> names{"attention in full", "triangle", "all", "scores' share", ""};
   if (r.machine) {

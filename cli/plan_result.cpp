@@ -37,7 +37,7 @@ cost::Utilisation scaled_by(cost::Utilisation share, double factor) {
 
 Likely likely(const PlanRequest& r, const PlanCase& c, Phase phase) {
   const auto at = [&](const cost::Utilisation& share, cost::Counting counting) {
-    cost::Workload work = c.work;
+    cost::Workload work = work_of(c, phase);
     work.counting = counting;
     return cost::phase_time(*c.model, work, phase, known(r.machine), r.compute, share, r.devices);
   };
@@ -85,7 +85,9 @@ PlanCase make_case(const PlanRequest& r, const cost::ModelDescription& model,
   c.decode = cost::model_flops(model, full, Phase::decode_step);
   c.generation = cost::model_flops(model, full, Phase::generation);
   c.scores = cost::score_bytes(model.layers.back(), work);
-  if (r.training) c.training = cost::model_flops(model, work, Phase::training_recompute);
+  if (r.training)
+    c.training =
+        cost::model_flops(model, work_of(c, Phase::training_recompute), Phase::training_recompute);
   if (r.devices.count > 1) {
     c.sent_prefill = cost::sent_bytes(model, work, Phase::prefill, r.devices);
     c.sent_decode = cost::sent_bytes(model, work, Phase::decode_step, r.devices);
@@ -95,6 +97,12 @@ PlanCase make_case(const PlanRequest& r, const cost::ModelDescription& model,
 }
 
 }  // namespace
+
+cost::Workload work_of(const PlanCase& c, cost::Phase phase) {
+  cost::Workload work = c.work;
+  if (phase == cost::Phase::training_recompute) work.prompt = work.context(), work.generated = 0;
+  return work;
+}
 
 PlanResult work_out(PlanRequest request) {
   PlanResult plan;

@@ -88,6 +88,8 @@ cost::ModelDescription PlanShape::model() const {
   layer.ffn.ffn_dim = or_else("--ffn", ffn, 0);
   layer.ffn.gated = !plain_ffn;
   layer.ffn.experts = or_else("--experts", experts, 0);
+  if (!experts.empty() && experts_used.empty())
+    throw UsageError("--experts-used is needed with --experts: how many a token takes");
   layer.ffn.experts_used = or_else("--experts-used", experts_used, 0);
   layer.norm_parameters = 2 * layer.model_dim;
   cost::ModelDescription model;

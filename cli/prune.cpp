@@ -122,7 +122,7 @@ void Prune::print(const Console& console, const models::ModelFile& file, std::si
 }
 
 ordered_json Prune::json(const models::ModelFile& file, std::size_t tokens) const {
-  ordered_json result{{"model", file.config().name}, {"tokens", tokens}, {"nll", made_.nll}};
+  ordered_json result{{"model", model_title(file)}, {"tokens", tokens}, {"nll", made_.nll}};
   result["heads"] = ordered_json::array();
   for (const HeadLoss& head : made_.heads) {
     result["heads"].push_back(
@@ -152,6 +152,7 @@ void Prune::run(const Console& console) {
   if (!output_.empty()) formats::check_writable(output_);
   const models::ModelFile file = model_.open();
   const std::vector<std::int32_t> ids = read_ids(file);
+  if (!output_.empty()) formats::check_writable(output_);  // nor has it been read meanwhile
   made_ = prune_heads(model_.load(file), ids, points_, console);
   if (!output_.empty()) write_curve(file);
   if (json_)

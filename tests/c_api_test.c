@@ -213,7 +213,7 @@ static void test_bad_trees(void) {
   CHECK_REFUSED(polyhead_tree_mask_create(NULL, 1, &mask), "trees is null");
   CHECK_REFUSED(polyhead_tree_mask_create(pointers, 1, NULL), "mask is null");
   CHECK_REFUSED((tree.count = -1, polyhead_tree_mask_create(pointers, 1, &mask)),
-                "count (-1) is negative");
+                "the count of trees[0].parents (-1) is negative");
   CHECK_REFUSED((tree.count = 2, polyhead_tree_mask_create(pointers, 1, &mask)),
                 "parents[1] (1) is not within -1 .. 0");
   CHECK_REFUSED((tree.parents = NULL, polyhead_tree_mask_create(pointers, 1, &mask)),

@@ -93,7 +93,7 @@ static void test_contiguous(void) {
   CHECK_REFUSED(polyhead_kv_caches_load("nowhere/" FILE_NAME, &kPrint, &loaded, 1), "nowhere");
   CHECK_REFUSED(polyhead_kv_caches_load(NULL, &kPrint, &loaded, 1), "path is null");
   CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, NULL, &loaded, 1), "print is null");
-  CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kPrint, &loaded, -1), "count (-1)");
+  CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kPrint, &loaded, -1), "count of caches (-1)");
   CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kPrint, NULL, 1), "caches is null");
   CHECK_OK(polyhead_kv_cache_length(loaded, 0, &number));
   CHECK(number == 0);

@@ -204,7 +204,7 @@ static void test_refusals(void) {
   polyhead_layer_frames* frames = NULL;
   float numbers[kKvHeads * kDim];
   polyhead_code_frame frame = {.struct_bytes = sizeof frame};
-  polyhead_view k_view = rows(turned_k, kKvHeads, kDim);
+  polyhead_view k_view = rows(turned_k, kKvHeads, kDim), turned;
   const polyhead_view out_view = rows(out, kQHeads, kDim);
   int i;
   for (i = 0; i < kKvHeads * kDim; ++i) numbers[i] = 2.0f;
@@ -219,7 +219,13 @@ static void test_refusals(void) {
   poison(turned_k, kK);
   CHECK_REFUSED(polyhead_enter_frames(NULL, NULL, &k_view, NULL, NULL), "frames is null");
   k_view.extents[2] = 1;
-  CHECK_REFUSED(polyhead_enter_frames(frames, NULL, &k_view, NULL, NULL), "frames.keys.centre");
+  CHECK_REFUSED(polyhead_enter_frames(frames, NULL, &k_view, NULL, NULL), "k has");
+  turned = rows(turned_k, 1, kKvHeads * kDim);
+  CHECK_REFUSED(polyhead_enter_frames(frames, NULL, &turned, NULL, NULL),
+                "k has 1 heads, expected 2 as the frame");
+  CHECK_REFUSED(polyhead_enter_frames(frames, &turned, NULL, NULL, NULL), "q has a dim of");
+  CHECK_REFUSED(polyhead_enter_frames(frames, NULL, NULL, &turned, NULL), "v has 1 heads");
+  CHECK_REFUSED(polyhead_leave_frames(frames, &turned, NULL), "out has a dim of");
   CHECK_REFUSED(polyhead_leave_frames(frames, NULL, NULL), "out is null");
   CHECK_REFUSED(polyhead_leave_frames(NULL, &out_view, NULL), "frames is null");
   k_view.axes = 2;

@@ -257,6 +257,45 @@ TEST_F(LayerCacheRefusals, LengthsOfQueriesInAMaskAreNoneOfTheCache) {
   EXPECT_EQ(ring.length(1), 5);
 }
 
+/// Nor may an output lie over rows that the call is about to add.
+TEST_F(LayerCacheRefusals, OutputsOverACache) {
+  const auto over = [](const ConstView& rows, std::int64_t from) {
+    return static_cast<float*>(const_cast<void*>(rows.data)) + from;
+  };
+  const polyhead::KvView held = ring.view();
+  const auto forward = [&](auto&& cache, float* to, const LayerCall& call = {}) {
+    return refusal_of([&] {
+      static_cast<void>(layer.forward(rows(), cache, View(to, {2, 5, 64}), call));
+    });
+  };
+  EXPECT_EQ(forward(ring, over(held.k, 0)),
+            kForward + "y overlaps the cache's keys (or cannot be shown not to)");
+  EXPECT_EQ(forward(ring, over(held.v, 7)),
+            kForward + "y overlaps the cache's values (or cannot be shown not to)");
+  LayerCall with_lse;
+  with_lse.lse = View(over(held.k, 0), {2, 5, 4});
+  EXPECT_EQ(forward(ring, y.data(), with_lse),
+            kForward + "lse overlaps the cache's keys (or cannot be shown not to)");
+  const polyhead::KvView pages = pool.view(0, {});
+  EXPECT_EQ(forward(PagedSequences{.cache = &pool, .sequences = ids}, over(pages.k, 0)),
+            kForward + "y overlaps the cache's keys (or cannot be shown not to)");
+  polyhead::KvCacheConfig config = layer.cache_config(2, 64);
+  for (const ElementType type : {kFloat32, ElementType::int4}) {
+    config.type = type;
+    KvCache cache(config);
+    layer.forward(rows(), cache, out());
+    std::ranges::fill(y, 7.0f);
+    const ConstView keys = cache.view().k;
+    // Rows 8 of sequence 1 and on, which nothing has filled yet.
+    const std::int64_t elements = keys.layout.strides[0] + 8 * keys.layout.strides[1];
+    const std::int64_t floats = type == kFloat32 ? elements : elements / 8;
+    EXPECT_EQ(forward(cache, over(keys, floats)),
+              kForward + "y overlaps the cache's keys (or cannot be shown not to)");
+    EXPECT_EQ(cache.length(0), 5);
+  }
+  expect_unchanged();
+}
+
 TEST_F(LayerCacheRefusals, Views) {
   polyhead::PagedBatch batch;
   pool.batch(ids, batch);

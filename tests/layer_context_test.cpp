@@ -119,6 +119,29 @@ TEST(LayerContext, TheStepOfAttentionTakesItsOffsets) {
   expect_same_bits(heads, alone, "attend");
 }
 
+/// project, split, attend, concat and output, one after the other as they come.
+TEST(LayerContext, TheFiveStepsFollowEachOtherWithOffsets) {
+  const Model model(decoder(ElementType::float32));
+  const MultiHeadAttention layer = model.layer(Isa::automatic);
+  constexpr std::int64_t tokens = 13;
+  const std::int64_t offsets[] = {0, 5, 6, 13};
+  const auto x = random_floats(tokens * 64, 68);
+  std::vector<std::int64_t> places;
+  for (std::int64_t t = 0; t < tokens; ++t) places.push_back(t - (t < 5 ? 0 : t < 6 ? 5 : 6));
+  std::vector<float> packed(static_cast<std::size_t>(tokens * layer.packed_dim())),
+      heads(tokens * 64), y(tokens * 64, std::nanf("")), whole = y;
+  const ConstView rows(x.data(), {tokens, std::int64_t{64}});
+  const polyhead::View projected(packed.data(), {tokens, layer.packed_dim()});
+  const LayerCall call{.offsets = {offsets, {4}}};
+  layer.forward(rows, {whole.data(), {tokens, std::int64_t{64}}}, call);
+  layer.project(rows, projected, {places.data(), {places.size()}});
+  const polyhead::LayerHeads parts = layer.split(projected);
+  const polyhead::View of_heads(heads.data(), {13, 4, 16});
+  layer.attend(parts.q, parts.k, ConstView(parts.v), of_heads, call);
+  layer.output(layer.concat(of_heads), {y.data(), {tokens, std::int64_t{64}}});
+  expect_same_bits(y, whole, "steps with offsets");
+}
+
 /// Attention without a mask does not ask in which order keys come, if their positions come along.
 TEST(LayerContext, PositionsBelongToTokens) {
   const Model model(crossing(ElementType::float32));
@@ -155,6 +178,14 @@ TEST(LayerContext, RefusesWhatDoesNotFit) {
   const Model model(crossing(ElementType::float32));
   const MultiHeadAttention layer = model.layer(Isa::automatic);
   std::vector<float> y(of.x.size(), 7.0f);
+  std::vector<float> all(of.x.size());
+  EXPECT_EQ(refusal_of([&] {
+              layer.attend({of.x.data(), {13, 6, 8}}, {of.context.data(), {20, 2, 8}},
+                           ConstView(of.context.data(), {20, 2, 8}), {all.data(), {13, 6, 8}},
+                           {.offsets = {of.offsets, {4}}});
+            }),
+            "MultiHeadAttention::attend: offsets are given without context_offsets, but q_len is "
+            "13 and kv_len 20; expected both or neither");
   const auto said = [&](auto change) {
     LayerCall call = of.call(true);
     change(call);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/layer_model.hpp"
+#include "support/refusal.h"
 
 namespace polyhead_test {
 namespace {
@@ -91,7 +92,9 @@ TEST(Layer, RefusesAMaskAndModifiersThatNoCallCanHave) {
       {[](LayerConfig& c) { c.mask.windowed = true, c.mask.left = -5; },
        "mask.left (-5) is less than -1 (unbounded)"},
       {[](LayerConfig& c) { c.mask.first_tokens = 4; },
-       "mask.first_tokens is given without a window"},
+       "mask.first_tokens (4) is given without a window"},
+      {[](LayerConfig& c) { c.mask.align = static_cast<polyhead::Align>(9); },
+       "mask.align (9) is not Align::unstated, start or end"},
       {[](LayerConfig& c) { c.mask = polyhead::prefix(3) & polyhead::prefix(4); },
        "mask joins two masks of one kind that differ: prefix"}};
   for (const auto& [set, message] : cases) {
@@ -158,6 +161,28 @@ TEST(Layer, RefusesCallsThatDoNotFit) {
 }
 
 // Lengths of the queries are not those of keys from elsewhere, of which some would be hidden.
+TEST(Layer, TheStepOfAttentionAsksForTheLayersHeads) {
+  const Model model(decoder(ElementType::float32));
+  const MultiHeadAttention layer = model.layer(Isa::automatic);
+  const auto some = random_floats(2 * 5 * 4 * 16, 54);
+  std::vector<float> heads(some.size(), 7.0f);
+  const auto attend = [&](std::int64_t q_heads, std::int64_t kv_heads, std::int64_t head_dim,
+                          std::int64_t value_dim) {
+    return polyhead::test::refusal_of([&] {
+      layer.attend({some.data(), {std::int64_t{1}, std::int64_t{5}, q_heads, head_dim}},
+                   {some.data(), {std::int64_t{1}, std::int64_t{5}, kv_heads, head_dim}},
+                   ConstView(some.data(), {std::int64_t{1}, std::int64_t{5}, kv_heads, value_dim}),
+                   View(heads.data(), {std::int64_t{1}, std::int64_t{5}, q_heads, value_dim}));
+    });
+  };
+  const std::string name = "MultiHeadAttention::attend: ";
+  EXPECT_EQ(attend(2, 2, 16, 16), name + "q: q_heads is 2, expected 4");
+  EXPECT_EQ(attend(4, 2, 8, 16), name + "q: head_dim is 8, expected 16");
+  EXPECT_EQ(attend(4, 1, 16, 16), name + "k: kv_heads is 1, expected 2");
+  EXPECT_EQ(attend(4, 2, 16, 8), name + "v: value_dim is 8, expected 16");
+  EXPECT_EQ(attend(4, 2, 16, 16), "accepted");
+}
+
 TEST(Layer, TheStepOfAttentionAsksWhoseLengthsTheyAre) {
   const Model model(decoder(ElementType::float32));
   const MultiHeadAttention layer = model.layer(Isa::automatic);

@@ -197,15 +197,15 @@ TEST(TreeMask, RefusesByName) {
   EXPECT_EQ(refusal_of([&] {
               TreeMask mask({3, forward});
             }),
-            "TreeMask: parents[1] (1) is not within -1 .. 0");
+            "TreeMask: trees[0].parents[1] (1) is not within -1 .. 0");
   EXPECT_EQ(refusal_of([&] {
               TreeMask mask({3, below});
             }),
-            "TreeMask: parents[0] (-2) is not within -1 .. -1");
+            "TreeMask: trees[0].parents[0] (-2) is not within -1 .. -1");
   EXPECT_EQ(refusal_of([&] {
               TreeMask mask({-1, kParents});
             }),
-            "TreeMask: held (-1) is not within 0 .. 2^40");
+            "TreeMask: trees[0].held (-1) is not within 0 .. 2^40");
 }
 
 }  // namespace

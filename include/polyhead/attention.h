@@ -44,7 +44,7 @@ struct AttentionArguments {
   /// int32/int64 [batch]: position of each sequence's first query, instead of an alignment.
   ConstView q_start{};
   /// Optional float32 [batch, q_len, q_heads], ragged [q_tokens, q_heads]: the natural logarithm of
-  /// a row's sum of exponentials, its sink's among them; -inf where it sees no key and has no sink.
+  /// a row's sum of exponentials, its sink's among them; -inf where it sees no key, sink or not.
   View lse{};
   RowStatistics statistics{};
 };

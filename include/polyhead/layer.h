@@ -90,7 +90,8 @@ struct LayerCall {
   /// int32/int64 [batch]: valid tokens of x; the rest are padding (y is b_o there).
   ConstView lengths{};
   ConstView context_lengths{};  ///< int32/int64 [batch]: valid tokens of the context
-  /// int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one after the other.
+  /// int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one after the other. Rows
+  /// past the last of them belong to none: there y is b_o, or without w_o left alone, as lse is.
   ConstView offsets{};
   /// The same of a context [tokens, context_dim] that is no cache; with `offsets` or not at all.
   ConstView context_offsets{};
@@ -135,9 +136,10 @@ struct LayerHeads {
 /// W_o^T, biases added.
 ///
 /// x and y are [batch, tokens, model_dim], or [tokens, model_dim] for a batch of one; float32,
-/// float16 or bfloat16 each of its own, any strides; y may lie over x. Weights are packed once,
-/// when the layer is made, and not referred to afterwards. Positions (for masks and RoPE) are a
-/// token's index in its sequence: after the cached ones where there is a cache.
+/// float16 or bfloat16 each of its own, any strides; y may lie over x, and no output over another
+/// or over a cache. Weights are packed once, when the layer is made, and not referred to
+/// afterwards. Positions (for masks and RoPE) are a token's index in its sequence: after the cached
+/// ones where there is a cache.
 ///
 /// Same bits: a token's y does not depend on the batch it came in, the chunks its sequence was cut
 /// into, a cache of the activation type instead of one call, strides, or threads (finite inputs,
@@ -218,23 +220,25 @@ class MultiHeadAttention {
   LayerHeads split(View packed) const;
 
   /// Step 3: attention under the layer's mask and modifiers. `heads` [batch, q_len, q_heads,
-  /// value_dim]. `lengths` and `offsets` of the call are those of q, and of k and v too unless
+  /// value_dim]; with `offsets` all are [tokens, ..], or [1, tokens, ..] as split() gives them.
+  /// `lengths` and `offsets` of the call are those of q, and of k and v too unless
   /// `context_lengths` or `context_offsets` are given, which those of another number of tokens
   /// need.
   void attend(ConstView q, ConstView k, ConstView v, View heads, const LayerCall& call = {}) const;
 
   /// The same over what any cache shows. There the tokens of q are each sequence's last, whatever
-  /// alignment the mask states. q and heads [tokens, ..] with `offsets`.
+  /// alignment the mask states.
   void attend(ConstView q, const KvView& kv, View heads, const LayerCall& call = {}) const;
 
-  /// Step 4: heads side by side, [batch, tokens, q_heads * value_dim]: a change of view, so they
-  /// must lie so in memory.
+  /// Step 4: heads [batch, tokens, ..] or [tokens, ..] side by side, [.., q_heads * value_dim]: a
+  /// change of view, so they must lie so in memory.
   ConstView concat(ConstView heads) const;
 
   /// Step 5: the output projection. Throws InvalidArgument where the layer has none.
   void output(ConstView concatenated, View y) const;
 
-  /// Every number of one query row, from the projected rows that attention reads.
+  /// Every number of one query row, from the projected rows that attention reads. Outputs that
+  /// `call` names (lse, statistics) are not written.
   RowTrace explain(ConstView x, const ExplainRow& row = {}, const LayerCall& call = {}) const;
   RowTrace explain(ConstView x, ConstView context, const ExplainRow& row,
                    const LayerCall& call = {}) const;

@@ -11,13 +11,13 @@ namespace {
 constexpr const char* kCall = "TreeMask";
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;  // held: sizes in bits stay in 64 bits
 
-void check(const DraftTree& tree) {
+void check(const DraftTree& tree, std::int64_t sequence) {
   if (tree.held < 0 || tree.held > kMostTokens)
-    base::refuse(kCall, "held (", tree.held, ") is not within 0 .. 2^40");
+    base::refuse(kCall, "trees[", sequence, "].held (", tree.held, ") is not within 0 .. 2^40");
   for (std::size_t i = 0; i < tree.parents.size(); ++i) {
     if (tree.parents[i] < -1 || tree.parents[i] >= static_cast<std::int64_t>(i)) {
-      base::refuse(kCall, "parents[", i, "] (", tree.parents[i], ") is not within -1 .. ",
-                   static_cast<std::int64_t>(i) - 1);
+      base::refuse(kCall, "trees[", sequence, "].parents[", i, "] (", tree.parents[i],
+                   ") is not within -1 .. ", static_cast<std::int64_t>(i) - 1);
     }
   }
 }
@@ -27,7 +27,7 @@ void check(const DraftTree& tree) {
 TreeMask::TreeMask(std::span<const DraftTree> trees)
     : sequences_(static_cast<std::int64_t>(trees.size())) {
   for (const DraftTree& tree : trees) {
-    check(tree);
+    check(tree, &tree - trees.data());
     const auto drafted = static_cast<std::int64_t>(tree.parents.size());
     queries_ = std::max(queries_, drafted);
     keys_ = std::max(keys_, tree.held + drafted);

@@ -23,7 +23,8 @@ void check_window(const char* call, const Mask& mask) {
     return;
   }
   // Beside a mask without a window they would not be read.
-  if (mask.first_tokens != 0) base::refuse(call, "mask.first_tokens is given without a window");
+  if (mask.first_tokens != 0)
+    base::refuse(call, "mask.first_tokens (", mask.first_tokens, ") is given without a window");
   for (const auto& [side, value] : {std::pair{"left", mask.left}, {"right", mask.right}}) {
     if (value != -1) {
       base::refuse(call, "mask.", side, " (", value,
@@ -36,6 +37,10 @@ void check_mask(const char* call, const Mask& mask) {
   if (mask.conflict != nullptr)
     base::refuse(call, "mask joins two masks of one kind that differ: ", mask.conflict);
   check_window(call, mask);
+  if (mask.align != Align::unstated && mask.align != Align::start && mask.align != Align::end) {
+    base::refuse(call, "mask.align (", static_cast<int>(mask.align),
+                 ") is not Align::unstated, start or end");
+  }
   if (mask.prefix_length < 0)
     base::refuse(call, "mask.prefix_length (", mask.prefix_length, ") is negative");
   if (mask.prefix_length > 0 && mask.prefix_lengths.given()) {

@@ -50,7 +50,8 @@ void check_written(const char* call, const char* name, const Struct* to) {
 /// `count` entries at `data`, which may be null where there are none.
 template <class T>
 std::span<T> to_span(const char* call, const char* name, T* data, std::int64_t count) {
-  if (count < 0) refuse("%s: count (%lld) is negative", call, static_cast<long long>(count));
+  if (count < 0)
+    refuse("%s: the count of %s (%lld) is negative", call, name, static_cast<long long>(count));
   if (count > 0) need(call, name, data);
   return {data, static_cast<std::size_t>(count)};
 }

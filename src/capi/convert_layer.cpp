@@ -69,7 +69,8 @@ RopeConfig to_rope(const char* call, const polyhead_rope_config* config) {
 LayerCall to_layer_call(const char* name, const polyhead_layer_call* call) {
   LayerCall to;
   if (call == nullptr) return to;
-  const polyhead_layer_call from = read_struct(name, "call", call);
+  const polyhead_layer_call from =
+      read_struct(name, "call", call, offsetof(polyhead_layer_call, context_offsets));
   to.mask = to_mask(name, from.mask);
   to.bias = to_view(name, "call.bias", from.bias);
   to.lengths = to_view(name, "call.lengths", from.lengths);

@@ -75,6 +75,22 @@ void fill_frame(polyhead_code_frame* to, const polyhead::CodeFrame& from, const 
   to->cost = data(from.cost);
 }
 
+/// The rows [.., heads, dim] are of the sizes that the frame, if there is one, was made for; 0
+/// heads: any.
+void check_sizes(const char* call, const char* name, const polyhead_view* rows,
+                 const FrameSizes& frame, std::int64_t heads) {
+  if (rows == nullptr || rows->axes < 3 || rows->axes > 4 || frame.dim == 0) return;
+  const std::int64_t found[] = {rows->extents[rows->axes - 2], rows->extents[rows->axes - 1]};
+  if (heads != 0 && found[0] != heads) {
+    refuse("%s: %s has %lld heads, expected %lld as the frame", call, name,
+           static_cast<long long>(found[0]), static_cast<long long>(heads));
+  }
+  if (found[1] != frame.dim) {
+    refuse("%s: %s has a dim of %lld, expected %lld as the frame", call, name,
+           static_cast<long long>(found[1]), static_cast<long long>(frame.dim));
+  }
+}
+
 }  // namespace
 
 polyhead_status polyhead_layer_frames_create(const polyhead_code_frame* keys,
@@ -109,8 +125,13 @@ polyhead_status polyhead_enter_frames(const polyhead_layer_frames* frames, const
                                       const polyhead_options* options) {
   constexpr const char* kCall = "polyhead_enter_frames";
   return guarded(kCall, [&] {
-    polyhead::enter_frames(need(kCall, "frames", frames)->frames, to_view(kCall, "q", q),
-                           to_view(kCall, "k", k), to_view(kCall, "v", v),
+    need(kCall, "frames", frames);
+    const polyhead::View views[] = {to_view(kCall, "q", q), to_view(kCall, "k", k),
+                                    to_view(kCall, "v", v)};
+    check_sizes(kCall, "q", q, frames->keys, 0);
+    check_sizes(kCall, "k", k, frames->keys, frames->keys.kv_heads);
+    check_sizes(kCall, "v", v, frames->values, frames->values.kv_heads);
+    polyhead::enter_frames(frames->frames, views[0], views[1], views[2],
                            to_options(kCall, options));
   });
 }
@@ -119,9 +140,10 @@ polyhead_status polyhead_leave_frames(const polyhead_layer_frames* frames, const
                                       const polyhead_options* options) {
   constexpr const char* kCall = "polyhead_leave_frames";
   return guarded(kCall, [&] {
-    polyhead::leave_frames(need(kCall, "frames", frames)->frames,
-                           to_view(kCall, "out", need(kCall, "out", out)),
-                           to_options(kCall, options));
+    need(kCall, "frames", frames);
+    const polyhead::View view = to_view(kCall, "out", need(kCall, "out", out));
+    check_sizes(kCall, "out", out, frames->values, 0);
+    polyhead::leave_frames(frames->frames, view, to_options(kCall, options));
   });
 }
 

@@ -46,7 +46,7 @@ template <class Preset>
 const Preset& find(const char* what, const std::vector<Preset>& presets, std::string_view wanted) {
   const std::string name = lower(wanted);
   std::string nearest;
-  std::size_t least = ~std::size_t{0};
+  std::size_t least = std::max<std::size_t>(1, name.size() / 3) + 1;  // what is further is no slip
   for (const Preset& preset : presets) {
     for (const std::string& known : names_of(preset)) {
       if (known == name) return preset;
@@ -57,7 +57,9 @@ const Preset& find(const char* what, const std::vector<Preset>& presets, std::st
       }
     }
   }
-  if (nearest.empty()) base::refuse("cost", what, " of ", name.size(), " characters is not known");
+  if (name.size() > kLongestName)
+    base::refuse("cost", what, " of ", name.size(), " characters is not known");
+  if (nearest.empty()) base::refuse("cost", what, " '", std::string(wanted), "' is not known");
   base::refuse("cost", what, " '", std::string(wanted), "' is not known; did you mean '", nearest,
                "'?");
 }

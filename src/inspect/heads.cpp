@@ -369,7 +369,7 @@ std::span<const float> HeadStatistics::map(std::int64_t head, int index) const {
 HeadMapSpec HeadStatistics::map_spec(int index) const {
   const State& s = *state_;
   if (index < 0 || static_cast<std::size_t>(index) >= s.study.maps.size())
-    base::refuse(kCall, "map (", index, ") is not within 0 .. ", s.study.maps.size(), " - 1");
+    base::refuse(kCall, "map (", index, ") is not one of ", s.study.maps.size());
   return s.study.maps[static_cast<std::size_t>(index)];
 }
 

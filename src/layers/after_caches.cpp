@@ -61,7 +61,7 @@ void MultiHeadAttention::forward(ConstView x, KvCache& cache, View y, const Laye
   layers::require_self(layer, kCall, call);
   const Input input = layers::input_of(layer, kCall, x, call);
   layers::check_batch_held(input, cache, layers::held_sizes(layer));
-  const Rows to = layers::check_after_cache(layer, input, x, y, call);
+  const Rows to = layers::check_after_cache(layer, input, x, y, call, layers::room_of(cache));
   std::optional<Scratch> own;
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
@@ -84,7 +84,7 @@ PagedCache::Status MultiHeadAttention::forward(ConstView x, const PagedSequences
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   layers::check_pages(input, pages, layers::held_sizes(layer), scratch.pages);
-  const Rows to = layers::check_after_cache(layer, input, x, y, call);
+  const Rows to = layers::check_after_cache(layer, input, x, y, call, layers::room_of(pages));
   const Growth growth = layers::growth_in(input, pages, call.lengths, scratch.starts);
   Ready prepared = ready(layer, input, call, {}, growth, to, scratch);
   layers::PagedRows rows(input, pages, growth, scratch);
@@ -105,11 +105,12 @@ namespace {
 
 /// Positions in the cache go with no mask but the cache's: `mask` is the layer's and the call's.
 void check_in_cache_mask(const Mask& mask, const SlidingCacheConfig& c) {
-  const char* const other = mask.conflict != nullptr                                 ? "conflict"
-                            : mask.prefix_length != 0 || mask.prefix_lengths.given() ? "prefix"
-                            : mask.q_documents.given() || mask.kv_documents.given()  ? "documents"
-                            : mask.visible.given()                                   ? "visible"
-                                                                                     : nullptr;
+  if (mask.conflict != nullptr)
+    base::refuse(kCall, "mask joins two masks of one kind that differ: ", mask.conflict);
+  const char* const other = mask.prefix_length != 0 || mask.prefix_lengths.given()  ? "prefix"
+                            : mask.q_documents.given() || mask.kv_documents.given() ? "documents"
+                            : mask.visible.given()                                  ? "visible"
+                                                                                    : nullptr;
   if (other != nullptr) {
     base::refuse(kCall, "mask has ", other,
                  ", expected causality and the cache's window alone with positions in the cache");
@@ -181,7 +182,7 @@ void MultiHeadAttention::forward(ConstView x, SlidingCache& cache, View y,
   const Input input = layers::input_of(layer, kCall, x, call);
   layers::check_batch_held(input, cache, layers::held_sizes(layer));
   layers::check_chunk(input, cache, call.lengths);
-  const Rows to = layers::check_after_cache(layer, input, x, y, call);
+  const Rows to = layers::check_after_cache(layer, input, x, y, call, layers::room_of(cache));
   if (in_cache) check_in_cache_call(layer, call, cache.config());
   std::optional<Scratch> own;
   Scratch& scratch =

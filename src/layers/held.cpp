@@ -1,5 +1,9 @@
 #include "layers/held.hpp"
 
+#include <utility>
+
+#include "base/codes.hpp"
+
 namespace polyhead::inline v0::layers {
 
 HeldSizes held_sizes(const Layer& layer) {
@@ -58,10 +62,51 @@ const std::int64_t* starts_in(const Input& input, const kernels::AttendCall& hel
   return starts;
 }
 
+KvView room_of(const KvCache& cache) {
+  KvView room = cache.view();
+  for (ConstView* part : {&room.k, &room.v, &room.k_scales, &room.v_scales}) {
+    if (part->layout.axes == 4) part->layout.extents[1] = cache.capacity();
+  }
+  return room;
+}
+
+namespace {
+
+/// From the first byte of a cache's rows or scales to the last.
+ConstView bytes_of(const ConstView& rows) {
+  const detail::Layout& layout = rows.layout;
+  std::int64_t elements = 1;
+  for (int axis = 0; axis < layout.axes; ++axis) {
+    if (layout.extents[axis] == 0) return {};
+    elements += (layout.extents[axis] - 1) * layout.strides[axis];
+  }
+  const std::int64_t bytes = base::is_code(rows.type) ? base::code_row_bytes(rows.type, elements)
+                                                      : elements * element_bytes(rows.type);
+  return {rows.data, ElementType::boolean, {bytes}};
+}
+
+/// No output of the call touches a cache's rows.
+void check_apart(const Input& input, const View& y, const LayerCall& call, const KvView& room) {
+  door::Inputs read;
+  for (const auto& [name, rows] : {std::pair{"the cache's keys", room.k},
+                                   {"the cache's values", room.v},
+                                   {"the cache's scales of keys", room.k_scales},
+                                   {"the cache's scales of values", room.v_scales}}) {
+    if (!rows.given()) continue;
+    const ConstView bytes = bytes_of(rows);
+    if (bytes.given()) read.add(door::footprint_of(input.name, name, bytes));
+  }
+  check_outputs(input.name, "y", y, call, read);
+}
+
+}  // namespace
+
 Rows check_after_cache(const Layer& layer, const Input& input, const ConstView& x, const View& y,
-                       const LayerCall& call) {
+                       const LayerCall& call, const KvView& room) {
   check_positions(layer, input, call.positions, x.layout.axes == 2);
-  return output_of(layer, input, y, call);
+  const Rows to = output_of(layer, input, y, call);
+  check_apart(input, y, call, room);
+  return to;
 }
 
 AttentionArguments arguments_after_cache(const Layer& layer, const Input& input,

@@ -98,9 +98,14 @@ Growth growth_after(const Input& input, const ConstView& lengths, Buffer& memory
   return growth;
 }
 
-/// Checks what every call after a cache has beside it. Returns where y goes.
+/// All rows that a cache has, those not yet filled included.
+KvView room_of(const KvCache& cache);
+inline KvView room_of(const SlidingCache& cache) { return cache.view(); }
+
+/// Checks what every call after a cache, whose rows are `room`, has beside it: no output touches
+/// them. Returns where y goes.
 Rows check_after_cache(const Layer& layer, const Input& input, const ConstView& x, const View& y,
-                       const LayerCall& call);
+                       const LayerCall& call, const KvView& room);
 
 /// What attention is told of such a call but for q, k and v: positions are the cache's, `held` is
 /// its own mask.

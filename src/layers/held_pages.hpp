@@ -11,6 +11,9 @@ namespace polyhead::inline v0::layers {
 void check_pages(const Input& input, const PagedSequences& pages, const HeldSizes& sizes,
                  Buffer& memory);
 
+/// All rows of the layer's in the pool.
+inline KvView room_of(const PagedSequences& pages) { return pages.cache->view(pages.layer, {}); }
+
 /// Where the tokens of x begin and will end.
 Growth growth_in(const Input& input, const PagedSequences& pages, const ConstView& lengths,
                  Buffer& memory);

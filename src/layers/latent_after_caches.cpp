@@ -78,7 +78,7 @@ void forward_after(const Latent& layer, const ConstView& x, Cache& cache, const 
   const Input input = layers::input_of(layer.core, kCall, x, call);
   layers::check_batch_held(input, cache, layers::held_sizes(layer));
   layers::check_held_type(layer, "cache", cache.config().type, form);
-  const Rows to = layers::check_after_cache(layer.core, input, x, y, call);
+  const Rows to = layers::check_after_cache(layer.core, input, x, y, call, layers::room_of(cache));
   std::optional<Scratch> own;
   Scratch& scratch = layers::scratch_of(workspace, own);
   const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
@@ -120,7 +120,7 @@ PagedCache::Status LatentAttention::forward(ConstView x, const PagedSequences& p
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   layers::check_pages(input, pages, layers::held_sizes(layer), scratch.pages);
   layers::check_held_type(layer, "pages.cache", pages.cache->config().type, form);
-  const Rows to = layers::check_after_cache(layer.core, input, x, y, call);
+  const Rows to = layers::check_after_cache(layer.core, input, x, y, call, layers::room_of(pages));
   const Growth growth = layers::growth_in(input, pages, call.lengths, scratch.starts);
   Ready prepared = ready(layer, input, call, {}, growth, scratch);
   layers::PagedRows rows(input, pages, growth, scratch);

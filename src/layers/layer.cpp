@@ -120,21 +120,26 @@ LayerHeads MultiHeadAttention::split(View packed) const {
 ConstView MultiHeadAttention::concat(ConstView heads) const {
   constexpr const char* kCall = "MultiHeadAttention::concat";
   const LayerConfig& c = state_->config;
-  door::check_axes(kCall, "heads", heads,
-                   {{"batch", 0, door::Axis::at_least},
-                    {"tokens", 0, door::Axis::at_least},
-                    {"q_heads", c.q_heads},
-                    {"value_dim", c.value_dim}});
+  const door::Axis tokens{"tokens", 0, door::Axis::at_least}, q_heads{"q_heads", c.q_heads},
+      value_dim{"value_dim", c.value_dim};
+  if (heads.layout.axes == 3)
+    door::check_axes(kCall, "heads", heads, {tokens, q_heads, value_dim});
+  else
+    door::check_axes(kCall, "heads", heads,
+                     {{"batch", 0, door::Axis::at_least}, tokens, q_heads, value_dim});
+  const int head = heads.layout.axes - 2;  // its axis
   const auto& strides = heads.layout.strides;
-  const std::int64_t step = c.value_dim > 1 ? strides[3] : (c.q_heads > 1 ? strides[2] : 1);
-  if (c.q_heads > 1 && strides[2] != c.value_dim * step) {
-    base::refuse(kCall, "heads lie ", strides[2], " elements apart, expected ", c.value_dim * step,
+  const std::int64_t apart = strides[head];
+  const std::int64_t step = c.value_dim > 1 ? strides[head + 1] : (c.q_heads > 1 ? apart : 1);
+  if (c.q_heads > 1 && apart != c.value_dim * step) {
+    base::refuse(kCall, "heads lie ", apart, " elements apart, expected ", c.value_dim * step,
                  ", side by side");
   }
-  return {heads.data,
-          heads.type,
-          {{heads.layout.extents[0], heads.layout.extents[1], c.q_heads * c.value_dim},
-           {strides[0], strides[1], step}}};
+  ConstView concatenated = heads;
+  concatenated.layout.axes = head + 1;
+  concatenated.layout.extents[head] = c.q_heads * c.value_dim;
+  concatenated.layout.strides[head] = step;
+  return concatenated;
 }
 
 }  // namespace polyhead::inline v0

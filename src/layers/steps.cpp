@@ -40,14 +40,56 @@ void MultiHeadAttention::project(ConstView x, View packed, ConstView positions) 
 
 namespace {
 
-/// Lengths of x hold for keys that come from it, which keys of another number do not.
+/// Lengths and offsets of x hold for keys that come from it, which keys of another number do not.
 void check_whose_lengths(const char* name, const ConstView& q, const ConstView& k,
                          const LayerCall& call) {
-  if (!call.lengths.given() || call.context_lengths.given() || call.offsets.given()) return;
-  const std::int64_t q_len = q.layout.extents[1], kv_len = k.layout.extents[1];
+  const bool ragged = call.offsets.given();
+  if (ragged ? call.context_offsets.given() : call.context_lengths.given() || !call.lengths.given())
+    return;
+  const int token = ragged ? 0 : 1;
+  const std::int64_t q_len = q.layout.extents[token], kv_len = k.layout.extents[token];
   if (q_len == kv_len) return;
-  base::refuse(name, "lengths are given without context_lengths, but q_len is ", q_len,
-               " and kv_len ", kv_len, "; expected both or neither");
+  base::refuse(name,
+               ragged ? "offsets are given without context_offsets"
+                      : "lengths are given without context_lengths",
+               ", but q_len is ", q_len, " and kv_len ", kv_len, "; expected both or neither");
+}
+
+/// The rows of sequences one after the other as attention takes them: of a batch of one, as split()
+/// gives it, its tokens.
+template <class AnyView>
+AnyView joined(AnyView view, const LayerCall& call) {
+  if (!call.offsets.given() || view.layout.axes != 4 || view.layout.extents[0] != 1) return view;
+  detail::Layout& layout = view.layout;
+  for (int axis = 0; axis + 1 < layout.axes; ++axis) {
+    layout.extents[axis] = layout.extents[axis + 1];
+    layout.strides[axis] = layout.strides[axis + 1];
+  }
+  --layout.axes;
+  return view;
+}
+
+/// q, k and v have the layer's heads, whose axes come last.
+void check_heads(const char* name, const char* of, const ConstView& view, const char* heads_name,
+                 std::int64_t heads, const char* dim_name, std::int64_t dim) {
+  const detail::Layout& layout = view.layout;
+  if (layout.axes < 3) return;  // attention says what it expects
+  const std::int64_t found_heads = layout.extents[layout.axes - 2],
+                     found_dim = layout.extents[layout.axes - 1];
+  if (found_heads != heads)
+    base::refuse(name, of, ": ", heads_name, " is ", found_heads, ", expected ", heads);
+  if (found_dim != dim)
+    base::refuse(name, of, ": ", dim_name, " is ", found_dim, ", expected ", dim);
+}
+
+void check_q_heads(const char* name, const LayerConfig& c, const ConstView& q) {
+  check_heads(name, "q", q, "q_heads", c.q_heads, "head_dim", c.head_dim);
+}
+
+void check_kv_heads(const char* name, const LayerConfig& c, const char* k_name, const ConstView& k,
+                    const char* v_name, const ConstView& v) {
+  check_heads(name, k_name, k, "kv_heads", c.kv_heads, "head_dim", c.head_dim);
+  check_heads(name, v_name, v, "kv_heads", c.kv_heads, "value_dim", c.value_dim);
 }
 
 /// Checks the arguments for which attention has other names than this call: its refusals would name
@@ -76,6 +118,8 @@ void check_named(const char* name, const ConstView& q, const ConstView& v, const
 
 /// The same of k, whose lengths and offsets are the context's.
 void check_named_context(const char* name, const ConstView& k, const LayerCall& call) {
+  if (call.offsets.given() && call.context_lengths.given())
+    base::refuse(name, "context_lengths and offsets are both given");
   if (k.layout.axes == 4) {
     layers::check_lengths(name, "context_lengths", call.context_lengths, k.layout.extents[0],
                           k.layout.extents[1]);
@@ -100,8 +144,11 @@ void MultiHeadAttention::attend(ConstView q, ConstView k, ConstView v, View head
                                 const LayerCall& call) const {
   constexpr const char* kName = "MultiHeadAttention::attend";
   refuse_positions(kName, call);
+  q = joined(q, call), k = joined(k, call), v = joined(v, call), heads = joined(heads, call);
   check_named(kName, q, v, heads, call);
   check_named_context(kName, k, call);
+  check_q_heads(kName, state_->config, q);
+  check_kv_heads(kName, state_->config, "k", k, "v", v);
   check_whose_lengths(kName, q, k, call);
   AttentionArguments arguments = layers::arguments_of(*state_, kName, call);
   arguments.mask =
@@ -125,7 +172,10 @@ void MultiHeadAttention::attend(ConstView q, const KvView& kv, View heads,
   constexpr const char* kName = "MultiHeadAttention::attend";
   refuse_positions(kName, call);
   layers::refuse_context(kName, call, ", but kv has its own");
+  q = joined(q, call), heads = joined(heads, call);
   check_named(kName, q, kv.v, heads, call);
+  check_q_heads(kName, state_->config, q);
+  check_kv_heads(kName, state_->config, "kv.k", kv.k, "kv.v", kv.v);
   AttentionArguments arguments = layers::arguments_of(*state_, kName, call);
   layers::refuse_key_lengths(kName, arguments.mask, "kv");
   arguments.mask = arguments.mask & layers::padding({}, call.lengths);

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "models/formats/file_error.hpp"
+#include "models/formats/files_read.hpp"
 
 namespace polyhead::inline v0::formats {
 namespace {
@@ -46,6 +47,7 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
     throw FileError(path, std::string("cannot be examined: ") + std::strerror(errno));
   }
   if (!S_ISREG(status.st_mode)) throw FileError(path, "is not a regular file");
+  note_read(status);
   size_ = static_cast<std::size_t>(status.st_size);
   if (size_ == 0) return;  // an empty mapping is an error to mmap, not to us
   void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd, 0);

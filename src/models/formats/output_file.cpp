@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "models/formats/file_error.hpp"
+#include "models/formats/files_read.hpp"
 
 namespace polyhead::inline v0::formats {
 namespace {
@@ -16,8 +17,10 @@ constexpr std::size_t kBufferBytes = 1 << 16;  // small writes are gathered up t
 const std::string& checked(const std::string& path) {
   if (path == "-") throw FileError(path, "cannot be written: standard output takes no file");
   struct stat status {};
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
-    throw FileError(path, "cannot be written: not a regular file");
+  if (::stat(path.c_str(), &status) != 0) return path;  // nothing there, or PartFile says why
+  if (!S_ISREG(status.st_mode)) throw FileError(path, "cannot be written: not a regular file");
+  if (was_read(status))
+    throw FileError(path, "cannot be written: it is read by this command, expected another file");
   return path;
 }
 

@@ -10,7 +10,8 @@
 namespace polyhead::inline v0::formats {
 
 /// What a PartFile is, with a buffer and with errors that name the path. Throws FileError, for "-"
-/// too, and for what is no regular file: files alone appear when complete.
+/// too, for what is no regular file (files alone appear when complete), and for one that this run
+/// has read (files_read.hpp).
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);

@@ -1,0 +1,57 @@
+// No command writes its result over a file that it has read.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/exit_codes.hpp"
+#include "support/attend_arrays.hpp"
+#include "support/run_program.hpp"
+#include "support/tiny_llama.hpp"
+
+namespace polyhead::test {
+namespace {
+
+void expect_kept(const std::vector<std::string>& arguments, const std::string& output) {
+  const std::string before = ScratchDirectory::read(output);
+  const Outcome made = run_program(arguments);
+  EXPECT_EQ(made.status, cli::kFailure) << arguments[0];
+  EXPECT_NE(made.err.find(output + ": cannot be written: it is read by this command"),
+            std::string::npos)
+      << made.err;
+  EXPECT_EQ(ScratchDirectory::read(output), before) << arguments[0];
+}
+
+TEST(OwnInput, OfAModelsCommandsIsKept) {
+  const ScratchDirectory folder;
+  const std::string model = tiny_llama(folder), text = folder.write("text.txt", "abcabc");
+  const std::string weights = folder.file("model.safetensors");
+  for (const char* command : {"look", "prune"}) {
+    expect_kept({command, model, "--file", text, "-o", text}, text);
+    expect_kept({command, model, "--file", text, "-o", weights}, weights);
+  }
+  const std::string config = folder.file("config.json");
+  expect_kept({"look", model, "--text", "abc", "-o", config}, config);
+  expect_kept({"plan", config, "--html", config}, config);
+}
+
+TEST(OwnInput, OfArraysIsKeptUnderAnyName) {
+  const AttendArrays arrays;
+  const std::string q = arrays.directory.file("q.npy"), k = arrays.directory.file("k.npy"),
+                    v = arrays.directory.file("v.npy"), link = arrays.directory.file("link.npy");
+  std::filesystem::create_symlink("k.npy", link);
+  std::filesystem::create_hard_link(v, arrays.directory.file("hard.npy"));
+  expect_kept({"attend", q, k, v, "-o", q}, q);
+  expect_kept({"attend", q, k, v, "-o", link}, link);
+  expect_kept({"attend", q, k, v, "-o", arrays.directory.file("o.npy"), "--lse",
+               arrays.directory.file("hard.npy")},
+              arrays.directory.file("hard.npy"));
+  const std::string out = arrays.directory.file("out.npy");
+  for (int again = 0; again < 2; ++again)  // a result of before is no input
+    EXPECT_EQ(run_program({"attend", q, k, v, "-o", out}).status, cli::kSuccess);
+  EXPECT_EQ(run_program({"attend", out, k, v, "-o", q}).status, cli::kSuccess);
+}
+
+}  // namespace
+}  // namespace polyhead::test
