@@ -185,7 +185,7 @@
       if (turn === null || Number(turn) < lengthAxis.from || Number(turn) > lengthAxis.to) continue;
       // Its name stands above the plot, where no colour is behind it.
       const x = plot.X(Number(turn)), low = everything ? 22 : 4;
-      node(plot.svg, "line", { x1: x, x2: x, y1: low, y2: 270, stroke: "var(--ink)", "stroke-dasharray": "4 3" });
+      node(plot.svg, "line", { x1: x, x2: x, y1: 40, y2: 270, stroke: "var(--ink)", "stroke-dasharray": "4 3" });
       const right = x > plot.width * .5;
       node(plot.svg, "text", { x: x + (right ? -5 : 5), y: low + 11, "text-anchor": right ? "end" : "start", class: "mark" },
         tokens(Number(turn)) + " " + name);
@@ -251,8 +251,8 @@
     const plot = frame("roof", 300, { from, to, ticks: decades(from, to), text: (v) => v >= 1000 ? v / 1000 + "k" : String(v) },
                        { from: low, to: high, ticks: decades(low, high), text: rate }, { left: 84, right: 16, top: 14, bottom: 30 });
     path(plot, [[from, from * c.machine.bandwidth], [ridge, c.machine.flops], [to, c.machine.flops]], { stroke: "var(--ink)" });
-    node(plot.svg, "text", { x: plot.width - 18, y: plot.Y(c.machine.flops) - 6, "text-anchor": "end", class: "mark" }, rate(c.machine.flops));
-    node(plot.svg, "text", { x: plot.X(ridge), y: plot.Y(c.machine.flops) + 18, class: "mark" }, three(ridge) + " FLOPs a byte");
+    node(plot.svg, "text", { x: plot.width - 18, y: plot.Y(c.machine.flops) - 12, "text-anchor": "end", class: "mark" }, rate(c.machine.flops));
+    node(plot.svg, "text", { x: plot.X(ridge), y: plot.Y(c.machine.flops) + 24, class: "mark" }, three(ridge) + " FLOPs a byte");
     for (const p of points) {
       const x = plot.X(Math.min(Math.max(p.intensity, from), to)), y = plot.Y(Math.max(p.rate, low));
       const shape = node(plot.svg, "circle", { cx: x, cy: y, r: 6.5, fill: p.filled ? `var(${p.colour})` : "var(--card)", stroke: `var(${p.colour})`, "stroke-width": 2.5 });
@@ -291,11 +291,17 @@
   const drawTables = (c, f) => {
     const exactly = at("exact");
     exactly.textContent = "";
+    const flops = split.count > 1 ? "FLOPs a device" : "FLOPs";
     const rows = [["KV cache", f.kv, "bytes"], ["weights", f.weights, "bytes"], ["scratch (estimate)", f.scratch, "bytes"],
-      ["prefill: projections", f.prefill.projections, "FLOPs"], ["prefill: scores, weighted sums", f.prefill.attention, "FLOPs"],
-      ["prefill: feed-forward", f.prefill.feedForward, "FLOPs"], ["prefill: all", f.prefill.all, "FLOPs"],
-      ["decode step: all", f.decode.all, "FLOPs"], ["decode step reads and writes", f.decodeBytes.all, "bytes"]];
-    for (const [name, value, unit] of rows) cells(exactly.insertRow(), [name, whole(value), unit], [1]);
+      ["prefill: projections", f.prefill.projections, flops], ["prefill: scores, weighted sums", f.prefill.attention, flops],
+      ["prefill: feed-forward", f.prefill.feedForward, flops], ["prefill: all", f.prefill.all, flops],
+      ["decode step: all", f.decode.all, flops], ["decode step reads and writes", f.decodeBytes.all, "bytes"]];
+    for (const [name, value, unit] of rows) {
+      const row = exactly.insertRow();
+      cells(row, [name, "", unit], [1]);
+      // Where there is little room a number breaks behind a comma, between its groups of digits.
+      whole(value).split(/(?<=,)/).forEach((group) => row.cells[1].append(group, document.createElement("wbr")));
+    }
   };
 
   const fill = () => {
@@ -307,7 +313,7 @@
     at("heads").disabled = isLatent(c.model);
     at("type").disabled = c.model.layers.every((layer) => layer.attends === "all");  // an encoder keeps no cache
     at("title").textContent = c.model.name;
-    at("shape").textContent = c.model.shape + (split.count > 1 ? `; ${split.count} devices (${split.split} split): bytes and times of each, FLOPs of prefill of all` : "");
+    at("shape").textContent = c.model.shape + (split.count > 1 ? `; ${split.count} devices (${split.split} split): bytes and times of each, shares and attention of all` : "");
     const memory = Number(f.memory), fits = memory <= m.memory;
     at("verdict").className = fits ? "fits" : "not";
     at("verdict").textContent = fits

@@ -64,7 +64,7 @@ class HeadGrid {
     const columns = ranked ? Math.max(1, Math.floor((width + 8) / 96)) : across ? source.layers : source.heads;
     const label = ranked ? 0 : 34, gap = ranked ? 14 : 2, groupGap = source.group > 1 && source.kv > 1 ? 8 : 0;
     const cell = ranked ? 82 : clamp(Math.floor((width - label - 12 - (across ? 0 : groupGap * source.kv)) / columns) - gap,
-      40, 76);
+      36, 76);
     const rowRoom = cell + kBar + (ranked ? 36 : 4), top = ranked ? 0 : 22;
     const places = new Map();
     heads.forEach((head, n) => {

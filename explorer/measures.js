@@ -2,13 +2,13 @@
 
 const kMeasures = [
   ["ind", "Induction", "induction", "mass on the token after an earlier copy of this token"],
-  ["dup", "Same token", "duplicate", "mass on earlier copies of this token"],
+  ["dup", "Duplicate", "duplicate", "mass on earlier copies of this token"],
   ["prev", "Previous", "previous", "mass on the token just before"],
-  ["self", "Itself", "self", "mass on the token itself"],
+  ["self", "Self", "self", "mass on the token itself"],
   ["first", "First token", "first", "mass on the first token"],
   ["local", "Local", "local", "mass on the 8 tokens before"],
   ["delim", "Delimiters", "delimiter", "mass on punctuation and line ends"],
-  ["spread", "Spread (bits)", "entropy", "entropy of a row's weights, mean over rows; 0: one key, 1: two equal keys"],
+  ["entropy", "Entropy (bits)", "entropy", "entropy of a row's weights, mean over rows; 0: one key, 1: two equal keys"],
   ["dist", "Mean distance", "distance", "tokens between query and key, by weight, the first token left out"],
   ["link", "This link", null, "the weight that each head gives the chosen query → key"],
 ];
@@ -16,9 +16,9 @@ const kMeasures = [
 const kRoles = [
   ["resting", "0", "Resting", "≥ .99 on the first key"],
   ["induction", "I", "Induction", "≥ .4 of the mass outside the first key on the token after an earlier copy"],
-  ["duplicate", "D", "Same token", "≥ .4 of that mass on earlier copies of the token"],
+  ["duplicate", "D", "Duplicate", "≥ .4 of that mass on earlier copies of the token"],
   ["previous", "P", "Previous", "≥ .4 of that mass on the token before"],
-  ["self", "=", "Itself", "≥ .4 of that mass on the token itself"],
+  ["self", "=", "Self", "≥ .4 of that mass on the token itself"],
   ["local", "L", "Local", "≥ .4 of that mass on the 8 tokens before"],
   ["delimiter", "¶", "Delimiter", "≥ .4 of that mass on punctuation and line ends"],
   ["broad", "~", "Broad", "spread outside the first key ≥ .75 of its maximum"],
@@ -37,7 +37,7 @@ class Measures {
   }
 
   read(id, field) {
-    const scale = id === "spread" ? 1 / Math.LN2 : 1;
+    const scale = id === "entropy" ? 1 / Math.LN2 : 1;
     return (this.source.meta.measures[field] ?? []).map((x) => (x === null ? null : x * scale));
   }
 
@@ -82,7 +82,7 @@ class Measures {
   bar(id, value) {
     if (value === null) return 0;
     const most = this.values.get(id).most;
-    return id === "spread" || id === "dist" ? (most > 0 ? value / most : 0) : clamp(value, 0, 1);
+    return id === "entropy" || id === "dist" ? (most > 0 ? value / most : 0) : clamp(value, 0, 1);
   }
 
   chance(id, head) {

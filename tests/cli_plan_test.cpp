@@ -116,6 +116,17 @@ TEST(PlanCommand, CsvSaysWhatItsOptionsAdd) {
     EXPECT_NE(made.out.find(row), std::string::npos) << row;
 }
 
+/// Training reads the whole context, however much of it is generated otherwise.
+TEST(PlanCommand, TrainingKnowsNoGeneratedTokens) {
+  const std::vector<std::string> asked{"llama-3-8b", "--context", "4096",
+                                       "--training", "--machine", "h100"};
+  std::vector<std::string> generating = asked;
+  generating.insert(generating.end(), {"--generate", "4000"});
+  EXPECT_EQ(run_json(generating)["cases"][0]["training"], run_json(asked)["cases"][0]["training"]);
+  EXPECT_NE(run(generating).out.find("Prefill of all but the 4,000 tokens that are generated\n"),
+            std::string::npos);
+}
+
 TEST(PlanCommand, GeneratedTokensAreOfTheContext) {
   const json made = run_json({"llama-3-8b", "--context", "4096", "--generate", "1000"});
   EXPECT_EQ(made["cases"][0]["context"], 4096);
@@ -161,6 +172,12 @@ TEST(PlanCommand, EncodersHaveNoRowsOfDecoding) {
   EXPECT_GT(ring["cases"][0]["sent_bytes"]["prefill"].get<std::int64_t>(), 0);
   const json here = run_json({"bert", "--here", "--context", "128"});  // no cache to measure
   EXPECT_TRUE(here["cases"][0]["prefill"].contains("time")) << here.dump();
+}
+
+TEST(PlanCommand, NoLimitIsNoNumber) {
+  const json made = run_json({"mistral-7b", "--machine", "h100"});  // its window bounds the cache
+  EXPECT_EQ(made["cases"][0]["largest_context"], nullptr);
+  EXPECT_GT(made["cases"][0]["largest_batch"], 0);
 }
 
 TEST(PlanCommand, NoContextIsLongerThanATableOfPositions) {

@@ -193,7 +193,7 @@ class PageTest(PageCase):
         path, _, meta = self.page("n1", layers=2, heads=2, kv=1, nq=1, page={"steps": True})
         self.show(path, meta, v="head")
         rows = {r[0]: r for r in self.browser.js("cells($('.measure-table'))")[1:]}
-        self.assertEqual(rows["Spread (bits)"][1::2], ["0.00", ""])
+        self.assertEqual(rows["Entropy (bits)"][1::2], ["0.00", ""])
 
     def test_compare_where_a_has_a_window(self):
         path, run, meta = self.sliding()
