@@ -242,7 +242,7 @@ static void test_context(void) {
   CHECK_OK(polyhead_layer_forward_cross(layer, &from, &context_view, &want, &call));
   check_joined_context(layer, &end, context, fewer, expected);
   CHECK_OK(polyhead_layer_cache_create(layer, 1, 2 * kTokens, 0, &cache));
-  CHECK_OK(polyhead_layer_project_context(layer, &context_view, cache, &lengths));
+  CHECK_OK(polyhead_layer_project_context(layer, &context_view, cache, &lengths, NULL));
   CHECK_OK(polyhead_kv_cache_length(cache, 0, &length));
   CHECK(length == fewer);
   call.context_lengths = NULL;
@@ -263,10 +263,12 @@ static void test_context(void) {
   CHECK_REFUSED(polyhead_layer_cross(layer, &from, NULL, &to, NULL), "context is null");
   CHECK_REFUSED(polyhead_layer_cross_view(NULL, &from, &kv, &to, NULL), "layer is null");
   CHECK_REFUSED(polyhead_layer_cross_view(layer, &from, NULL, &to, NULL), "context is null");
-  CHECK_REFUSED(polyhead_layer_project_context(NULL, &context_view, cache, NULL), "layer is null");
-  CHECK_REFUSED(polyhead_layer_project_context(layer, &context_view, NULL, NULL), "cache is null");
-  CHECK_REFUSED(polyhead_layer_project_context(layer, NULL, cache, NULL), "context");
-  CHECK_REFUSED(polyhead_layer_project_context(layer, &context_view, cache, NULL),
+  CHECK_REFUSED(polyhead_layer_project_context(NULL, &context_view, cache, NULL, NULL),
+                "layer is null");
+  CHECK_REFUSED(polyhead_layer_project_context(layer, &context_view, NULL, NULL, NULL),
+                "cache is null");
+  CHECK_REFUSED(polyhead_layer_project_context(layer, NULL, cache, NULL, NULL), "context");
+  CHECK_REFUSED(polyhead_layer_project_context(layer, &context_view, cache, NULL, NULL),
                 "exceed the capacity");
   CHECK_REFUSED(polyhead_layer_attend_view(NULL, &from, &kv, &to, NULL), "layer is null");
   CHECK_REFUSED(polyhead_layer_attend_view(layer, &from, NULL, &to, NULL), "kv is null");

@@ -98,6 +98,62 @@ TEST(LayerContext, SequencesOneAfterTheOtherGiveTheBitsOfEachAlone) {
   });
 }
 
+/// x one after the other, its context padded: of each sequence the tokens that are valid.
+TEST(LayerContext, APaddedContextGoesWithOffsets) {
+  const Sequences of;
+  constexpr std::int64_t most = 70;
+  const std::int32_t lengths[] = {70, 0, 33};
+  std::vector<float> padded(3 * most * kContext, std::nanf(""));
+  std::vector<std::int64_t> places(3 * most, 5);
+  for (int s = 0; s < 3; ++s) {
+    const std::int64_t first = of.context_offsets[s];
+    std::copy_n(of.context.begin() + first * kContext, lengths[s] * kContext,
+                padded.begin() + s * most * kContext);
+    std::copy_n(of.context_positions.begin() + first, lengths[s], places.begin() + s * most);
+  }
+  const ConstView context(padded.data(), {std::int64_t{3}, most, kContext});
+  for_each_layer([&](Isa isa, ElementType type, const std::string& what) {
+    const Model model(crossing(type));
+    const MultiHeadAttention layer = model.layer(isa);
+    LayerCall call = of.call(true);
+    call.context_offsets = {};
+    call.context_lengths = {lengths, {3}};
+    call.context_positions = {places.data(), {std::int64_t{3}, most}};
+    std::vector<float> y(of.x.size(), std::nanf(""));
+    const polyhead::View to(y.data(), {std::int64_t{13}, kModel});
+    layer.forward(of.rows(), context, to, call);
+    expect_same_bits(y, of.alone(layer, true), what + "padded");
+    EXPECT_EQ(layer.explain(of.rows(), context, {.batch = 2}, call).kv_len, 33) << what;
+
+    KvCache cache(layer.cache_config(3, most));
+    layer.project_context(context, cache, {lengths, {3}}, call.context_positions);
+    call.context_lengths = call.context_positions = {};
+    std::fill(y.begin(), y.end(), std::nanf(""));
+    layer.cross(of.rows(), cache, to, call);
+    expect_same_bits(y, of.alone(layer, true), what + "computed once");
+  });
+}
+
+/// All of it, where nothing says how much is valid.
+TEST(LayerContext, AWholePaddedContextGoesWithOffsets) {
+  const Sequences of;
+  constexpr std::int64_t most = 70;
+  const Model model(crossing(ElementType::float32));
+  const MultiHeadAttention layer = model.layer(Isa::automatic);
+  const auto all = random_floats(3 * most * kContext, 69);
+  std::vector<float> y(of.x.size()), alone = y;
+  layer.forward(of.rows(), {all.data(), {std::int64_t{3}, most, kContext}},
+                polyhead::View(y.data(), {std::int64_t{13}, kModel}),
+                {.offsets = {of.offsets, {4}}});
+  for (int s = 0; s < 3; ++s) {
+    const std::int64_t first = of.offsets[s], n = of.offsets[s + 1] - first;
+    layer.forward({of.x.data() + first * kModel, {n, kModel}},
+                  ConstView(all.data() + s * most * kContext, {most, kContext}),
+                  {alone.data() + first * kModel, {n, kModel}});
+  }
+  expect_same_bits(y, alone, "whole");
+}
+
 TEST(LayerContext, TheStepOfAttentionTakesItsOffsets) {
   const Sequences of;
   const Model model(crossing(ElementType::float32));
@@ -195,11 +251,9 @@ TEST(LayerContext, RefusesWhatDoesNotFit) {
   };
   const std::string forward = "MultiHeadAttention::forward: ";
   EXPECT_EQ(said([](LayerCall& c) { c.context_offsets = {}; }),
-            forward + "offsets are given alone, expected those of x and of the context or neither");
+            forward + "context has batch 1, expected x's 3 sequences (or context_offsets)");
   EXPECT_EQ(said([](LayerCall& c) { c.offsets = {}; }),
-            forward +
-                "context_offsets are given alone, expected those of x and of the context or "
-                "neither");
+            forward + "context_offsets are given without offsets");
   EXPECT_EQ(said([&](LayerCall& c) {
               c.context_offsets = {of.context_offsets, {3}};
             }),

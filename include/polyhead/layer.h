@@ -93,7 +93,8 @@ struct LayerCall {
   /// int32/int64 [sequences + 1]: x is [tokens, model_dim], sequences one after the other. Rows
   /// past the last of them belong to none: there y is b_o, or without w_o left alone, as lse is.
   ConstView offsets{};
-  /// The same of a context [tokens, context_dim] that is no cache; with `offsets` or not at all.
+  /// The same of a context [tokens, context_dim] that is no cache; with `offsets` alone, which also
+  /// go with a padded context [sequences, tokens, context_dim].
   ConstView context_offsets{};
   /// int32/int64 [batch, tokens] ([tokens] for two axes): RoPE's; the mask keeps its own.
   ConstView positions{};
@@ -173,8 +174,10 @@ class MultiHeadAttention {
   void forward(ConstView x, ConstView context, View y, const LayerCall& call = {}) const;
 
   /// Cross attention's k and v, computed once: appends those of the context (all of it, or
-  /// `lengths` of each sequence) to a cache. RoPE counts on from the tokens held.
-  void project_context(ConstView context, KvCache& cache, ConstView lengths = {}) const;
+  /// `lengths` of each sequence) to a cache. RoPE counts on from the tokens held, or takes
+  /// `positions` as LayerCall::context_positions.
+  void project_context(ConstView context, KvCache& cache, ConstView lengths = {},
+                       ConstView positions = {}) const;
 
   /// Cross attention to such a cache, or to what any other shows, which it only reads: the same
   /// bits as with the context itself.

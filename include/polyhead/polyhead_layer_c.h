@@ -201,11 +201,13 @@ POLYHEAD_C_API polyhead_status polyhead_layer_forward_sliding(
     const polyhead_view* y, int32_t positions, const polyhead_layer_call* call);
 
 /* Cross attention's k and v, computed once: appends those of context [batch, context_tokens,
- * context_dim] to a cache; lengths: int32/int64 [batch], or NULL, all. */
+ * context_dim] to a cache; lengths: int32/int64 [batch], or NULL, all; positions: RoPE's, as
+ * context_positions of a call, or NULL, on from what the cache holds. */
 POLYHEAD_C_API polyhead_status polyhead_layer_project_context(const polyhead_layer* layer,
                                                               const polyhead_view* context,
                                                               polyhead_kv_cache* cache,
-                                                              const polyhead_view* lengths);
+                                                              const polyhead_view* lengths,
+                                                              const polyhead_view* positions);
 
 /* Cross attention to such a cache, or to what any other shows, which it only reads. */
 POLYHEAD_C_API polyhead_status polyhead_layer_cross(const polyhead_layer* layer,

@@ -45,13 +45,15 @@ polyhead_status polyhead_layer_forward_sliding(const polyhead_layer* layer, cons
 polyhead_status polyhead_layer_project_context(const polyhead_layer* layer,
                                                const polyhead_view* context,
                                                polyhead_kv_cache* cache,
-                                               const polyhead_view* lengths) {
+                                               const polyhead_view* lengths,
+                                               const polyhead_view* positions) {
   constexpr const char* kCall = "polyhead_layer_project_context";
   return guarded(kCall, [&] {
     need(kCall, "layer", layer);
     need(kCall, "cache", cache);
     layer->layer->project_context(to_view(kCall, "context", context), cache->cache,
-                                  to_view(kCall, "lengths", lengths));
+                                  to_view(kCall, "lengths", lengths),
+                                  to_view(kCall, "positions", positions));
   });
 }
 

@@ -1,6 +1,7 @@
 #include "layers/calls.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/refuse.hpp"
 
@@ -150,10 +151,8 @@ Rows output_of(const Layer& layer, const Input& input, const View& y, const Laye
 
 Input context_of(const Layer& layer, const Input& input, const ConstView& context,
                  const LayerCall& call) {
-  if (input.ragged != call.context_offsets.given()) {
-    base::refuse(input.name, input.ragged ? "offsets" : "context_offsets",
-                 " are given alone, expected those of x and of the context or neither");
-  }
+  if (!input.ragged && call.context_offsets.given())
+    base::refuse(input.name, "context_offsets are given without offsets");
   const Input from =
       sequences_of(input.name, {"context", "context_dim", "context_lengths", "context_offsets"},
                    context, layer.config.context_dim, call.context_lengths, call.context_offsets);
@@ -161,7 +160,7 @@ Input context_of(const Layer& layer, const Input& input, const ConstView& contex
     check_as_many(input.name, call);
   } else if (from.sequences != input.sequences) {
     base::refuse(input.name, "context has batch ", from.sequences, ", expected x's ",
-                 input.sequences);
+                 input.sequences, input.ragged ? " sequences (or context_offsets)" : "");
   }
   check_positions(layer, from, call.context_positions, context.layout.axes == 2,
                   "context_positions");
@@ -213,11 +212,31 @@ AttentionArguments prepare_self(const Layer& layer, const Input& input, const La
   return arguments;
 }
 
+namespace {
+
+/// The projected rows of a padded context as what a cache shows, which is what sequences of x that
+/// lie one after the other can see.
+void show_padded(const Input& context, const ConstView& lengths, Buffer& memory,
+                 AttentionArguments& arguments) {
+  KvView& kv = arguments.kv;
+  kv.k = std::exchange(arguments.k, {});
+  kv.v = std::exchange(arguments.v, {});
+  kv.lengths = lengths;
+  if (lengths.given()) return;
+  auto* const all = reinterpret_cast<std::int64_t*>(memory.need(context.sequences, 8));
+  std::fill_n(all, context.sequences, context.rows.tokens);
+  kv.lengths = ConstView(all, {context.sequences});
+}
+
+}  // namespace
+
 /// The same for cross attention.
 AttentionArguments prepare_cross(const Layer& layer, const Input& input, const Input& context,
                                  const LayerCall& call, Scratch& scratch) {
   AttentionArguments arguments = arguments_of(layer, input.name, call);
-  arguments.mask = arguments.mask & padding(call.context_lengths, call.lengths);
+  const bool shown = input.ragged && !context.ragged;
+  arguments.mask =
+      arguments.mask & padding(shown ? ConstView() : call.context_lengths, call.lengths);
   arguments.q_offsets = call.offsets;
   arguments.kv_offsets = call.context_offsets;
   const std::int64_t* const positions =
@@ -228,6 +247,7 @@ AttentionArguments prepare_cross(const Layer& layer, const Input& input, const I
       positions_of(layer, context, call.context_positions, nullptr, scratch.context_positions);
   const Slab kv = project(layer, context.rows, Columns::kv, context_positions, scratch, true);
   place_kv(layer, kv, context, arguments);
+  if (shown) show_padded(context, call.context_lengths, scratch.starts, arguments);
   return arguments;
 }
 

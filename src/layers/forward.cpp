@@ -44,20 +44,21 @@ void MultiHeadAttention::forward(ConstView x, ConstView context, View y,
   layers::finish(layer, input, arguments, to, scratch);
 }
 
-void MultiHeadAttention::project_context(ConstView context, KvCache& cache,
-                                         ConstView lengths) const {
+void MultiHeadAttention::project_context(ConstView context, KvCache& cache, ConstView lengths,
+                                         ConstView given_positions) const {
   constexpr const char* kName = "MultiHeadAttention::project_context";
   const Layer& layer = *state_;
   const Rows rows = layers::rows_of(kName, "context", context, layer.config.context_dim);
   const Input input{kName, rows, false, {}, rows.batch};
   layers::check_batch_held(input, cache, layers::held_sizes(layer));
   layers::check_lengths(kName, "lengths", lengths, rows.batch, rows.tokens);
+  layers::check_positions(layer, input, given_positions, context.layout.axes == 2);
   Scratch scratch;
   const layers::Growth growth = layers::growth_after(
       input, lengths, scratch.starts, [&](std::int64_t b) { return cache.length(b); });
   layers::check_room(input, cache, growth);
   const std::int64_t* const positions =
-      layers::positions_of(layer, input, {}, growth.starts, scratch.context_positions);
+      layers::positions_of(layer, input, given_positions, growth.starts, scratch.context_positions);
   const Slab slab = layers::project(layer, rows, Columns::kv, positions, scratch, true);
   AttentionArguments arguments;
   layers::place_kv(layer, slab, input, arguments);
