@@ -41,7 +41,8 @@ struct AttentionArguments {
   /// kv. Tokens past the last offset belong to no sequence: their rows of out and lse are left
   /// alone.
   ConstView q_offsets{}, kv_offsets{};
-  /// int32/int64 [batch]: position of each sequence's first query, instead of an alignment.
+  /// int32/int64 [batch]: position of each sequence's first query, instead of an alignment;
+  /// within -2^48 .. 2^48.
   ConstView q_start{};
   /// Optional float32 [batch, q_len, q_heads], ragged [q_tokens, q_heads]: the natural logarithm of
   /// a row's sum of exponentials, its sink's among them; -inf where it sees no key, sink or not.

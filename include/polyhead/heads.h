@@ -91,8 +91,8 @@ struct HeadMapSpec {
 };
 inline constexpr int kMaxHeadMaps = 4;
 
-/// What to gather of one layer. Sizes are those of the whole run, all chunks together; kv_len
-/// counts the tokens that k has room for, valid or not.
+/// What to gather of one layer. Sizes are those of the whole run, all chunks together, up to 2^24
+/// tokens; kv_len counts the tokens that k has room for, valid or not.
 struct HeadStudy {
   std::int64_t q_heads = 0, q_len = 0, kv_len = 0;
   /// Id of each key's token, [kv_len], any integers: equal ids are copies. Empty: induction and

@@ -25,7 +25,8 @@ struct Mask {
   /// Of a window: keys before it are visible however far back (the first tokens that StreamingLLM
   /// keeps, which it calls attention sinks). `right` and causality still hold for them.
   std::int64_t first_tokens = 0;
-  std::int64_t prefix_length = 0;       ///< one for all sequences; `prefix_lengths` has one each
+  /// With `causal`; one for all sequences, `prefix_lengths` has one each.
+  std::int64_t prefix_length = 0;
   ConstView prefix_lengths{};           ///< int32/int64 [batch]
   ConstView kv_lengths{}, q_lengths{};  ///< int32/int64 [batch]: valid tokens of a padded batch
   /// int32/int64 [batch or 1, tokens]: equal ids see each other. Ragged: all sequences' tokens
@@ -69,7 +70,8 @@ Mask boolean(ConstView visible);
 
 /// Both must allow the pair, but for one case: `prefix` is a causal mask with an exception, which
 /// `causal` beside it does not take back. Two parts of one kind: windows that keep the same first
-/// tokens intersect; any other pair must be equal or is refused when the mask is used.
+/// tokens intersect; any other pair must be equal (of views: the same view) or is refused when the
+/// mask is used.
 Mask operator&(const Mask& a, const Mask& b);
 
 }  // namespace polyhead::inline v0

@@ -302,7 +302,8 @@ POLYHEAD_C_API polyhead_status polyhead_attention(const polyhead_attention_argum
 typedef struct polyhead_plan polyhead_plan;
 typedef struct polyhead_workspace polyhead_workspace;
 
-/* The largest sizes a plan will serve, and its element types; every field is needed. */
+/* The largest sizes a plan will serve (0 is a size: a plan for calls without such a thing), and its
+ * element types, which are needed. */
 typedef struct polyhead_limits {
   size_t struct_bytes;
   int64_t batch, q_len, kv_len, q_heads, kv_heads, head_dim, value_dim;

@@ -78,8 +78,8 @@ POLYHEAD_C_API polyhead_status polyhead_kv_cache_view(const polyhead_kv_cache* c
                                                       polyhead_kv_view* view);
 
 /* Views of what is held: keys and values [batch, longest, kv_heads, dim] and lengths int64 [batch];
- * each may be NULL, else its struct_bytes is set. Keys and values are valid until the cache next
- * grows. Not to be written through. */
+ * each may be NULL, else the caller has set its struct_bytes. Keys and values are valid until the
+ * cache next grows. Not to be written through. */
 POLYHEAD_C_API polyhead_status polyhead_kv_cache_views(const polyhead_kv_cache* cache,
                                                        polyhead_view* keys, polyhead_view* values,
                                                        polyhead_view* lengths);

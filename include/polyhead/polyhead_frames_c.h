@@ -40,8 +40,8 @@ POLYHEAD_C_API polyhead_status polyhead_layer_frames_create(const polyhead_code_
                                                             polyhead_layer_frames** frames);
 POLYHEAD_C_API void polyhead_layer_frames_destroy(polyhead_layer_frames* frames);
 
-/* The arrays of both, valid as long as the frames are; each may be NULL, else its struct_bytes is
- * set. */
+/* The arrays of both, valid as long as the frames are; each may be NULL, else the caller has
+ * set its struct_bytes. */
 POLYHEAD_C_API polyhead_status polyhead_layer_frames_get(const polyhead_layer_frames* frames,
                                                          polyhead_code_frame* keys,
                                                          polyhead_code_frame* values);

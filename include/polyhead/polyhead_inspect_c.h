@@ -122,7 +122,7 @@ POLYHEAD_C_API const char* polyhead_head_role_name(int32_t role);
 enum { POLYHEAD_POOL_MAXIMUM = 0, POLYHEAD_POOL_SUM = 1 };
 enum { POLYHEAD_MAX_HEAD_MAPS = 4 };
 
-/* What to gather of one layer; sizes are those of the whole run, and needed. Arrays are copied. */
+/* What to gather of one layer; sizes are those of the whole run. Arrays are copied. */
 typedef struct polyhead_head_study {
   size_t struct_bytes;
   int64_t q_heads, q_len, kv_len;
@@ -192,7 +192,7 @@ POLYHEAD_C_API polyhead_status polyhead_head_statistics_measures(
     const polyhead_head_statistics* statistics, int64_t head, polyhead_head_measures* measures);
 
 /* Arrays of a head that live as long as the statistics, as views of one axis (a map: of two); of no
- * entries where not kept. A row that sees nothing has 0, 0, 0 and -1. */
+ * entries where not kept. All are written. A row that sees nothing has 0, 0, 0 and -1. */
 POLYHEAD_C_API polyhead_status polyhead_head_statistics_rows(
     const polyhead_head_statistics* statistics, int64_t head, polyhead_view* entropy,
     polyhead_view* first, polyhead_view* largest, polyhead_view* largest_key);

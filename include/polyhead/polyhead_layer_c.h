@@ -236,8 +236,8 @@ POLYHEAD_C_API polyhead_status polyhead_layer_project(const polyhead_layer* laye
                                                       const polyhead_view* packed,
                                                       const polyhead_view* positions);
 
-/* Step 2: the heads of a packed projection, a change of view. Each of q, k, v has its struct_bytes
- * set. */
+/* Step 2: the heads of a packed projection, a change of view. The caller has set the
+ * struct_bytes of q, k and v. */
 POLYHEAD_C_API polyhead_status polyhead_layer_split(const polyhead_layer* layer,
                                                     const polyhead_view* packed, polyhead_view* q,
                                                     polyhead_view* k, polyhead_view* v);

@@ -37,8 +37,9 @@ namespace polyhead::inline v0 {
 /// Of `modifiers` scale, soft-cap and sink are served; the others depend on positions and are
 /// refused. So is a cache of values_in_keys, whose values `rope` would turn too.
 ///
-/// Accuracy: as merge_partials. Throws InvalidArgument; nothing is written then. Allocates copies
-/// of q and of partial results, which InCachePlan does not. Source: Xiao et al. 2023
+/// Accuracy: as merge_partials; q of 16 bits is rounded to its type again when it has been turned.
+/// Throws InvalidArgument; nothing is written then. Allocates copies of q and of partial results,
+/// which InCachePlan does not. Source: Xiao et al. 2023
 /// (StreamingLLM), section 3.2.
 void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& rope, View out,
                      const Modifiers& modifiers = {}, ConstView counts = {},
