@@ -1,24 +1,21 @@
 #include "models/formats/files_read.hpp"
 
-#include <set>
-#include <utility>
-
 namespace polyhead::inline v0::formats {
 namespace {
 
-using Identity = std::pair<dev_t, ino_t>;
-
-thread_local std::set<Identity> files_read;
-
-Identity identity_of(const struct stat& file) { return {file.st_dev, file.st_ino}; }
+thread_local FilesRead* this_run = nullptr;
 
 }  // namespace
 
-void note_read(const struct stat& file) { files_read.insert(identity_of(file)); }
+FilesRead::FilesRead() { this_run = this; }
+FilesRead::~FilesRead() { this_run = nullptr; }
 
-bool was_read(const struct stat& file) { return files_read.contains(identity_of(file)); }
+void note_read(const struct stat& file) {
+  if (this_run != nullptr) this_run->files_.emplace(file.st_dev, file.st_ino);
+}
 
-FilesRead::FilesRead() { files_read.clear(); }
-FilesRead::~FilesRead() { files_read.clear(); }
+bool was_read(const struct stat& file) {
+  return this_run != nullptr && this_run->files_.contains({file.st_dev, file.st_ino});
+}
 
 }  // namespace polyhead::inline v0::formats
