@@ -102,8 +102,9 @@ std::string plain_type(const Keys& whole) {
        {std::pair{"bfloat16", "bf16"}, {"float16", "f16"}, {"float32", "f32"}}) {
     if (*type == name) return stored;
   }
-  whole.refuse("'dtype' is " + type->dump() +
-               "; expected \"bfloat16\", \"float16\" or \"float32\"");
+  const std::string found = type->is_string() ? formats::quote(type->get<std::string>())
+                                              : "a JSON " + std::string(type->type_name());
+  whole.refuse("'dtype' is " + found + "; expected 'bfloat16', 'float16' or 'float32'");
 }
 
 std::int64_t layers_of(const Keys& keys, const char* key) {

@@ -216,8 +216,8 @@ TEST(PlanConfig, FilesAndTheirRefusals) {
         (small.substr(0, small.rfind("\"dtype")) + '"' + key + "\": " + value + "}").c_str());
   };
   EXPECT_EQ(with("dtype", "\"float8\""),
-            "c.json: 'dtype' is \"float8\"; expected \"bfloat16\", \"float16\" or \"float32\"");
-  EXPECT_NE(with("dtype", "5").find("'dtype' is 5"), std::string::npos);
+            "c.json: 'dtype' is 'float8'; expected 'bfloat16', 'float16' or 'float32'");
+  EXPECT_NE(with("dtype", "5").find("'dtype' is a JSON number"), std::string::npos);
   EXPECT_NE(with("head_dim", "1e9").find("'head_dim' is not a whole number"), std::string::npos);
   EXPECT_NE(with("head_dim", "3000000000").find("head_dim of layer 0 is 3000000000"),
             std::string::npos);
