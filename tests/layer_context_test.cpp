@@ -242,6 +242,11 @@ TEST(LayerContext, RefusesWhatDoesNotFit) {
             }),
             "MultiHeadAttention::attend: offsets are given without context_offsets, but q_len is "
             "13 and kv_len 20; expected both or neither");
+  EXPECT_EQ(refusal_of([&] {
+              layer.attend({of.x.data(), {13, 6, 8}}, {}, ConstView(of.context.data(), {13, 2, 8}),
+                           {all.data(), {13, 6, 8}}, {.offsets = {of.offsets, {4}}});
+            }),
+            "MultiHeadAttention::attend: k is not given, expected [kv_tokens, kv_heads, head_dim]");
   const auto said = [&](auto change) {
     LayerCall call = of.call(true);
     change(call);

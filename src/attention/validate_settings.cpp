@@ -1,6 +1,7 @@
 // The door's check of what a mask and modifiers say whatever call they come with: that of layers,
 // which have them before there is a call, too.
 #include <cmath>
+#include <utility>
 
 #include "attention/validate.hpp"
 #include "base/element.hpp"

@@ -46,6 +46,7 @@ void check_whose_lengths(const char* name, const ConstView& q, const ConstView& 
   const bool ragged = call.offsets.given();
   if (ragged ? call.context_offsets.given() : call.context_lengths.given() || !call.lengths.given())
     return;
+  if (k.layout.axes != q.layout.axes) return;  // attention says what it expects
   const int token = ragged ? 0 : 1;
   const std::int64_t q_len = q.layout.extents[token], kv_len = k.layout.extents[token];
   if (q_len == kv_len) return;
