@@ -97,12 +97,13 @@ TEST(KvCache, HoldsWhatWasAppendedAtEachSequencesLength) {
 
 TEST(KvCache, TakesRowsOfItsOwnWhileItGrows) {
   KvCacheConfig config;
-  config.head_dim = 1024;  // large enough that memory given back is gone
+  config.kv_heads = 2;  // large enough that memory given back is gone
+  config.head_dim = 512;
   config.capacity = 64;
   config.growing = true;
   KvCache cache(config);
   const auto rows = numbered(64 * 1024, 1.0f);
-  const ConstView all(rows.data(), {1, 64, 1, 1024});
+  const ConstView all(rows.data(), {1, 64, 2, 512});
   cache.append(all, all);
   cache.append(cache.keys(), cache.values());
   ASSERT_EQ(cache.length(0), 128);
@@ -388,11 +389,15 @@ TEST(KvCache, RefusesByName) {
             "head_dim");
   config = small(8);
   config.capacity = std::int64_t{1} << 48;
-  config.head_dim = std::int64_t{1} << 20;
+  config.kv_heads = std::int64_t{1} << 20;
   EXPECT_EQ(
       polyhead::test::refusal_of([&] { KvCache{config}; }),
-      "KvCache: the bytes of rows [2, 3, 281474976710656, 1048576] (batch or pages, kv_heads, "
+      "KvCache: the bytes of rows [2, 1048576, 281474976710656, 4] (batch or pages, kv_heads, "
       "tokens, dim) of float32 overflow 64 bits");
+  config = small(8);
+  config.head_dim = 769;
+  EXPECT_EQ(polyhead::test::refusal_of([&] { KvCache{config}; }),
+            "KvCache: head_dim (769) is not within 0 .. 768");
   config = small(8);
   config.batch = 0;
   const KvCache empty(config);

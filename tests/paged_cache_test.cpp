@@ -186,7 +186,7 @@ TEST(PagedCache, RefusesByName) {
             "PagedCache: page_tokens (24) is not a power of two from 8 to 256");
   bad = one_layer(-1);
   EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),
-            "PagedCache: pages (-1) is not within 0 .. 2^31 - 1");
+            "PagedCache: pages (-1) is not within 0 .. 2147483647");
   bad = one_layer(1);
   bad.type = ElementType::int32;
   EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),

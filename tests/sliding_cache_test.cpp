@@ -297,7 +297,7 @@ TEST(SlidingCache, RefusesByName) {
   EXPECT_EQ(refusal_of([&] {
               SlidingCache{config({0, 0, 1, f32})};
             }),
-            "SlidingCache: window (0) is not within 1 .. 2^36");
+            "SlidingCache: window (0) is not within 1 .. 68719476736");
   EXPECT_EQ(refusal_of([&] {
               SlidingCache{config({1, 0, 1, ElementType::bit})};
             }),

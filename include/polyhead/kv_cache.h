@@ -20,11 +20,11 @@ struct Ragged;
 namespace polyhead::inline v0 {
 
 struct KvCacheConfig {
-  std::int64_t batch = 1;  ///< sequences, each with a length of its own
-  std::int64_t kv_heads = 1, head_dim = 64;
-  std::int64_t value_dim = 0;               ///< 0: head_dim
-  ElementType type = ElementType::float32;  ///< any that KvView has
-  std::int64_t capacity = 0;                ///< tokens a sequence
+  std::int64_t batch = 1;                    ///< sequences, each with a length of its own
+  std::int64_t kv_heads = 1, head_dim = 64;  ///< head_dim and value_dim at most 768
+  std::int64_t value_dim = 0;                ///< 0: head_dim
+  ElementType type = ElementType::float32;   ///< any that KvView has
+  std::int64_t capacity = 0;                 ///< tokens a sequence
   /// Doubles its capacity when full; otherwise a full cache refuses to append.
   bool growing = false;
   /// Values are the first value_dim elements of the keys and not stored again: the cache of latent

@@ -19,7 +19,7 @@ struct PagedCacheConfig {
   std::int64_t pages = 0;                    ///< of the pool, at most 2^31 - 1
   std::int64_t page_tokens = 64;             ///< a power of two from 8 to 256
   std::int64_t layers = 1;                   ///< a page holds its tokens' rows of all of them
-  std::int64_t kv_heads = 1, head_dim = 64;  ///< of a token's keys in one layer
+  std::int64_t kv_heads = 1, head_dim = 64;  ///< of a layer; head_dim and value_dim at most 768
   std::int64_t value_dim = 0;                ///< 0: head_dim
   ElementType type = ElementType::float32;   ///< any that KvView has
   /// As KvCacheConfig::values_in_keys: pages of latents. `write` and `append` then take no v.

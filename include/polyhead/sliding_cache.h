@@ -27,12 +27,12 @@ void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<SlidingCache* const> caches);
 
 struct SlidingCacheConfig {
-  std::int64_t batch = 1;  ///< sequences, each with a length of its own
-  std::int64_t kv_heads = 1, head_dim = 64;
-  std::int64_t value_dim = 0;               ///< 0: head_dim
-  ElementType type = ElementType::float32;  ///< any that KvView has
-  std::int64_t window = 4096;               ///< keys a query sees, its own included; at least 1
-  std::int64_t first_tokens = 0;            ///< kept for ever (StreamingLLM's attention sinks)
+  std::int64_t batch = 1;                    ///< sequences, each with a length of its own
+  std::int64_t kv_heads = 1, head_dim = 64;  ///< head_dim and value_dim at most 768
+  std::int64_t value_dim = 0;                ///< 0: head_dim
+  ElementType type = ElementType::float32;   ///< any that KvView has
+  std::int64_t window = 4096;                ///< keys a query sees, its own included; at least 1
+  std::int64_t first_tokens = 0;             ///< kept for ever (StreamingLLM's attention sinks)
   std::int64_t chunk = 1;       ///< most tokens appended at once, or taken back; at least 1
   bool values_in_keys = false;  ///< as KvCacheConfig::values_in_keys: a ring of latents
   /// Scales of int8 or int4 keys by channel, float32 [kv_heads, head_dim] (copied; see

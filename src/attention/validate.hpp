@@ -11,8 +11,8 @@ using base::check_writable;
 using base::Footprint;
 using base::footprint_of;
 using base::kernel_stride;
+using base::kMaxDim;
 using base::kMaxExtent;
-using kernels::kMaxDim;  // head_dim and value_dim; latent attention has 576 and 512
 
 /// What the call is for: attention itself, a second pass that reads q, k and the LSE and needs
 /// neither v nor out, or a trace, which reads v as well.

@@ -4,13 +4,10 @@
 
 #include <cstdint>
 
+#include "base/limits.hpp"
 #include "polyhead/types.h"
 
 namespace polyhead::inline v0::base {
-
-/// Extents beyond this are refused, so that positions and tile arithmetic in 64 bits cannot
-/// overflow.
-inline constexpr std::int64_t kMaxExtent = std::int64_t{1} << 48;
 
 /// One view's bytes. Axes of extent 1 are left out and negative strides turned round, so every
 /// stride is >= 0.

@@ -10,6 +10,7 @@
 
 #include "base/element.hpp"
 #include "base/float_environment.hpp"
+#include "base/limits.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
 #include "cache/saved_bytes.hpp"
@@ -77,15 +78,11 @@ ConstView cut(ConstView view, std::int64_t tokens) {
 }
 
 void check_config(const KvCacheConfig& config) {
-  const std::pair<const char*, std::int64_t> sizes[] = {{"batch", config.batch},
-                                                        {"kv_heads", config.kv_heads},
-                                                        {"head_dim", config.head_dim},
-                                                        {"value_dim", config.value_dim},
-                                                        {"capacity", config.capacity}};
-  for (const auto& [name, size] : sizes) {
-    if (size < 0 || size > kMostTokens)
-      base::refuse("KvCache", name, " (", size, ") is not within 0 .. 2^48");
-  }
+  cache::check_size("KvCache", "batch", config.batch, 0, kMostTokens);
+  cache::check_size("KvCache", "kv_heads", config.kv_heads, 0, kMostTokens);
+  cache::check_size("KvCache", "head_dim", config.head_dim, 0, base::kMaxDim);
+  cache::check_size("KvCache", "value_dim", config.value_dim, 0, base::kMaxDim);
+  cache::check_size("KvCache", "capacity", config.capacity, 0, kMostTokens);
   if (!cache::storable(config.type)) {
     base::refuse("KvCache", "type (", element_name(config.type), ") is not one a cache holds");
   }

@@ -10,7 +10,9 @@
 #include "base/element.hpp"
 #include "base/float_environment.hpp"
 #include "base/footprint.hpp"
+#include "base/limits.hpp"
 #include "base/refuse.hpp"
+#include "cache/append.hpp"
 #include "cache/paged_state.hpp"
 
 namespace polyhead::inline v0 {
@@ -26,15 +28,12 @@ using cache::Stretches;
 
 void check_config(const PagedCacheConfig& config) {
   constexpr const char* kCall = "PagedCache";
-  const std::pair<const char*, std::int64_t> sizes[] = {{"pages", config.pages},
-                                                        {"layers", config.layers},
-                                                        {"kv_heads", config.kv_heads},
-                                                        {"head_dim", config.head_dim},
-                                                        {"value_dim", config.value_dim}};
-  for (const auto& [name, size] : sizes) {
-    if (size < 0 || size > std::numeric_limits<std::int32_t>::max())
-      base::refuse(kCall, name, " (", size, ") is not within 0 .. 2^31 - 1");
-  }
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  cache::check_size(kCall, "pages", config.pages, 0, kMost);
+  cache::check_size(kCall, "layers", config.layers, 0, kMost);
+  cache::check_size(kCall, "kv_heads", config.kv_heads, 0, kMost);
+  cache::check_size(kCall, "head_dim", config.head_dim, 0, base::kMaxDim);
+  cache::check_size(kCall, "value_dim", config.value_dim, 0, base::kMaxDim);
   if (config.page_tokens < 8 || config.page_tokens > 256 ||
       !std::has_single_bit(static_cast<std::uint64_t>(config.page_tokens))) {
     base::refuse(kCall, "page_tokens (", config.page_tokens,

@@ -11,6 +11,7 @@
 
 #include "base/float_environment.hpp"
 #include "base/footprint.hpp"
+#include "base/limits.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
 #include "cache/saved_bytes.hpp"
@@ -28,17 +29,17 @@ constexpr const char* kAppend = "SlidingCache::append";
 std::int64_t pages_of(std::int64_t tokens) { return (tokens + kPage - 1) / kPage; }
 
 void check_config(const SlidingCacheConfig& config) {
-  const struct {
-    const char* name;
-    std::int64_t size, least;
-  } sizes[] = {{"batch", config.batch, 0},       {"kv_heads", config.kv_heads, 0},
-               {"head_dim", config.head_dim, 0}, {"value_dim", config.value_dim, 0},
-               {"window", config.window, 1},     {"first_tokens", config.first_tokens, 0},
-               {"chunk", config.chunk, 1}};
-  for (const auto& [name, size, least] : sizes) {
-    if (size < least || size > kMostTokens)
-      base::refuse("SlidingCache", name, " (", size, ") is not within ", least, " .. 2^36");
-  }
+  const auto check = [](const char* name, std::int64_t size, std::int64_t least,
+                        std::int64_t most) {
+    cache::check_size("SlidingCache", name, size, least, most);
+  };
+  check("batch", config.batch, 0, kMostTokens);
+  check("kv_heads", config.kv_heads, 0, kMostTokens);
+  check("head_dim", config.head_dim, 0, base::kMaxDim);
+  check("value_dim", config.value_dim, 0, base::kMaxDim);
+  check("window", config.window, 1, kMostTokens);
+  check("first_tokens", config.first_tokens, 0, kMostTokens);
+  check("chunk", config.chunk, 1, kMostTokens);
   if (!cache::storable(config.type))
     base::refuse("SlidingCache", "type (", element_name(config.type), ") is not one a cache holds");
   cache::check_values_in_keys("SlidingCache", config);

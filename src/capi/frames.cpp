@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "base/limits.hpp"
 #include "capi/convert_layer.hpp"
 #include "capi/handles.hpp"
 #include "frames/door.hpp"
-#include "frames/head_rows.hpp"
 #include "polyhead/code_frame.h"
 
 namespace polyhead::inline v0::capi {
@@ -43,8 +43,7 @@ polyhead::CodeFrame to_frame(const char* call, const std::string& name,
   if (!from.centre && !from.stretch && !from.carry && !from.cost) return to;
   polyhead::frames::check_size(call, (name + ".kv_heads").c_str(), from.kv_heads,
                                polyhead::frames::kMostHeads);
-  polyhead::frames::check_size(call, (name + ".dim").c_str(), from.dim,
-                               polyhead::frames::kMostDims);
+  polyhead::frames::check_size(call, (name + ".dim").c_str(), from.dim, polyhead::base::kMaxDim);
   const std::int64_t rows = from.kv_heads * from.dim;
   const auto copy = [&](const char* part, const float* numbers, std::int64_t count) {
     const auto span = to_span(call, (name + part).c_str(), numbers, count);

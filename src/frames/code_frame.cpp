@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/ceil_div.hpp"
+#include "base/limits.hpp"
 #include "base/refuse.hpp"
 #include "base/share_out.hpp"
 #include "frames/door.hpp"
@@ -65,7 +66,7 @@ class Passage {
     for (std::int64_t row = item * rows_an_item_; row < end; ++row) {
       const std::int64_t token = row / rows_.heads(), head = row % rows_.heads();
       std::byte* const at = data_ + rows_.at(token / rows_.tokens(), token % rows_.tokens(), head);
-      float x[kMostDims];
+      float x[base::kMaxDim];
       rows_.load(at, x);
       const HeadFrame frame(frame_, head / group_, rows_.dim());
       (frame.*change_)({x, static_cast<std::size_t>(rows_.dim())});

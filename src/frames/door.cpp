@@ -6,6 +6,7 @@
 
 #include "base/element.hpp"
 #include "base/footprint.hpp"
+#include "base/limits.hpp"
 #include "base/refuse.hpp"
 #include "frames/head_rows.hpp"
 
@@ -56,8 +57,8 @@ void check_floating_rows(const char* call, const NamedView& rows) {
                  "; expected float32, float16 or bfloat16");
   }
   base::footprint_of(call, name, view);
-  if (dim_of(view) > kMostDims)
-    base::refuse(call, name, " has ", dim_of(view), " dims, expected at most ", kMostDims);
+  if (dim_of(view) > base::kMaxDim)
+    base::refuse(call, name, " has ", dim_of(view), " dims, expected at most ", base::kMaxDim);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "base/element.hpp"
 #include "base/float_environment.hpp"
 #include "base/footprint.hpp"
+#include "base/limits.hpp"
 #include "base/refuse.hpp"
 #include "frames/door.hpp"
 #include "frames/frame_of.hpp"
@@ -33,8 +34,8 @@ FrameCalibrationConfig checked(FrameCalibrationConfig config) {
   if (config.value_dim == 0) config.value_dim = config.head_dim;
   check_size(kCall, "q_heads", config.q_heads, kMostHeads);
   check_size(kCall, "kv_heads", config.kv_heads, kMostHeads);
-  check_size(kCall, "head_dim", config.head_dim, kMostDims);
-  check_size(kCall, "value_dim", config.value_dim, kMostDims);
+  check_size(kCall, "head_dim", config.head_dim, base::kMaxDim);
+  check_size(kCall, "value_dim", config.value_dim, base::kMaxDim);
   if (config.q_heads % config.kv_heads != 0) {
     base::refuse(kCall, "q_heads (", config.q_heads, ") is not a multiple of kv_heads (",
                  config.kv_heads, ")");
@@ -67,7 +68,7 @@ void check_sizes(const char* call, const NamedView& rows, std::int64_t heads, st
 
 /// Every row is finite.
 void check_finite(const char* call, const char* name, const Seen& seen) {
-  float row[kMostDims];
+  float row[base::kMaxDim];
   for (std::int64_t s = 0; s < seen.rows.sequences(); ++s) {
     for (std::int64_t t = 0; t < seen.rows.tokens(); ++t) {
       for (std::int64_t head = 0; head < seen.rows.heads(); ++head) {
@@ -134,7 +135,7 @@ std::vector<double> rows_of(const Seen& seen, const Block& block, const HeadRang
                             std::span<const RopePair> pairs) {
   const std::int64_t dim = seen.rows.dim();
   std::vector<double> all(static_cast<std::size_t>(block.count * heads.count * dim));
-  float row[kMostDims];
+  float row[base::kMaxDim];
   double* to = all.data();
   for (std::int64_t t = 0; t < block.count; ++t) {
     for (std::int64_t head = heads.first; head < heads.first + heads.count; ++head, to += dim) {

@@ -9,8 +9,6 @@
 
 namespace polyhead::inline v0::frames {
 
-inline constexpr std::int64_t kMostDims = 768;  // what attention takes
-
 /// A view's axes, from the last, of [batch?, tokens, heads, dim].
 inline std::int64_t from_last(const ConstView& view, int axis) {
   return view.layout.extents[static_cast<std::size_t>(view.layout.axes - 1 - axis)];

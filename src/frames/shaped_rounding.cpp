@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/codes.hpp"
+#include "base/limits.hpp"
 #include "frames/head_rows.hpp"
 
 namespace polyhead::inline v0::frames {
@@ -109,7 +110,7 @@ RoundingShape rounding_shape(std::vector<double> moment, std::int64_t dim, doubl
 void round_shaped(std::span<float> row, const float* carry, const float* cost) {
   if (!all_finite(row)) return;
   const auto dim = static_cast<std::int64_t>(row.size());
-  float before[kMostDims];
+  float before[base::kMaxDim];
   std::copy(row.begin(), row.end(), before);
   const std::span<const float> exact(before, row.size());
   for (std::int64_t block = base::code_blocks(dim) - 1; block >= 0; --block) {

@@ -28,7 +28,7 @@ RoundingShape rounding_shape(std::vector<double> moment, std::int64_t dim, doubl
 /// A scale has 5 significant bits, so that codes times scales are exact in every float type
 /// (float16: from scales of 2^-20 on, whose lowest bit it has): the cache finds the same scale and
 /// the same codes. A block's value of largest magnitude gets -8. float32, the same bits on every
-/// instruction set. Rows with a NaN or an infinity stay as they are. kMostDims at most.
+/// instruction set. Rows with a NaN or an infinity stay as they are. base::kMaxDim at most.
 void round_shaped(std::span<float> row, const float* carry, const float* cost);
 
 }  // namespace polyhead::inline v0::frames

@@ -4,6 +4,7 @@
 #include "base/element.hpp"
 #include "base/float_environment.hpp"
 #include "base/footprint.hpp"
+#include "base/limits.hpp"
 #include "base/refuse.hpp"
 #include "frames/door.hpp"
 #include "frames/head_rows.hpp"
@@ -17,7 +18,7 @@ constexpr const char* kCall = "value_moments";
 
 void check_projection(const ConstView& w_o, std::int64_t kv_heads, std::int64_t value_dim) {
   check_size(kCall, "kv_heads", kv_heads, kMostHeads);
-  check_size(kCall, "value_dim", value_dim, kMostDims);
+  check_size(kCall, "value_dim", value_dim, base::kMaxDim);
   if (w_o.layout.too_many_axes || w_o.layout.axes != 2) {
     base::refuse(kCall, "w_o has ", base::Axes{w_o.layout.axes},
                  "; expected [out, q_heads * value_dim]");

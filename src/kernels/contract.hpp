@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/limits.hpp"
 #include "polyhead/executor.h"
 #include "polyhead/isa.h"
 #include "polyhead/modifiers.h"
@@ -13,8 +14,7 @@
 
 namespace polyhead::inline v0::kernels {
 
-// head_dim and value_dim: scratch stays under 2 MiB a thread (up to 256 under 1 MiB)
-inline constexpr std::int64_t kMaxDim = 768;
+using base::kMaxDim;  // of head_dim and value_dim
 
 /// Scales of codes: value = code * scale, one float32 product. Strides in elements; `shift` is log2
 /// of the dims that share a scale: 5, or 0 for keys by channel, whose batch and token strides are

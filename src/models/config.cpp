@@ -3,15 +3,13 @@
 #include <cmath>
 #include <utility>
 
-#include "attention/validate.hpp"
+#include "base/limits.hpp"
 #include "models/formats/file_error.hpp"
 
 namespace polyhead::inline v0::models {
 namespace {
 
 using formats::FileError;
-
-static_assert(kMaxHeadDim == door::kMaxDim);
 
 constexpr std::int64_t kMaxSize = std::int64_t{1}
                                   << 31;  // of one axis: products of two stay in 63 bits
@@ -27,10 +25,10 @@ void check_size(const std::string& path, const std::string& what, std::int64_t v
 void check_layer(const std::string& path, const LayerGeometry& layer, std::size_t index,
                  Reading reading) {
   const std::string of = " of layer " + std::to_string(index);
-  const std::int64_t most = reading == Reading::run ? kMaxHeadDim : kMaxSize;
+  const std::int64_t most = reading == Reading::run ? base::kMaxDim : kMaxSize;
   check_size(path, "head_dim" + of, layer.head_dim, most);
   check_size(path, "value_dim" + of, layer.value_dim, most);
-  check_size(path, "q_heads" + of, layer.q_heads, kMaxSize / kMaxHeadDim);
+  check_size(path, "q_heads" + of, layer.q_heads, kMaxSize / base::kMaxDim);
   check_size(path, "kv_heads" + of, layer.kv_heads, layer.q_heads);
   if (layer.q_heads % layer.kv_heads != 0) {
     throw FileError(path, "q_heads (" + std::to_string(layer.q_heads) + ")" + of +

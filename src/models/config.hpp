@@ -50,7 +50,6 @@ struct ModelConfig {
 
 // Far above any model, and so few that what they bound is soon done.
 constexpr std::int64_t kMaxLayers = 4096;
-constexpr std::int64_t kMaxHeadDim = 768;  // what attention takes
 
 const char* architecture_name(Architecture architecture);
 

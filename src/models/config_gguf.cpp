@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/limits.hpp"
 #include "base/weight_type.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/read_config.hpp"
@@ -239,7 +240,7 @@ class Reader {
     read_scaling(rope);
     if (const formats::GgufTensor* divisors = file_.tensor("rope_freqs.weight")) {
       if (divisors->type != WeightType::float32 || divisors->shape.size() != 1 ||
-          divisors->shape[0] > kMaxHeadDim / 2) {
+          divisors->shape[0] > base::kMaxDim / 2) {
         throw FileError(
             file_.path(),
             "tensor 'rope_freqs.weight' is not a row of F32, one for each pair of a head");

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/limits.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/json_text.hpp"
 #include "models/read_config.hpp"
@@ -320,7 +321,8 @@ class Decoder {
     const double factor =
         stretch <= 1.0 ? 1.0
                        : std::sqrt(1.0 + std::log(stretch) / std::log(static_cast<double>(length)));
-    rope.frequency_divisors = from.reals("short_factor", static_cast<std::size_t>(kMaxHeadDim / 2));
+    rope.frequency_divisors =
+        from.reals("short_factor", static_cast<std::size_t>(base::kMaxDim / 2));
     rope.scaling = RopeScaling::yarn;  // of factor 1: frequencies as they are, cos and sin times
     rope.attention_factor = from.real("attention_factor", factor);
     rope.original_length = length;
