@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times and memory of the head page in Chromium, against the bounds of docs/page.md.
+"""Times and memory of the head page in Chromium, against the bounds below.
 
   bench/page.py [FILE.html]     without a file: a page of random causal weights, 30 layers x 9 heads, 512 tokens
 """

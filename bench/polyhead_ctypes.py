@@ -1,4 +1,5 @@
-"""Polyhead's C ABI by ctypes, as much of it as bench/peers.py needs. Structs follow polyhead_c.h field by field."""
+"""Polyhead's C ABI by ctypes, as much of it as bench/peers.py needs. Structs are the first fields of
+polyhead_c.h's and polyhead_layer_c.h's, which `struct_bytes` allows."""
 import ctypes as c
 
 import numpy as np

@@ -1,6 +1,6 @@
 /* The C door: attention, plans and exact weights, for C and every language that can call C. Caches
- * are in polyhead_cache_c.h, the layers and RoPE in polyhead_layer_c.h, traces of rows and
- * statistics of heads in polyhead_inspect_c.h.
+ * are in polyhead_cache_c.h, frames in polyhead_frames_c.h, the layers and RoPE in
+ * polyhead_layer_c.h, traces of rows and statistics of heads in polyhead_inspect_c.h.
  *
  * Objects are opaque handles; every call returns a status and says in polyhead_last_error() what
  * was wrong. No C++ exception crosses. This is the interface that stays binary compatible: each

@@ -40,8 +40,9 @@ struct SlidingCacheConfig {
   ConstView key_scales{};
 };
 
-/// Keys and values of `batch` sequences of any length in memory of about first_tokens + window +
-/// chunk tokens each, rounded up to pages of 64: a ring of pages, seen as a paged view. Tokens keep
+/// Keys and values of `batch` sequences of any length, each in the pages of 64 tokens that
+/// first_tokens fill, those that window + chunk - 1 tokens do, and one more: a ring of pages, seen
+/// as a paged view. Tokens keep
 /// the positions they have in the sequence, so that attention over the view with mask() gives the
 /// bits of attention over all of the sequence with the same mask. Movable; not for concurrent
 /// writers.
