@@ -177,7 +177,8 @@
       path(plot, points, { fill: `var(${colour})`, "fill-opacity": .78, stroke: "var(--card)", "stroke-width": 1 });
       under = over;
     });
-    const work = workOf(c.context, 1, c.type, state.counting), notes = [];
+    // The left one's name ends at its line and the right one's begins at it, where there is room: neither crosses both.
+    const work = workOf(c.context, 1, c.type, state.counting), notes = [], letter = 6;
     for (const [everything, name] of [[false, "= projections"], [true, "= with feed-forward"]]) {
       const turn = Cost.crossover(model, work, everything);
       notes.push((everything ? "projections and feed-forward at " : "Scores and weighted sums overtake the projections at ") +
@@ -186,9 +187,10 @@
       // Its name stands above the plot, where no colour is behind it.
       const x = plot.X(Number(turn)), low = everything ? 22 : 4;
       node(plot.svg, "line", { x1: x, x2: x, y1: 40, y2: 270, stroke: "var(--ink)", "stroke-dasharray": "4 3" });
-      const right = x > plot.width * .5;
-      node(plot.svg, "text", { x: x + (right ? -5 : 5), y: low + 11, "text-anchor": right ? "end" : "start", class: "mark" },
-        tokens(Number(turn)) + " " + name);
+      const label = tokens(Number(turn)) + " " + name, room = letter * label.length + 5;
+      const before = everything ? x + room > plot.width : x > room;
+      node(plot.svg, "text", { x: x + (before ? -5 : 5), y: low + 11, "text-anchor": before ? "end" : "start", class: "mark" },
+        label);
     }
     at("share-note").textContent = notes.join("; ") + ".";
     legend("share-legend", KINDS.map(([, name, colour]) => [name, colour]));

@@ -163,6 +163,7 @@ void print_memory(const Console& console, const PlanResult& plan) {
 void print_where_it_fits(const Console& console, const PlanResult& plan) {
   const PlanCase& c = plan.cases.back();
   std::string list;
+  bool split = false;
   for (const cost::Machine& machine : cost::machine_presets()) {
     for (const std::int64_t count : {1, 2, 4, 8, 16, 32}) {
       const cost::Devices devices{count, count > 1 ? cost::Split::tensor : cost::Split::none};
@@ -173,12 +174,13 @@ void print_where_it_fits(const Console& console, const PlanResult& plan) {
         continue;  // heads do not divide
       }
       list += (list.empty() ? "" : ", ") + std::to_string(count) + " x " + machine.id;
+      split = split || count > 1;
       break;
     }
   }
   if (list.empty()) return;
-  console.out << "  " << console.styled(Style::faint, "the last row fits ") << list
-              << console.styled(Style::faint, " (heads split)") << '\n';
+  if (split) list += console.styled(Style::faint, " (heads split)");
+  console.out << "  " << console.styled(Style::faint, "the last row fits ") << list << '\n';
 }
 
 std::string range(double fast, double slow) {

@@ -25,7 +25,7 @@ class AboutView {
       el("h2", {}, "Measures"), el("p", {}, "Means over the rows where a measure can be taken; where there is none it is "
         + "“not measurable”. By chance: what equal weights on all visible keys would give."),
       table("Measures and their rules", [["measure", ""], ["rule", ""]], kMeasures.map(([, title, , rule]) => [title, rule])),
-      el("h2", {}, "Roles"), el("p", {}, "The first rule that holds. Shares are of the mass outside the first key, over "
+      el("h2", {}, "Roles"), el("p", {}, "The first rule that holds. Shares are of the weight outside the first key, over "
         + "rows where the target exists."),
       table("Roles and their rules", [["role", ""], ["sign", ""], ["rule", ""]],
         kRoles.map(([, letter, title, rule]) => [title, letter, rule])),

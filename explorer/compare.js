@@ -81,9 +81,9 @@ class CompareView {
       const shown = n < 2 ? bins : {...a, values: a.values.map((x, at) => x - b.values[at])};
       this.maps[n].draw({binned: shown, layer, window, colours, title}, app.scales, size);
     });
-    replace(this.legends, el("span", {class: "hint"}, "weight"), legend(app.scales.weights, linear),
-      el("span", {class: "hint"}, "A larger"), legend(app.scales.a, linear, 110),
-      el("span", {class: "hint"}, "B larger"), legend(app.scales.b, linear, 110));
+    const named = (name, bar) => el("div", {class: "named"}, el("span", {class: "hint"}, name), bar);
+    replace(this.legends, named("weight", legend(app.scales.weights, linear)),
+      named("A larger", legend(app.scales.a, linear, 110)), named("B larger", legend(app.scales.b, linear, 110)));
   }
 
   /** Of A, B and A − B: why there is no map, or null. Differences take rows: two blocks' largest weights say nothing. */

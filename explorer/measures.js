@@ -1,13 +1,13 @@
 // What is known of every head: measures with their rules and chance levels, roles, ranks.
 
 const kMeasures = [
-  ["ind", "Induction", "induction", "mass on the token after an earlier copy of this token"],
-  ["dup", "Duplicate", "duplicate", "mass on earlier copies of this token"],
-  ["prev", "Previous", "previous", "mass on the token just before"],
-  ["self", "Self", "self", "mass on the token itself"],
-  ["first", "First token", "first", "mass on the first token"],
-  ["local", "Local", "local", "mass on the 8 tokens before"],
-  ["delim", "Delimiters", "delimiter", "mass on punctuation and line ends"],
+  ["ind", "Induction", "induction", "weight on the token after an earlier copy of this token"],
+  ["dup", "Duplicate", "duplicate", "weight on earlier copies of this token"],
+  ["prev", "Previous", "previous", "weight on the token just before"],
+  ["self", "Self", "self", "weight on the token itself"],
+  ["first", "First token", "first", "weight on the first token"],
+  ["local", "Local", "local", "weight on the 8 tokens before"],
+  ["delim", "Delimiters", "delimiter", "weight on punctuation, line ends and control tokens"],
   ["entropy", "Entropy (bits)", "entropy", "entropy of a row's weights, mean over rows; 0: one key, 1: two equal keys"],
   ["dist", "Mean distance", "distance", "tokens between query and key, by weight, the first token left out"],
   ["link", "This link", null, "the weight that each head gives the chosen query → key"],
@@ -15,12 +15,12 @@ const kMeasures = [
 
 const kRoles = [
   ["resting", "0", "Resting", "≥ .99 on the first key"],
-  ["induction", "I", "Induction", "≥ .4 of the mass outside the first key on the token after an earlier copy"],
-  ["duplicate", "D", "Duplicate", "≥ .4 of that mass on earlier copies of the token"],
-  ["previous", "P", "Previous", "≥ .4 of that mass on the token before"],
-  ["self", "=", "Self", "≥ .4 of that mass on the token itself"],
-  ["local", "L", "Local", "≥ .4 of that mass on the 8 tokens before"],
-  ["delimiter", "¶", "Delimiter", "≥ .4 of that mass on punctuation and line ends"],
+  ["induction", "I", "Induction", "≥ .4 of the weight outside the first key on the token after an earlier copy"],
+  ["duplicate", "D", "Duplicate", "≥ .4 of that weight on earlier copies of the token"],
+  ["previous", "P", "Previous", "≥ .4 of that weight on the token before"],
+  ["self", "=", "Self", "≥ .4 of that weight on the token itself"],
+  ["local", "L", "Local", "≥ .4 of that weight on the 8 tokens before"],
+  ["delimiter", "¶", "Delimiter", "≥ .4 of that weight on punctuation, line ends and control tokens"],
   ["broad", "~", "Broad", "spread outside the first key ≥ .75 of its maximum"],
   ["mixed", "", "Mixed", "none of these"],
 ];
@@ -78,7 +78,7 @@ class Measures {
     return value === null || alike ? "" : `${known.indexOf(value) + 1} of ${count}`;
   }
 
-  /** Length of a bar, 0-1: shares of mass as they are, others by the largest head. */
+  /** Length of a bar, 0-1: shares of weight as they are, others by the largest head. */
   bar(id, value) {
     if (value === null) return 0;
     const most = this.values.get(id).most;
