@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "base/element.hpp"
@@ -169,14 +169,13 @@ OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents) {
   std::int64_t size = 0;
   if (count < 0 || __builtin_mul_overflow(count, element_bytes(type), &size))
     refuse("cannot be addressed");
-  std::shared_ptr<std::vector<std::byte>> bytes;
-  try {
-    bytes = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(size));
-  } catch (const std::bad_alloc&) {
+  // Zeros that take no memory until they are touched: a call may only be described.
+  const std::shared_ptr<void> bytes(
+      std::calloc(static_cast<std::size_t>(std::max<std::int64_t>(size, 1)), 1), std::free);
+  if (bytes == nullptr)
     refuse("is needed, and there is no memory for its " + std::to_string(size) + " bytes");
-  }
-  const View view(bytes->data(), type, formats::dense_layout(extents));
-  return {{view, std::move(bytes)}, view};
+  const View view(bytes.get(), type, formats::dense_layout(extents));
+  return {{view, bytes}, view};
 }
 
 Array converted(const Array& array, ElementType type, const std::string& place) {

@@ -18,14 +18,6 @@ namespace {
 constexpr std::int64_t kTokenBytes = 4;      // its id, beside its rows
 constexpr std::int64_t kHeaderBytes = 1024;  // generous: of the file, of its sequence, a checksum
 
-/// Of keys' scales by channel, where there are any.
-std::int64_t scales_bytes(const models::Model& model) {
-  std::int64_t bytes = 0;
-  for (const models::LayerGeometry& layer : model.config().layers)
-    bytes += layer.kv_heads * layer.head_dim * 4;
-  return bytes;
-}
-
 }  // namespace
 
 void CacheOptions::add_options(CLI::App& app) {
@@ -58,8 +50,7 @@ std::int64_t CacheOptions::pages(const models::Model& model,
   // Before anything of that size is allocated: --save-cache writes one text, of the context at
   // most.
   const std::int64_t context = model.config().context_length;
-  const std::int64_t most =
-      base::ceil_div(context, options.page_tokens) * page + kHeaderBytes + scales_bytes(model);
+  const std::int64_t most = base::ceil_div(context, options.page_tokens) * page + kHeaderBytes;
   if (bytes > static_cast<std::uintmax_t>(most)) {
     throw FileError(load_, "has " + std::to_string(bytes) + " bytes, expected at most " +
                                std::to_string(most) + ": what the model's context of " +

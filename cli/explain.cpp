@@ -221,7 +221,7 @@ ExplainInput Explain::cut_in(std::int64_t heads) const {
 Array Explain::output_projection(std::int64_t in) const {
   if (w_o_.empty()) return {};
   Array w_o = w_o_.ends_with(".json") ? matrix_of(parse_example(w_o_, read_text(w_o_)), w_o_, "W_O")
-                                      : load_array(w_o_);
+                                      : load_float_array(w_o_, "--wo");
   detail::Layout& layout = w_o.view.layout;
   if (layout.axes != 2) {
     throw InvalidArgument("explain: --wo has shape " + formats::shape_text(layout) +

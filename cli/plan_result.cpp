@@ -10,7 +10,6 @@ namespace {
 
 using cost::Count;
 using cost::Phase;
-using cost::Term;
 
 /// `value` with three figures, and never more digits than a person reads.
 std::string three_figures(double value) {

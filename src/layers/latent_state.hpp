@@ -12,7 +12,7 @@ namespace layers {
 
 /// A latent attention layer, checked and packed.
 struct Latent {
-  LatentConfig config;  ///< zeros filled in
+  LatentConfig config;  ///< as it was given
   Layer core;           ///< engine, activation, mask, modifiers, rotation, output projection
   Linear q_down;        ///< without out() where q comes straight from x
   Linear q, kv_down;
@@ -22,7 +22,7 @@ struct Latent {
   std::vector<float> q_norm, kv_norm;
 };
 
-/// Throws unless config and weights fit together; gives the config with its zeros filled in.
+/// The config, if it and the weights fit together; throws otherwise.
 LatentConfig check_latent(const LatentConfig& config, const LatentWeights& weights);
 
 }  // namespace layers

@@ -106,7 +106,7 @@ Slab project(const Layer& layer, const Rows& x, Columns columns, const std::int6
 /// Step 5 into y, of any strides. `heads` are rows of the activation type or what the caller gave.
 void project_out(const Layer& layer, const Rows& heads, const Rows& y, Scratch& scratch);
 
-/// Step 3 with the layer's and the call's mask and modifiers joined in. `name` begins messages.
+/// Step 3 by the layer's engine. `name` begins messages.
 void attend(const Layer& layer, const char* name, const AttentionArguments& arguments,
             Scratch& scratch);
 

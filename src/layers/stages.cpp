@@ -169,7 +169,7 @@ void attend(const Layer& layer, const char* name, const AttentionArguments& argu
   const kernels::AttendCall call = door::resolve(arguments, name);
   const Engine& engine = layer.engine;
   const Schedule schedule = make_schedule(call, *engine.backend, engine.crew.workers);
-  const std::size_t bytes = scratch_bytes(call, *engine.backend, engine.crew.workers,
+  const std::size_t bytes = scratch_bytes(call, *engine.backend, schedule.workers,
                                           schedule.turns.share(), schedule.split_major);
   run_schedule(call, schedule, *engine.crew.executor,
                scratch.attention.need(static_cast<std::int64_t>(bytes)));
