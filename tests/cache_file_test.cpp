@@ -400,6 +400,16 @@ TEST_F(CacheFile, RefusesASlidingCacheTooOldForMemory) {
   EXPECT_EQ(rest.size(), bytes.size());
 }
 
+TEST_F(CacheFile, RefusesAFileLongerThanMemory) {
+  save_caches(path_, kPrint, caches(ElementType::int8, false, true, 1));
+  std::filesystem::resize_file(path_, std::uintmax_t{1} << 31);
+  std::vector<KvCache> into = caches(ElementType::int8, false, true, 2);
+  largest_allocation = std::size_t{1} << 30;
+  const std::string message = load(into);
+  largest_allocation = SIZE_MAX;
+  EXPECT_EQ(message, "load_caches: FILE is too long: there is no memory for 2147483649 bytes");
+}
+
 TEST_F(CacheFile, GoesThroughAPipe) {
   const auto list = caches(f32, false, true, 1);
   const std::string pipe = directory_.file("pipe");

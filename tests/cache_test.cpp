@@ -181,6 +181,8 @@ TEST(KvCache, RefusesViewsThatAttentionWouldRefuse) {
   constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max() / 2;
   EXPECT_EQ(message([](auto& keys, auto&, auto&) { keys.layout.strides[1] = kFar; }),
             "KvCache::append: k: extents times strides overflow 64 bits (axis 1)");
+  EXPECT_EQ(message([](auto& keys, auto&, auto&) { keys.layout.extents[1] = -1; }),
+            "KvCache::append: k has tokens -1; expected at least 0");
   EXPECT_EQ(message([](auto&, auto& values, auto&) { values.data = nullptr; }),
             "KvCache::append: v: data is null, but the view has elements");
   static const std::int64_t two[3] = {1, 1, 1};

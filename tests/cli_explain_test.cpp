@@ -228,7 +228,8 @@ TEST(ExplainPage, RefusesInTheWordsOfItsOptions) {
   const std::vector<std::int32_t> values(16, 1);
   const std::string w_o = directory.file("w_o.npy");
   formats::write_npy(w_o, ConstView(values.data(), {4, 4}));
-  expect_refused({"explain", "--wo", w_o}, 1, "explain: --wo is int32");
+  expect_refused({"explain", "--wo", w_o}, 1,
+                 "w_o.npy: has type int32 (--wo takes float32, float16, bfloat16 or float64)");
   expect_refused({"explain", "--prune", "0,"}, 2, "--prune: '0,' has an empty entry");
   expect_refused({"explain", "--columns", "0-1,"}, 2, "--columns: '0-1,' has an empty entry");
   expect_refused({"explain", "--tokens", "a,b,c,d,e,"}, 1,

@@ -58,7 +58,8 @@ struct AttentionArguments {
 ///
 /// A query that sees no key gets zeros and an LSE of -inf. What is masked is not read into the
 /// result: NaN or Inf in a masked slot of k or v changes no bit. NaN in q or in a visible slot
-/// reaches exactly the rows that see it.
+/// reaches exactly the rows that see it (in int8 and int4 values under bfloat16 queries those whose
+/// weight for it is not 0).
 ///
 /// Same bits for any batching, chunking, strides and thread count (finite inputs, one instruction
 /// set, one set of element types).

@@ -86,7 +86,8 @@ class PagedCache {
   std::int64_t adopt_prefix(std::int64_t sequence, std::span<const std::int32_t> tokens);
 
   /// Room for `count` more tokens, whose rows mean nothing until they are written. `tokens`, where
-  /// not empty, are their numbers, for sharing; pages with a token of no number are not shared.
+  /// not empty, are their numbers, for sharing (-2^31 stands for none); pages with a token of no
+  /// number are not shared.
   /// Throws InvalidArgument for a negative count, and tokens that are not as many.
   [[nodiscard]] Status extend(std::int64_t sequence, std::int64_t count,
                               std::span<const std::int32_t> tokens = {});

@@ -42,9 +42,10 @@ void check_rows(const char* call, const char* name, const ConstView& view, const
   const char* const axes[] = {"batch", "tokens", "kv_heads", "dim"};
   for (int axis = 0; axis < 4; ++axis) {
     const std::int64_t extent = view.layout.extents[static_cast<std::size_t>(axis)];
-    if (extent < 0 || extent != expected[axis]) {
+    if (extent < 0)
+      base::refuse(call, name, " has ", axes[axis], " ", extent, "; expected at least 0");
+    if (extent != expected[axis])
       base::refuse(call, name, " has ", axes[axis], " ", extent, "; expected ", expected[axis]);
-    }
   }
   base::footprint_of(call, name, view);
 }

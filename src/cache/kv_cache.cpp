@@ -21,7 +21,7 @@
 namespace polyhead::inline v0 {
 namespace {
 
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 48;  // of a sequence, and sequences
+constexpr std::int64_t kMostTokens = base::kMaxExtent;  // of a sequence, and sequences
 constexpr std::int64_t kLeastGrowth =
     64;  // tokens: the first allocation of a cache that begins empty
 constexpr const char* kAppend = "KvCache::append";

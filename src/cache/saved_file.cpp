@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -50,6 +51,16 @@ void write_through(const char* call, const std::string& path, std::span<const st
   if (file.descriptor() < 0 || !file.write(bytes) || !file.close()) cannot(call, path, "written");
 }
 
+/// No file that a cache was saved to is larger than memory: it lay there.
+void grow(const char* call, const std::string& path, std::vector<std::byte>& bytes,
+          std::size_t size) {
+  try {
+    bytes.resize(size);
+  } catch (const std::exception&) {
+    base::refuse(call, path, " is too long: there is no memory for ", size, " bytes");
+  }
+}
+
 }  // namespace
 
 std::vector<std::byte> read_file(const char* call, const std::string& path,
@@ -62,7 +73,7 @@ std::vector<std::byte> read_file(const char* call, const std::string& path,
   std::vector<std::byte> bytes(kStep);
   bool known = false;
   for (std::size_t size = 0;;) {
-    if (size == bytes.size()) bytes.resize(2 * size);
+    if (size == bytes.size()) grow(call, path, bytes, 2 * size);
     const ssize_t read = ::read(file.descriptor(), bytes.data() + size, bytes.size() - size);
     if (read < 0 && errno == EINTR) continue;
     if (read < 0) cannot(call, path, "read");
@@ -77,7 +88,7 @@ std::vector<std::byte> read_file(const char* call, const std::string& path,
     known = true;
     // One more than there are, to see the end.
     if (S_ISREG(status.st_mode))
-      bytes.resize(std::max(size, static_cast<std::size_t>(status.st_size) + 1));
+      grow(call, path, bytes, std::max(size, static_cast<std::size_t>(status.st_size) + 1));
   }
 }
 

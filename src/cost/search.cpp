@@ -35,7 +35,7 @@ Count twice_the_pairs(const Layer& layer, Count n, Counting counting) {
   return Count(2) * n * window - window * window;
 }
 
-/// FLOPs that grow with the tokens alone, of one token; FLOPs of one pair.
+/// FLOPs that grow with the tokens alone, of one token.
 struct Rates {
   Count projections = 0, feed_forward = 0;
 };

@@ -47,7 +47,7 @@ Count operator+(Count a, Count b) {
 }
 
 Count operator-(Count a, Count b) {
-  if (b.value_ > a.value_) overflow();
+  if (b.value_ > a.value_) Count::negative();
   return Count(a.value_ - b.value_);
 }
 
@@ -58,7 +58,7 @@ Count operator*(Count a, Count b) {
 }
 
 Count operator/(Count a, Count b) {
-  if (b.value_ == 0) overflow();
+  if (b.value_ == 0) throw InvalidArgument("cost: a count is divided by 0");
   return Count(a.value_ / b.value_);
 }
 

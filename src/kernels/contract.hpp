@@ -130,7 +130,7 @@ struct ScoreSpec {
 /// One whole call. Ragged batches have offsets; then the batch stride of q, k, v, out is 0 and
 /// `token` walks all.
 struct AttendCall {
-  std::int64_t batch = 0, q_len = 0, kv_len = 0;  ///< the largest of any sequence when ragged
+  std::int64_t batch = 0, q_len = 0, kv_len = 0;  ///< the largest of any sequence
   std::int64_t q_heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
   Operand q, k, v, out;
   Integers q_offsets, kv_offsets;  ///< ragged; each side for itself
