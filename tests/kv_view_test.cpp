@@ -28,10 +28,13 @@ namespace {
 
 /// Worst-case roundings in float32 of scores of order 1 and values up to 3.5. On the integer path
 /// the 64 weights of a block are off by half a unit of 2^-14 of the largest each, which add up as
-/// their root does.
+/// their root does; weights rounded to bfloat16 are off by 2^-9 each.
 double bound(const Case& c, WeightRounding rounding) {
   const double chains = 0x1p-23 * static_cast<double>(c.head_dim + c.kv_len);
-  return 3.5 * (chains + (rounding == WeightRounding::integer ? 0x1p-12 : 0.0));
+  const double weights = rounding == WeightRounding::integer    ? 0x1p-12
+                         : rounding == WeightRounding::bfloat16 ? 0x1p-8
+                                                                : 0.0;
+  return 3.5 * (chains + weights);
 }
 
 constexpr std::int64_t kPageTokens[] = {8, 16, 32, 64, 128, 256};
@@ -397,9 +400,57 @@ TEST(Codes, AreWithinHalfAStepOfTheValues) {
   }
 }
 
+// Every code is a bfloat16, and is read as that one wherever queries are.
+TEST(Codes, EightBitFloatsGiveTheBitsOfTheirValuesAsBfloat16) {
+  int turn = 0;
+  for (const ElementType type : {ElementType::float8_e4m3, ElementType::float8_e5m2}) {
+    for (const std::int64_t group : {1, 2, 4, 8, 16}) {
+      for (const std::int64_t q_len : {1, 40}) {
+        constexpr std::int64_t kDims[] = {64, 128, 33, 80, 17};
+        Case c;
+        c.types = {bf16, f32, f32, f32};
+        c.q_len = q_len;
+        c.kv_len = 1100;
+        c.q_heads = group;
+        c.kv_heads = 1;
+        c.head_dim = kDims[turn % 5];
+        c.value_dim = kDims[++turn % 5];
+        Problem p(c);
+        const bool e4m3 = type == ElementType::float8_e4m3;
+        for_each_index(p.k.extents(), [&](const Index& at) {
+          const auto code = base::float32_to_float8(static_cast<float>(p.k.get(at)), e4m3);
+          p.k.set(at, base::float8_to_float32(code, e4m3));
+        });
+        std::uint8_t code = 0;  // all finite ones in turn
+        for_each_index(p.v.extents(), [&](const Index& at) {
+          do code = static_cast<std::uint8_t>(code + 37);
+          while (!std::isfinite(base::float8_to_float32(code, e4m3)));
+          p.v.set(at, base::float8_to_float32(code, e4m3));
+        });
+        Cached codes(p, type, 64, false), values(p, bf16, 64, false);
+        for (Isa isa : isas()) {
+          attention(codes.arguments(p), {.isa = isa});
+          const Outputs of_codes(p);
+          p.out.poison();
+          p.lse.poison();
+          attention(values.arguments(p), {.isa = isa});
+          EXPECT_EQ(differing_bits(of_codes, Outputs(p)), 0)
+              << isa_name(isa) << " " << element_name(type) << " " << describe(c);
+        }
+      }
+    }
+  }
+}
+
 TEST(Codes, NaNReachesOnlyRowsThatSeeItsToken) {
-  for (const ElementType type : kCodeTypes) {
+  for (const auto& [type, q_type] : {std::pair{ElementType::int8, f32},
+                                     {ElementType::int4, f32},
+                                     {ElementType::float8_e4m3, f32},
+                                     {ElementType::float8_e5m2, f32},
+                                     {ElementType::float8_e4m3, bf16},
+                                     {ElementType::float8_e5m2, bf16}}) {
     Case c;
+    c.types.q = q_type;
     c.q_len = c.kv_len = 70;
     c.head_dim = c.value_dim = 64;
     c.mask = MaskKind::causal_end;

@@ -99,11 +99,12 @@ bool goes_split_by_split(const AttendCall& call, const Schedule& schedule, int w
 
 const ElementPath& path_of(const AttendCall& call, const Backend& backend) {
   const auto bfloat16 = [](ElementType type) { return type == ElementType::bfloat16; };
+  const auto pairs = [&](ElementType type) { return bfloat16(type) || base::is_float8(type); };
   const auto keys = [&](const auto& are) {
     return are(call.k.type) && (call.v.data == nullptr || are(call.v.type));
   };
   if (!bfloat16(call.q.type)) return backend.float32;
-  const ElementPath& path = keys(bfloat16)          ? backend.bfloat16
+  const ElementPath& path = keys(pairs)             ? backend.bfloat16
                             : keys(base::is_scaled) ? backend.integer
                                                     : backend.float32;
   return path.prefill.attend ? path : backend.float32;

@@ -32,13 +32,15 @@ constexpr std::int64_t code_blocks(std::int64_t dim) {
   return dim / kCodeBlock + (dim % kCodeBlock != 0);  // no sum that could overflow
 }
 
+constexpr bool is_float8(ElementType type) { return is_code(type) && !is_scaled(type); }
+
 /// Bytes of a row of `dim` codes, its padding included.
 constexpr std::int64_t code_row_bytes(ElementType type, std::int64_t dim) {
   return code_blocks(dim) * (type == ElementType::int4 ? kCodeBlock / 2 : kCodeBlock);
 }
 
 /// An 8-bit float of `mantissa` bits: no infinity for e4m3, whose largest code is NaN.
-inline float float8_to_float32(std::uint8_t code, bool e4m3) {
+constexpr float float8_to_float32(std::uint8_t code, bool e4m3) {
   const unsigned magnitude = code & 0x7fu;
   float value = 0.0f;
   if (e4m3) {

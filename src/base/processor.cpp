@@ -53,8 +53,9 @@ bool processor_runs(Isa isa) {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-  const bool bfloat16 =
-      avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+  const bool bfloat16 = avx512 && __builtin_cpu_supports("avx512bf16") &&
+                        __builtin_cpu_supports("avx512vnni") &&
+                        __builtin_cpu_supports("avx512vbmi");
   switch (isa) {
     case Isa::portable:
       return true;

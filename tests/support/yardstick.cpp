@@ -131,7 +131,10 @@ WeightRounding rounding_of(const AttendCall& call, Isa isa) {
   const bool pairs = isa >= Isa::avx512_bf16, integers = pairs || isa == Isa::avx2;
   if (call.q.type != ElementType::bfloat16) return WeightRounding::none;
   const auto both = [&](ElementType type) { return call.k.type == type && call.v.type == type; };
-  if (pairs && both(ElementType::bfloat16)) return WeightRounding::bfloat16;
+  for (const ElementType type :
+       {ElementType::bfloat16, ElementType::float8_e4m3, ElementType::float8_e5m2}) {
+    if (pairs && both(type)) return WeightRounding::bfloat16;
+  }
   if (integers && (both(ElementType::int8) || both(ElementType::int4)))
     return WeightRounding::integer;
   return WeightRounding::none;

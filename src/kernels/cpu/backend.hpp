@@ -100,8 +100,8 @@ struct ElementPath {
   HeadKernel heads;
 };
 
-/// float32 takes every type; bfloat16 takes bfloat16 q, k and v; integer bfloat16 q and int8 or
-/// int4 k and v.
+/// float32 takes every type; bfloat16 takes bfloat16 q, and k and v of bfloat16 or 8-bit floats;
+/// integer bfloat16 q, and k and v of int8 or int4.
 struct Backend {
   Isa isa;
   ElementPath float32, bfloat16, integer;

@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/codes.hpp"
 #include "kernels/contract.hpp"
 #include "kernels/cpu/backend.hpp"
 #include "kernels/dropout.hpp"

@@ -168,7 +168,9 @@ struct FewRows {
   /// and a type that is converted.
   bool bound_by_arithmetic() const { return row_count > kRowsShare / (converted() ? 4 : 2); }
 
-  bool in_pairs() const { return !Path::kInteger && element_bytes(call.k.type) < 2; }
+  bool in_pairs() const {
+    return !Path::kInteger && !Path::kBfloat16 && element_bytes(call.k.type) < 2;
+  }
 
   /// Vectors of dims whose sums stay in registers for `rows` rows: half of the registers, which are
   /// twice as many as a vector has lanes.

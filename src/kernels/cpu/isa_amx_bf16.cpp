@@ -4,7 +4,8 @@
 
 #if defined(__x86_64__)
 POLYHEAD_TARGET_BEGIN(
-    "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16,avx2,fma,f16c")
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16,amx-tile,amx-bf16,avx2,fma,"
+    "f16c")
 
 namespace polyhead::inline v0::kernels::cpu::amx_bf16 {
 // The kernels are written over the Simd type before them: the order counts.

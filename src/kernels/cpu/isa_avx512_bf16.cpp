@@ -3,7 +3,7 @@
 #include "kernels/cpu/target.hpp"
 
 #if defined(__x86_64__)
-POLYHEAD_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")
+POLYHEAD_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16,avx2,fma,f16c")
 
 namespace polyhead::inline v0::kernels::cpu::avx512_bf16 {
 // The kernels are written over the Simd type before them: the order counts.

@@ -1,6 +1,6 @@
-// The bfloat16 path: q, k and v bfloat16, products by the bf16 dot over pairs of dims (scores) or
-// keys (weighted sum). Included inside an ISA namespace after simd_bf16.hpp, outer_product.hpp and
-// tile.hpp.
+// The bfloat16 path: q bfloat16, k and v bfloat16 or 8-bit floats, products by the bf16 dot over
+// pairs of dims (scores) or keys (weighted sum). Included inside an ISA namespace after
+// simd_bf16.hpp, float8_bf16.hpp, outer_product.hpp and tile.hpp.
 
 struct Bfloat16Path {
   using Dot = DotBf16;
@@ -22,6 +22,33 @@ struct Bfloat16Path {
     else
       for (std::int64_t i = 0; i < dim; ++i) std::memcpy(pairs + i, from + i * stride, 2);
     if (dim % 2 != 0) pairs[dim] = 0;
+  }
+
+  /// A row of 8-bit floats as bfloat16.
+  static void float8_row(std::uint16_t* to, const std::byte* from, ElementType type,
+                         std::int64_t dim) {
+    if (type == ElementType::float8_e4m3)
+      Float8Pairs<true>::widen(to, from, dim);
+    else
+      Float8Pairs<false>::widen(to, from, dim);
+  }
+
+  /// A row of k as pairs.
+  static void key_row(float* to, const std::byte* from, const Operand& k, std::int64_t dim) {
+    if (k.type == ElementType::bfloat16) return pair_row(to, from, k.dim, dim);
+    std::uint16_t* pairs = reinterpret_cast<std::uint16_t*>(to);
+    float8_row(pairs, from, k.type, dim);
+    if (dim % 2 != 0) pairs[dim] = 0;
+  }
+
+  /// Whether rows are bfloat16 one after the other.
+  static bool dense(const Operand& x) { return x.type == ElementType::bfloat16 && x.dim == 2; }
+
+  /// A row of v that is not dense, as one that is.
+  static void value_row(std::uint16_t* to, const std::byte* from, const Operand& v,
+                        std::int64_t dim) {
+    if (v.type != ElementType::bfloat16) return float8_row(to, from, v.type, dim);
+    for (std::int64_t d = 0; d < dim; ++d) std::memcpy(to + d, from + d * v.dim, 2);
   }
 
   /// Whether rows of q can be transposed from where they lie.
@@ -78,13 +105,13 @@ struct Bfloat16Path {
     for (int key = 0; key < keys;) {
       const std::byte* k = key_rows(call, s, call.k, s.k, kv_head, block + key).data;
       const std::int64_t run = run_of(call, s, block + key);
-      if (key == 0 && run >= keys && call.k.dim == 2 && call.head_dim % 2 == 0) {
+      if (key == 0 && run >= keys && dense(call.k) && call.head_dim % 2 == 0) {
         to.k = {k, call.k.token, 4};
         return;
       }
       const int end = static_cast<int>(std::min<std::int64_t>(keys, key + run));
       for (; key < end; ++key, k += call.k.token)
-        pair_row(memory.k + key * row, k, call.k.dim, call.head_dim);
+        key_row(memory.k + key * row, k, call.k, call.head_dim);
     }
     to.k = {reinterpret_cast<const std::byte*>(memory.k), row * 4, 4};
   }
@@ -107,11 +134,10 @@ struct Bfloat16Path {
       for (int i = 0; i < 2 && key + i < keys; ++i) {
         const std::byte* from = v + (key - run_begin + i) * call.v.token;
         pair[i] = reinterpret_cast<const std::uint16_t*>(from);
-        if (call.v.dim == 2) continue;
-        std::uint16_t* dense = gathered + i * (call.value_dim + 32);
-        for (std::int64_t d = 0; d < call.value_dim; ++d)
-          std::memcpy(dense + d, from + d * call.v.dim, 2);
-        pair[i] = dense;
+        if (dense(call.v)) continue;
+        std::uint16_t* to_row = gathered + i * (call.value_dim + 32);
+        value_row(to_row, from, call.v, call.value_dim);
+        pair[i] = to_row;
       }
       finite = interleave(memory.v + key / 2 * row, pair[0], pair[1], call.value_dim) && finite;
     }
@@ -191,35 +217,70 @@ struct Bfloat16Path {
     POLYHEAD_INLINE static Simd::V load(const std::byte* row, std::int64_t at, int) {
       return Simd::load(reinterpret_cast<const float*>(row) + at);
     }
+    POLYHEAD_INLINE static Simd::V load_steps(const std::byte* row, std::int64_t at, int n,
+                                              std::int64_t dim) {
+      const std::int64_t values = std::min<std::int64_t>(2 * n, dim - 2 * at);
+      const __mmask32 lanes =
+          values >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << values) - 1);
+      return Simd::from_bits(
+          _mm512_maskz_loadu_epi16(lanes, reinterpret_cast<const std::uint16_t*>(row) + 2 * at));
+    }
+
+    /// As Float8Pairs::load_pairs; of one vector `lanes`.
+    template <bool kWhole, int kC>
+    POLYHEAD_INLINE static void load_pairs(Simd::V (&to)[kC], const std::byte* even,
+                                           std::int64_t token, __mmask16 lanes) {
+      const std::byte* odd = even + token;
+      if constexpr (kC % 2 == 0) {
+#pragma GCC unroll 4
+        for (int c = 0; c < kC; c += 2) {
+          const __m512i a = _mm512_loadu_si512(even + c * kLanes * 2);
+          const __m512i b =
+              kWhole ? _mm512_loadu_si512(odd + c * kLanes * 2) : _mm512_setzero_si512();
+          to[c] = Simd::from_bits(_mm512_permutex2var_epi16(a, low_pairs(), b));
+          to[c + 1] = Simd::from_bits(_mm512_permutex2var_epi16(a, high_pairs(), b));
+        }
+      } else {
+        const __m256i low = _mm256_maskz_loadu_epi16(lanes, even);
+        const __m256i high = kWhole ? _mm256_maskz_loadu_epi16(lanes, odd) : _mm256_setzero_si256();
+        to[0] = Simd::from_bits(_mm512_or_si512(
+            _mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16)));
+      }
+    }
   };
 
   /// Whether steps of keys can be read where they lie, one at a time.
-  static bool broadcasts(const AttendCall& call) { return call.head_dim % 2 == 0; }
+  static bool broadcasts(const AttendCall& call) {
+    return call.k.type == ElementType::bfloat16 && call.head_dim % 2 == 0;
+  }
 
   template <class Visit>
-  static void visit_elements(const AttendCall&, const Visit& visit) {
-    visit(Elements{});
+  static void visit_elements(const AttendCall& call, const Visit& visit) {
+    switch (call.k.type) {
+      case ElementType::float8_e4m3:
+        return visit(Float8Pairs<true>{});
+      case ElementType::float8_e5m2:
+        return visit(Float8Pairs<false>{});
+      default:
+        return visit(Elements{});
+    }
   }
 
   /// Whether the pairs before `end` lie within a row: not so for the last one of an odd dim.
   static bool whole(std::int64_t dim, std::int64_t end) { return 2 * end <= dim; }
 
-  template <class>
+  template <class Kind>
   POLYHEAD_INLINE static Simd::V load_steps(const std::byte* row, std::int64_t at, int n,
                                             std::int64_t dim) {
-    const std::int64_t values = std::min<std::int64_t>(2 * n, dim - 2 * at);
-    const __mmask32 lanes =
-        values >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << values) - 1);
-    return Simd::from_bits(
-        _mm512_maskz_loadu_epi16(lanes, reinterpret_cast<const std::uint16_t*>(row) + 2 * at));
+    return Kind::load_steps(row, at, n, dim);
   }
 
   /// Dims [d, d + n) of values that lie one after the other, a pair of keys a step.
-  template <class>
+  template <class Kind>
   class Values {
    public:
     Values(const KeyRows& rows, const Operand& x, std::int64_t d, int n)
-        : even_(rows.data + d * 2),
+        : even_(rows.data + Kind::byte_of_values(d)),
           token_(x.token),
           lanes_(n >= kLanes ? static_cast<__mmask16>(~0u)
                              : static_cast<__mmask16>((1u << n) - 1u)) {}
@@ -227,23 +288,7 @@ struct Bfloat16Path {
     /// In kC vectors: n is kLanes where kC > 1. Without kWhole, there is only the first key.
     template <bool kWhole, int kC>
     POLYHEAD_INLINE void read(Simd::V (&to)[kC]) const {
-      const std::byte* odd = even_ + token_;
-      if constexpr (kC % 2 == 0) {
-#pragma GCC unroll 4
-        for (int c = 0; c < kC; c += 2) {
-          const __m512i a = _mm512_loadu_si512(even_ + c * kLanes * 2);
-          const __m512i b =
-              kWhole ? _mm512_loadu_si512(odd + c * kLanes * 2) : _mm512_setzero_si512();
-          to[c] = Simd::from_bits(_mm512_permutex2var_epi16(a, low_pairs(), b));
-          to[c + 1] = Simd::from_bits(_mm512_permutex2var_epi16(a, high_pairs(), b));
-        }
-      } else {
-        const __m256i low = _mm256_maskz_loadu_epi16(lanes_, even_);
-        const __m256i high =
-            kWhole ? _mm256_maskz_loadu_epi16(lanes_, odd) : _mm256_setzero_si256();
-        to[0] = Simd::from_bits(_mm512_or_si512(
-            _mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16)));
-      }
+      Kind::template load_pairs<kWhole>(to, even_, token_, lanes_);
     }
     POLYHEAD_INLINE void advance() { even_ = forget(even_ + 2 * token_); }
 

@@ -19,22 +19,22 @@ struct MatrixPath : Bfloat16Path {
   static std::int64_t k_steps(std::int64_t dim) { return whole_depth(dim) / 2; }
   static std::int64_t padded(std::int64_t dim) { return whole_rows(dim); }
 
-  /// A row of bfloat16 and zeros up to a whole number of matrices.
-  static void depth_row(float* to, const std::byte* from, std::int64_t stride, std::int64_t dim) {
-    pair_row(to, from, stride, dim);
-    const std::int64_t pairs = steps(dim);
-    std::memset(to + pairs, 0, static_cast<std::size_t>(q_steps(dim) - pairs) * 4);
+  /// Zeros after a row of pairs, up to a whole number of matrices.
+  static void fill_depth(float* row, std::int64_t dim) {
+    const std::int64_t pairs = steps(dim), left = q_steps(dim) - pairs;
+    if (left > 0) std::memset(row + pairs, 0, static_cast<std::size_t>(left) * 4);
   }
 
   static void widen_q(float* to, const std::byte* from, const AttendCall& call, std::int64_t,
                       float) {
-    depth_row(to, from, call.q.dim, call.head_dim);
+    pair_row(to, from, call.q.dim, call.head_dim);
+    fill_depth(to, call.head_dim);
   }
 
   /// Whether rows are whole matrices that begin on cache lines.
   static bool direct_k(const Operand& k, const std::byte* rows, std::int64_t dim) {
     const auto at = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(rows));
-    return k.dim == 2 && dim % kDepth == 0 && (at | k.token) % kRowBytes == 0;
+    return dense(k) && dim % kDepth == 0 && (at | k.token) % kRowBytes == 0;
   }
 
   /// Of each 16 keys, the rows where they lie, or copied with zeros up to whole matrices.
@@ -58,11 +58,12 @@ struct MatrixPath : Bfloat16Path {
     const std::int64_t row = packed_row_floats(k_steps(call.head_dim));
     for (int key = first; key < first + kRows; ++key) {
       float* const to = memory.k + key * row;
-      if (key < keys)
-        depth_row(to, key_rows(call, s, call.k, s.k, kv_head, block + key).data, call.k.dim,
-                  call.head_dim);
-      else
+      if (key >= keys) {
         std::memset(to, 0, static_cast<std::size_t>(k_steps(call.head_dim)) * 4);
+        continue;
+      }
+      key_row(to, key_rows(call, s, call.k, s.k, kv_head, block + key).data, call.k, call.head_dim);
+      fill_depth(to, call.head_dim);
     }
     return {reinterpret_cast<const std::byte*>(memory.k + first * row), row * 4};
   }
@@ -77,7 +78,7 @@ struct MatrixPath : Bfloat16Path {
   template <class Scratch, class Block>
   static void load_values(Block& to, const AttendCall& call, const Sequence& s,
                           std::int64_t kv_head, std::int64_t block, int keys, Scratch& memory) {
-    const bool later = memory.lone_tile && call.v.dim == 2;
+    const bool later = memory.lone_tile && dense(call.v);
     to.v = {nullptr, 0, 0};
     Magnitude largest{Simd::bits(Simd::zero())};
     for (int half = 0; half * kDepth < keys; ++half) {
@@ -129,11 +130,10 @@ struct MatrixPath : Bfloat16Path {
       const auto end = std::min<std::int64_t>(keys, key + run_of(call, s, first + key));
       for (; key < end; ++key, v += call.v.token) {
         row[key] = reinterpret_cast<const std::uint16_t*>(v);
-        if (call.v.dim == 2) continue;
-        std::uint16_t* dense = gathered + key * (call.value_dim + kRows);
-        for (std::int64_t d = 0; d < call.value_dim; ++d)
-          std::memcpy(dense + d, v + d * call.v.dim, 2);
-        row[key] = dense;
+        if (dense(call.v)) continue;
+        std::uint16_t* to = gathered + key * (call.value_dim + kRows);
+        value_row(to, v, call.v, call.value_dim);
+        row[key] = to;
       }
     }
     for (int key = keys; key < kDepth; ++key) row[key] = nullptr;

@@ -154,6 +154,20 @@ POLYHEAD_INLINE __m256i _mm256_maskz_loadu_epi16(std::uint16_t mask, const void*
   return emulated::read<__m256i>(
       std::bit_cast<std::array<char, 64>>(_mm512_maskz_loadu_epi16(mask, p)).data());
 }
+POLYHEAD_INLINE __m256i _mm256_maskz_loadu_epi8(std::uint32_t mask, const void* p) {
+  char all[32] = {};
+  for (int i = 0; i < 32; ++i) {
+    if (emulated::set(mask, i)) all[i] = static_cast<const char*>(p)[i];
+  }
+  return emulated::read<__m256i>(all);
+}
+POLYHEAD_INLINE void _mm512_mask_storeu_epi16(void* p, std::uint32_t mask, __m512i v) {
+  const auto x = emulated::lanes<short>(v);
+  for (int i = 0; i < 32; ++i) {
+    const short one = x[i];
+    if (emulated::set(mask, i)) std::memcpy(static_cast<short*>(p) + i, &one, sizeof one);
+  }
+}
 
 // --- the same bits as another type; halves ---
 
@@ -202,6 +216,11 @@ POLYHEAD_INLINE __m512 _mm512_min_ps(__m512 a, __m512 b) {
 }
 POLYHEAD_INLINE __m512i _mm512_and_si512(__m512i a, __m512i b) { return a & b; }
 POLYHEAD_INLINE __m512i _mm512_or_si512(__m512i a, __m512i b) { return a | b; }
+/// The table of bits 0xf8 alone.
+POLYHEAD_INLINE __m512i _mm512_ternarylogic_epi64(__m512i a, __m512i b, __m512i c, int table) {
+  if (table != 0xf8) __builtin_trap();
+  return a | (b & c);
+}
 POLYHEAD_INLINE __m512 _mm512_abs_ps(__m512 a) {
   return _mm512_castsi512_ps(_mm512_castps_si512(a) & _mm512_set1_epi32(0x7fffffff));
 }
@@ -427,7 +446,45 @@ POLYHEAD_INLINE __m512i _mm512_permutex2var_epi64(__m512i a, __m512i from, __m51
   return emulated::each<long long>(
       [=](int i) { return from[i] & 8 ? b[from[i] & 7] : a[from[i] & 7]; });
 }
+POLYHEAD_INLINE __m512i _mm512_permutexvar_epi64(__m512i from, __m512i a) {
+  return emulated::each<long long>([=](int i) { return a[from[i] & 7]; });
+}
+POLYHEAD_INLINE __m512i _mm512_permutexvar_epi8(__m512i from, __m512i a) {
+  const auto at = emulated::lanes<std::uint8_t>(from), x = emulated::lanes<std::uint8_t>(a);
+  return emulated::integers(emulated::each<std::uint8_t>([=](int i) { return x[at[i] % 64]; }));
+}
+POLYHEAD_INLINE __m512i _mm512_permutex2var_epi8(__m512i a, __m512i from, __m512i b) {
+  const auto at = emulated::lanes<std::uint8_t>(from);
+  const auto x = emulated::lanes<std::uint8_t>(a), y = emulated::lanes<std::uint8_t>(b);
+  return emulated::integers(emulated::each<std::uint8_t>(
+      [=](int i) { return at[i] & 64 ? y[at[i] % 64] : x[at[i] % 64]; }));
+}
+POLYHEAD_INLINE __m512i _mm512_broadcast_i32x4(__m128i a) {
+  return emulated::each<long long>([=](int i) { return a[i % 2]; });
+}
 // Within each 128 bits.
+POLYHEAD_INLINE __m512i _mm512_shuffle_epi8(__m512i a, __m512i from) {
+  const auto at = emulated::lanes<std::uint8_t>(from), x = emulated::lanes<std::uint8_t>(a);
+  return emulated::integers(emulated::each<std::uint8_t>(
+      [=](int i) { return at[i] & 128 ? 0 : x[i / 16 * 16 + at[i] % 16]; }));
+}
+POLYHEAD_INLINE __m512i _mm512_mask_shuffle_epi8(__m512i from, std::uint64_t mask, __m512i a,
+                                                 __m512i order) {
+  const auto x = emulated::lanes<std::uint8_t>(from);
+  const auto y = emulated::lanes<std::uint8_t>(_mm512_shuffle_epi8(a, order));
+  return emulated::integers(
+      emulated::each<std::uint8_t>([=](int i) { return emulated::set(mask, i) ? y[i] : x[i]; }));
+}
+POLYHEAD_INLINE __m512i _mm512_unpacklo_epi8(__m512i a, __m512i b) {
+  const auto x = emulated::lanes<char>(a), y = emulated::lanes<char>(b);
+  return emulated::integers(
+      emulated::each<char>([=](int i) { return (i % 2 ? y : x)[i / 16 * 16 + i % 16 / 2]; }));
+}
+POLYHEAD_INLINE __m512i _mm512_unpackhi_epi8(__m512i a, __m512i b) {
+  const auto x = emulated::lanes<char>(a), y = emulated::lanes<char>(b);
+  return emulated::integers(
+      emulated::each<char>([=](int i) { return (i % 2 ? y : x)[i / 16 * 16 + 8 + i % 16 / 2]; }));
+}
 POLYHEAD_INLINE __m512 _mm512_unpacklo_ps(__m512 a, __m512 b) {
   return emulated::each<float>([=](int i) { return (i % 2 ? b : a)[i / 4 * 4 + i % 4 / 2]; });
 }
