@@ -4,6 +4,7 @@
 
 #include "attention/validate.hpp"
 #include "base/codes.hpp"
+#include "base/limits.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::door {
@@ -11,8 +12,6 @@ namespace {
 
 using kernels::AttendCall;
 using kernels::Operand;
-
-constexpr std::int64_t kLeastPage = 8, kMostPage = 256;  // tokens
 
 class ViewDoor {
  public:
@@ -163,10 +162,9 @@ class ViewDoor {
   }
 
   void take_table() {
-    if (tokens_ < kLeastPage || tokens_ > kMostPage ||
-        !std::has_single_bit(static_cast<std::uint64_t>(tokens_))) {
-      refuse("kv.k: page_tokens is ", tokens_, ", expected a power of two from ", kLeastPage,
-             " to ", kMostPage);
+    if (!base::is_page_size(tokens_)) {
+      refuse("kv.k: page_tokens is ", tokens_, ", expected a power of two from ", base::kLeastPage,
+             " to ", base::kMostPage);
     }
     const ConstView& table = view_.page_table;
     check_axes(name_, "kv.page_table", table,

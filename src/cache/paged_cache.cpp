@@ -2,7 +2,6 @@
 #include "polyhead/paged_cache.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <utility>
 
@@ -34,10 +33,9 @@ void check_config(const PagedCacheConfig& config) {
   cache::check_size(kCall, "kv_heads", config.kv_heads, 0, kMost);
   cache::check_size(kCall, "head_dim", config.head_dim, 0, base::kMaxDim);
   cache::check_size(kCall, "value_dim", config.value_dim, 0, base::kMaxDim);
-  if (config.page_tokens < 8 || config.page_tokens > 256 ||
-      !std::has_single_bit(static_cast<std::uint64_t>(config.page_tokens))) {
-    base::refuse(kCall, "page_tokens (", config.page_tokens,
-                 ") is not a power of two from 8 to 256");
+  if (!base::is_page_size(config.page_tokens)) {
+    base::refuse(kCall, "page_tokens (", config.page_tokens, ") is not a power of two from ",
+                 base::kLeastPage, " to ", base::kMostPage);
   }
   if (!cache::storable(config.type))
     base::refuse(kCall, "type (", element_name(config.type), ") is not one a cache holds");

@@ -75,7 +75,7 @@ void cross_to(const Layer& layer, const ConstView& x, const KvView& context, con
   const Input input = layers::input_of(layer, kCross, x, call);
   layers::refuse_context(kCross, call, ", but ", what, " has its own");
   door::Inputs read;
-  layers::resolve_held(layer, input, context, read);
+  layers::resolve_held(input, context, layers::held_sizes(layer), read);
   layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer, input, y, call);
   layers::check_outputs(kCross, "y", y, call, read);

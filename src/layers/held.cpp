@@ -29,19 +29,18 @@ void check_outputs(const char* name, const char* output, const View& to, const L
   }
 }
 
-kernels::AttendCall resolve_held(const Layer& layer, const Input& input, const KvView& kv,
+kernels::AttendCall resolve_held(const Input& input, const KvView& kv, const HeldSizes& sizes,
                                  door::Inputs& read) {
-  const LayerConfig& c = layer.config;
   kernels::AttendCall held;
   held.batch = input.sequences;
-  held.head_dim = c.head_dim;
+  held.head_dim = sizes.head_dim;
   door::resolve_view(input.name, kv, true, held, read);
   const struct {
     const char* name;
     std::int64_t found, expected;
-  } sizes[] = {{"kv.k: kv_heads", held.kv_heads, c.kv_heads},
-               {"kv.v: value_dim", held.value_dim, c.value_dim}};
-  for (const auto& size : sizes) {
+  } each[] = {{"kv.k: kv_heads", held.kv_heads, sizes.kv_heads},
+              {"kv.v: value_dim", held.value_dim, sizes.value_dim}};
+  for (const auto& size : each) {
     if (size.found != size.expected)
       base::refuse(input.name, size.name, " is ", size.found, ", expected ", size.expected);
   }

@@ -59,9 +59,9 @@ void refuse_key_lengths(const char* name, const Mask& mask, const char* what);
 void check_outputs(const char* name, const char* output, const View& to, const LayerCall& call,
                    const door::Inputs& read);
 
-/// A view of keys and values of this layer, as attention's door checks it. What it points to is
-/// added to `read`.
-kernels::AttendCall resolve_held(const Layer& layer, const Input& input, const KvView& kv,
+/// A view of rows of these sizes, as attention's door checks it. What it points to is added to
+/// `read`.
+kernels::AttendCall resolve_held(const Input& input, const KvView& kv, const HeldSizes& sizes,
                                  door::Inputs& read);
 
 /// Tokens of sequence `b` of a resolved view.

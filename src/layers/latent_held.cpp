@@ -28,23 +28,10 @@ void check_held_type(const Latent& layer, const char* what, ElementType type, La
 
 kernels::AttendCall resolve_latents(const Latent& layer, const Input& input, const KvView& kv,
                                     LatentForm form, door::Inputs& read) {
-  const LatentConfig& c = layer.config;
-  kernels::AttendCall held;
-  held.batch = input.sequences;
-  held.head_dim = c.kv_rank + c.rope_dim;
-  door::resolve_view(kCall, kv, true, held, read);
-  const struct {
-    const char* name;
-    std::int64_t found, expected;
-  } sizes[] = {{"kv.k: kv_heads", held.kv_heads, 1},
-               {"kv.v: value_dim", held.value_dim, c.kv_rank}};
-  for (const auto& size : sizes) {
-    if (size.found != size.expected)
-      base::refuse(kCall, size.name, " is ", size.found, ", expected ", size.expected);
-  }
+  const kernels::AttendCall held = resolve_held(input, kv, held_sizes(layer), read);
   const kernels::Operand &k = held.k, &v = held.v;
   const bool begins = v.data == k.data && v.type == k.type && v.batch == k.batch &&
-                      v.token == k.token && (c.kv_rank == 1 || v.dim == k.dim);
+                      v.token == k.token && (held.value_dim == 1 || v.dim == k.dim);
   if (!begins) base::refuse(kCall, "kv.v is not the beginning of kv.k, expected values_in_keys");
   check_held_type(layer, "kv.k", k.type, form);
   return held;

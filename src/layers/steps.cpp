@@ -272,7 +272,7 @@ RowTrace MultiHeadAttention::explain(ConstView x, const KvView& kv, const Explai
   const Input input = layers::input_of(layer, kName, x, call);
   layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
   door::Inputs read;
-  const kernels::AttendCall held = layers::resolve_held(layer, input, kv, read);
+  const kernels::AttendCall held = layers::resolve_held(input, kv, layers::held_sizes(layer), read);
   Scratch scratch;
   const std::int64_t* const starts = layers::starts_in(input, held, call.lengths, scratch.starts);
   AttentionArguments arguments = layers::arguments_of(layer, kName, call);
