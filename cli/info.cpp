@@ -41,7 +41,6 @@ struct Part {
 /// Where a tensor of that canonical name belongs.
 std::size_t part_of(std::string_view name) {
   const auto has = [&](const char* text) { return name.find(text) != std::string_view::npos; };
-  if (has("attn_q_norm") || has("attn_k_norm")) return 2;  // as `plan` counts them
   if (has("norm")) return 4;
   if (name.starts_with("token_embd")) return 0;
   if (name.starts_with("position_embd") || name.starts_with("token_types")) return 1;
