@@ -178,7 +178,7 @@
       under = over;
     });
     // The left one's name ends at its line and the right one's begins at it, where there is room: neither crosses both.
-    const work = workOf(c.context, 1, c.type, state.counting), notes = [], letter = 6;
+    const work = workOf(c.context, 1, c.type, state.counting), notes = [], letter = 6;  // pixels, about
     for (const [everything, name] of [[false, "= projections"], [true, "= with feed-forward"]]) {
       const turn = Cost.crossover(model, work, everything);
       notes.push((everything ? "projections and feed-forward at " : "Scores and weighted sums overtake the projections at ") +

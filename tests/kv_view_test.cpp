@@ -28,7 +28,7 @@ namespace {
 
 /// Worst-case roundings in float32 of scores of order 1 and values up to 3.5. On the integer path
 /// the 64 weights of a block are off by half a unit of 2^-14 of the largest each, which add up as
-/// their root does; weights rounded to bfloat16 are off by 2^-9 each.
+/// their root does; weights rounded to bfloat16, and their sum, are off by 2^-9 each.
 double bound(const Case& c, WeightRounding rounding) {
   const double chains = 0x1p-23 * static_cast<double>(c.head_dim + c.kv_len);
   const double weights = rounding == WeightRounding::integer    ? 0x1p-12

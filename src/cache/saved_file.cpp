@@ -51,7 +51,8 @@ void write_through(const char* call, const std::string& path, std::span<const st
   if (file.descriptor() < 0 || !file.write(bytes) || !file.close()) cannot(call, path, "written");
 }
 
-/// No file that a cache was saved to is larger than memory: it lay there.
+/// A length that memory has no room for is the file's fault until something says otherwise: one
+/// that has grown by mistake is refused by its name as any other.
 void grow(const char* call, const std::string& path, std::vector<std::byte>& bytes,
           std::size_t size) {
   try {
