@@ -313,5 +313,24 @@ TEST(NoAllocation, ScratchIsBoundedWhateverTheLengths) {
   }
 }
 
+// Scratch is of the workers that have work, not of those that the layer may have.
+TEST(NoAllocation, AWorkspaceIsNoLargerForThreadsThatHaveNothingToDo) {
+  const std::vector<float> x(64, 0.5f);
+  std::vector<float> y(64);
+  std::size_t bytes[2] = {};
+  for (const int threads : {1, 16}) {
+    LayerConfig config;
+    config.model_dim = 64;
+    config.q_heads = 1;
+    config.use_projections = false;
+    const MultiHeadAttention layer(config, {}, {.threads = threads});
+    LayerWorkspace workspace;
+    layer.forward(ConstView(x.data(), {1, 1, 64}), View(y.data(), {1, 1, 64}),
+                  {.workspace = &workspace});
+    bytes[threads > 1] = workspace.bytes();
+  }
+  EXPECT_EQ(bytes[0], bytes[1]);
+}
+
 }  // namespace
 }  // namespace polyhead::test

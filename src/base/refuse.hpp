@@ -1,6 +1,7 @@
 // Building the message of a refused argument: "call: argument (found) what was expected".
 #pragma once
 
+#include <cstdint>
 #include <sstream>
 #include <string>
 
@@ -24,6 +25,13 @@ template <class... Parts>
   message << call << ": ";
   (message << ... << parts);
   throw InvalidArgument(message.str());
+}
+
+/// Refuses a size of a configuration that is not within least .. most.
+inline void check_size(const char* call, const char* name, std::int64_t size, std::int64_t least,
+                       std::int64_t most) {
+  if (size < least || size > most)
+    refuse(call, name, " (", size, ") is not within ", least, " .. ", most);
 }
 
 }  // namespace polyhead::inline v0::base

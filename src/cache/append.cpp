@@ -21,12 +21,6 @@ void check_index(const char* call, const char* name, std::int64_t index, std::in
   base::refuse(call, name, " (", index, ") is not within 0 .. ", count - 1);
 }
 
-void check_size(const char* call, const char* name, std::int64_t size, std::int64_t least,
-                std::int64_t most) {
-  if (size >= least && size <= most) return;
-  base::refuse(call, name, " (", size, ") is not within ", least, " .. ", most);
-}
-
 void check_rows(const char* call, const char* name, const ConstView& view, const RowsShape& shape) {
   if (view.layout.axes == 0)
     base::refuse(call, name, " is not given; expected [batch, tokens, kv_heads, dim]");

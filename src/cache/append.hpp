@@ -22,10 +22,6 @@ std::string shown_shape(const ConstView& view);
 /// Refuses an index that is not within 0 .. count - 1.
 void check_index(const char* call, const char* name, std::int64_t index, std::int64_t count);
 
-/// Refuses a size of a configuration that is not within least .. most.
-void check_size(const char* call, const char* name, std::int64_t size, std::int64_t least,
-                std::int64_t most);
-
 struct RowsShape {
   std::int64_t batch, tokens, heads, dim;
 };

@@ -78,11 +78,11 @@ ConstView cut(ConstView view, std::int64_t tokens) {
 }
 
 void check_config(const KvCacheConfig& config) {
-  cache::check_size("KvCache", "batch", config.batch, 0, kMostTokens);
-  cache::check_size("KvCache", "kv_heads", config.kv_heads, 0, kMostTokens);
-  cache::check_size("KvCache", "head_dim", config.head_dim, 0, base::kMaxDim);
-  cache::check_size("KvCache", "value_dim", config.value_dim, 0, base::kMaxDim);
-  cache::check_size("KvCache", "capacity", config.capacity, 0, kMostTokens);
+  base::check_size("KvCache", "batch", config.batch, 0, kMostTokens);
+  base::check_size("KvCache", "kv_heads", config.kv_heads, 0, kMostTokens);
+  base::check_size("KvCache", "head_dim", config.head_dim, 0, base::kMaxDim);
+  base::check_size("KvCache", "value_dim", config.value_dim, 0, base::kMaxDim);
+  base::check_size("KvCache", "capacity", config.capacity, 0, kMostTokens);
   if (!cache::storable(config.type)) {
     base::refuse("KvCache", "type (", element_name(config.type), ") is not one a cache holds");
   }

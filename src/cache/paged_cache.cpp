@@ -28,11 +28,11 @@ using cache::Stretches;
 void check_config(const PagedCacheConfig& config) {
   constexpr const char* kCall = "PagedCache";
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  cache::check_size(kCall, "pages", config.pages, 0, kMost);
-  cache::check_size(kCall, "layers", config.layers, 0, kMost);
-  cache::check_size(kCall, "kv_heads", config.kv_heads, 0, kMost);
-  cache::check_size(kCall, "head_dim", config.head_dim, 0, base::kMaxDim);
-  cache::check_size(kCall, "value_dim", config.value_dim, 0, base::kMaxDim);
+  base::check_size(kCall, "pages", config.pages, 0, kMost);
+  base::check_size(kCall, "layers", config.layers, 0, kMost);
+  base::check_size(kCall, "kv_heads", config.kv_heads, 0, kMost);
+  base::check_size(kCall, "head_dim", config.head_dim, 0, base::kMaxDim);
+  base::check_size(kCall, "value_dim", config.value_dim, 0, base::kMaxDim);
   if (!base::is_page_size(config.page_tokens)) {
     base::refuse(kCall, "page_tokens (", config.page_tokens, ") is not a power of two from ",
                  base::kLeastPage, " to ", base::kMostPage);

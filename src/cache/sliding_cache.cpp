@@ -31,7 +31,7 @@ std::int64_t pages_of(std::int64_t tokens) { return (tokens + kPage - 1) / kPage
 void check_config(const SlidingCacheConfig& config) {
   const auto check = [](const char* name, std::int64_t size, std::int64_t least,
                         std::int64_t most) {
-    cache::check_size("SlidingCache", name, size, least, most);
+    base::check_size("SlidingCache", name, size, least, most);
   };
   check("batch", config.batch, 0, kMostTokens);
   check("kv_heads", config.kv_heads, 0, kMostTokens);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/limits.hpp"
+#include "base/refuse.hpp"
 #include "capi/convert_layer.hpp"
 #include "capi/handles.hpp"
 #include "frames/door.hpp"
@@ -41,9 +42,9 @@ polyhead::CodeFrame to_frame(const char* call, const std::string& name,
   if (frame == nullptr) return to;
   const polyhead_code_frame from = read_struct(call, name.c_str(), frame);
   if (!from.centre && !from.stretch && !from.carry && !from.cost) return to;
-  polyhead::frames::check_size(call, (name + ".kv_heads").c_str(), from.kv_heads,
-                               polyhead::frames::kMostHeads);
-  polyhead::frames::check_size(call, (name + ".dim").c_str(), from.dim, polyhead::base::kMaxDim);
+  polyhead::base::check_size(call, (name + ".kv_heads").c_str(), from.kv_heads, 1,
+                             polyhead::frames::kMostHeads);
+  polyhead::base::check_size(call, (name + ".dim").c_str(), from.dim, 1, polyhead::base::kMaxDim);
   const std::int64_t rows = from.kv_heads * from.dim;
   const auto copy = [&](const char* part, const float* numbers, std::int64_t count) {
     const auto span = to_span(call, (name + part).c_str(), numbers, count);

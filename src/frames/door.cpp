@@ -63,11 +63,6 @@ void check_floating_rows(const char* call, const NamedView& rows) {
 
 }  // namespace
 
-void check_size(const char* call, const char* name, std::int64_t size, std::int64_t most) {
-  if (size >= 1 && size <= most) return;
-  base::refuse(call, name, " (", size, ") is not within 1 .. ", most);
-}
-
 void check_frame(const char* call, const char* name, const CodeFrame& frame, std::int64_t kv_heads,
                  std::int64_t dim, Reads reads) {
   if (!frame.given()) return;

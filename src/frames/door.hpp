@@ -11,9 +11,6 @@ namespace polyhead::inline v0::frames {
 
 inline constexpr std::int64_t kMostHeads = std::int64_t{1} << 16;  // sizes of sums fit 64 bits
 
-/// Refuses a size that is not within 1 .. most.
-void check_size(const char* call, const char* name, std::int64_t size, std::int64_t most);
-
 /// What a call reads of a frame.
 enum class Reads { everything, no_rounding };
 

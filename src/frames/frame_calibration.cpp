@@ -32,10 +32,10 @@ using Turns = std::vector<std::complex<double>>;
 FrameCalibrationConfig checked(FrameCalibrationConfig config) {
   constexpr const char* kCall = "FrameCalibration";
   if (config.value_dim == 0) config.value_dim = config.head_dim;
-  check_size(kCall, "q_heads", config.q_heads, kMostHeads);
-  check_size(kCall, "kv_heads", config.kv_heads, kMostHeads);
-  check_size(kCall, "head_dim", config.head_dim, base::kMaxDim);
-  check_size(kCall, "value_dim", config.value_dim, base::kMaxDim);
+  base::check_size(kCall, "q_heads", config.q_heads, 1, kMostHeads);
+  base::check_size(kCall, "kv_heads", config.kv_heads, 1, kMostHeads);
+  base::check_size(kCall, "head_dim", config.head_dim, 1, base::kMaxDim);
+  base::check_size(kCall, "value_dim", config.value_dim, 1, base::kMaxDim);
   if (config.q_heads % config.kv_heads != 0) {
     base::refuse(kCall, "q_heads (", config.q_heads, ") is not a multiple of kv_heads (",
                  config.kv_heads, ")");

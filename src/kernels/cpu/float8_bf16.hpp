@@ -38,7 +38,7 @@ struct Float8Pairs : TilesOfWords {
   /// Steps [at, at + n) of a row of `dim`, zero past its end.
   POLYHEAD_INLINE static Simd::V load_steps(const std::byte* row, std::int64_t at, int n,
                                             std::int64_t dim) {
-    const auto count = static_cast<int>(std::min<std::int64_t>(2 * n, dim - 2 * at));
+    const std::int64_t count = std::min<std::int64_t>(2 * n, dim - 2 * at);
     return Simd::from_bits(widened(_mm256_maskz_loadu_epi8(first_of_32(count), row + 2 * at)));
   }
 
@@ -73,7 +73,7 @@ struct Float8Pairs : TilesOfWords {
     }
     for (; d + 32 <= dim; d += 32) _mm512_storeu_si512(to + d, widened(load_32(row + d)));
     if (d < dim) {
-      const __mmask32 rest = first_of_32(static_cast<int>(dim - d));
+      const __mmask32 rest = first_of_32(dim - d);
       _mm512_mask_storeu_epi16(to + d, rest, widened(_mm256_maskz_loadu_epi8(rest, row + d)));
     }
   }
@@ -104,10 +104,6 @@ struct Float8Pairs : TilesOfWords {
   POLYHEAD_INLINE static __m256i load_32(const std::byte* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   }
-  POLYHEAD_INLINE static __mmask32 first_of_32(int count) {
-    return count >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << count) - 1);
-  }
-
   /// The first half of 64 codes in the lower halves of 128-bit parts, the second in the upper ones.
   POLYHEAD_INLINE static __m512i in_halves(__m512i codes) {
     return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), codes);

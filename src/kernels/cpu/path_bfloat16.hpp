@@ -86,8 +86,7 @@ struct Bfloat16Path {
     __mmask32 not_finite = 0;
     for (std::int64_t d = 0; d < dim; d += 32) {
       const std::int64_t left = dim - d;
-      const __mmask32 lanes =
-          left >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << left) - 1);
+      const __mmask32 lanes = first_of_32(left);
       const __m512i a = _mm512_maskz_loadu_epi16(lanes, even + d);
       const __m512i b = odd ? _mm512_maskz_loadu_epi16(lanes, odd + d) : _mm512_setzero_si512();
       not_finite |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(a, exponent), exponent);
@@ -220,10 +219,8 @@ struct Bfloat16Path {
     POLYHEAD_INLINE static Simd::V load_steps(const std::byte* row, std::int64_t at, int n,
                                               std::int64_t dim) {
       const std::int64_t values = std::min<std::int64_t>(2 * n, dim - 2 * at);
-      const __mmask32 lanes =
-          values >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << values) - 1);
-      return Simd::from_bits(
-          _mm512_maskz_loadu_epi16(lanes, reinterpret_cast<const std::uint16_t*>(row) + 2 * at));
+      return Simd::from_bits(_mm512_maskz_loadu_epi16(
+          first_of_32(values), reinterpret_cast<const std::uint16_t*>(row) + 2 * at));
     }
 
     /// As Float8Pairs::load_pairs; of one vector `lanes`.

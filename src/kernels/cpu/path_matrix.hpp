@@ -156,8 +156,7 @@ struct MatrixPath : Bfloat16Path {
   POLYHEAD_INLINE static void turn(const Scratch& memory, const std::uint16_t* const* row, int half,
                                    std::int64_t d, std::int64_t left, std::int64_t g,
                                    Magnitude& largest) {
-    const __mmask32 lanes =
-        left >= kDepth ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << left) - 1);
+    const __mmask32 lanes = first_of_32(left);
     const auto load = [&](int key) POLYHEAD_LAMBDA {
       if constexpr (kWhole) return _mm512_loadu_si512(row[key] + d);
       return row[key] ? _mm512_maskz_loadu_epi16(lanes, row[key] + d) : _mm512_setzero_si512();

@@ -3,6 +3,11 @@
 
 #include "kernels/cpu/dot_bf16.hpp"
 
+/// The first `count` of 32 lanes, or all of them.
+POLYHEAD_INLINE __mmask32 first_of_32(std::int64_t count) {
+  return count >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint32_t{1} << count) - 1);
+}
+
 /// Rounds two rows to bfloat16 and pairs them lane by lane: `even` in the low half, `odd` in the
 /// high one.
 POLYHEAD_INLINE Simd::V round_to_pairs(Simd::V even, Simd::V odd) {

@@ -49,6 +49,25 @@ POLYHEAD_INLINE std::uint64_t mask(const F& holds) {
 }
 POLYHEAD_INLINE bool set(std::uint64_t mask, int i) { return (mask >> i & 1) != 0; }
 
+/// Lanes of a and, after them, of b, by the numbers in `from`.
+template <class T>
+POLYHEAD_INLINE __m512i picked(__m512i from, __m512i a, __m512i b) {
+  const auto at = lanes<T>(from), x = lanes<T>(a), y = lanes<T>(b);
+  return integers(each<T>([=](int i) {
+    const auto lane = static_cast<int>(at[i] % (2 * kCount<T>));
+    return lane < kCount<T> ? x[lane] : y[lane - kCount<T>];
+  }));
+}
+/// Within each 128 bits, the lower or the upper lanes of a and b in turns.
+template <class T, int kUpper, class From>
+POLYHEAD_INLINE Lanes<T> unpacked(From a, From b) {
+  constexpr int kPart = kCount<T> / 4;
+  const auto x = lanes<T>(a), y = lanes<T>(b);
+  return each<T>([=](int i) {
+    return (i % 2 ? y : x)[i / kPart * kPart + kUpper * kPart / 2 + i % kPart / 2];
+  });
+}
+
 /// A function of 256 bits on both halves.
 struct Halves {
   __m256 low, high;
@@ -432,32 +451,23 @@ POLYHEAD_INLINE __m512 _mm512_permutexvar_ps(__m512i from, __m512 a) {
   const auto at = emulated::lanes<std::uint32_t>(from);
   return emulated::each<float>([=](int i) { return a[at[i] % 16]; });
 }
+POLYHEAD_INLINE __m512i _mm512_permutexvar_epi8(__m512i from, __m512i a) {
+  return emulated::picked<std::uint8_t>(from, a, a);
+}
 POLYHEAD_INLINE __m512i _mm512_permutexvar_epi16(__m512i from, __m512i a) {
-  const auto at = emulated::lanes<std::uint16_t>(from), x = emulated::lanes<std::uint16_t>(a);
-  return emulated::integers(emulated::each<std::uint16_t>([=](int i) { return x[at[i] % 32]; }));
-}
-POLYHEAD_INLINE __m512i _mm512_permutex2var_epi16(__m512i a, __m512i from, __m512i b) {
-  const auto at = emulated::lanes<std::uint16_t>(from);
-  const auto x = emulated::lanes<std::uint16_t>(a), y = emulated::lanes<std::uint16_t>(b);
-  return emulated::integers(emulated::each<std::uint16_t>(
-      [=](int i) { return at[i] & 32 ? y[at[i] % 32] : x[at[i] % 32]; }));
-}
-POLYHEAD_INLINE __m512i _mm512_permutex2var_epi64(__m512i a, __m512i from, __m512i b) {
-  return emulated::each<long long>(
-      [=](int i) { return from[i] & 8 ? b[from[i] & 7] : a[from[i] & 7]; });
+  return emulated::picked<std::uint16_t>(from, a, a);
 }
 POLYHEAD_INLINE __m512i _mm512_permutexvar_epi64(__m512i from, __m512i a) {
-  return emulated::each<long long>([=](int i) { return a[from[i] & 7]; });
-}
-POLYHEAD_INLINE __m512i _mm512_permutexvar_epi8(__m512i from, __m512i a) {
-  const auto at = emulated::lanes<std::uint8_t>(from), x = emulated::lanes<std::uint8_t>(a);
-  return emulated::integers(emulated::each<std::uint8_t>([=](int i) { return x[at[i] % 64]; }));
+  return emulated::picked<std::uint64_t>(from, a, a);
 }
 POLYHEAD_INLINE __m512i _mm512_permutex2var_epi8(__m512i a, __m512i from, __m512i b) {
-  const auto at = emulated::lanes<std::uint8_t>(from);
-  const auto x = emulated::lanes<std::uint8_t>(a), y = emulated::lanes<std::uint8_t>(b);
-  return emulated::integers(emulated::each<std::uint8_t>(
-      [=](int i) { return at[i] & 64 ? y[at[i] % 64] : x[at[i] % 64]; }));
+  return emulated::picked<std::uint8_t>(from, a, b);
+}
+POLYHEAD_INLINE __m512i _mm512_permutex2var_epi16(__m512i a, __m512i from, __m512i b) {
+  return emulated::picked<std::uint16_t>(from, a, b);
+}
+POLYHEAD_INLINE __m512i _mm512_permutex2var_epi64(__m512i a, __m512i from, __m512i b) {
+  return emulated::picked<std::uint64_t>(from, a, b);
 }
 POLYHEAD_INLINE __m512i _mm512_broadcast_i32x4(__m128i a) {
   return emulated::each<long long>([=](int i) { return a[i % 2]; });
@@ -476,30 +486,22 @@ POLYHEAD_INLINE __m512i _mm512_mask_shuffle_epi8(__m512i from, std::uint64_t mas
       emulated::each<std::uint8_t>([=](int i) { return emulated::set(mask, i) ? y[i] : x[i]; }));
 }
 POLYHEAD_INLINE __m512i _mm512_unpacklo_epi8(__m512i a, __m512i b) {
-  const auto x = emulated::lanes<char>(a), y = emulated::lanes<char>(b);
-  return emulated::integers(
-      emulated::each<char>([=](int i) { return (i % 2 ? y : x)[i / 16 * 16 + i % 16 / 2]; }));
+  return emulated::integers(emulated::unpacked<char, 0>(a, b));
 }
 POLYHEAD_INLINE __m512i _mm512_unpackhi_epi8(__m512i a, __m512i b) {
-  const auto x = emulated::lanes<char>(a), y = emulated::lanes<char>(b);
-  return emulated::integers(
-      emulated::each<char>([=](int i) { return (i % 2 ? y : x)[i / 16 * 16 + 8 + i % 16 / 2]; }));
-}
-POLYHEAD_INLINE __m512 _mm512_unpacklo_ps(__m512 a, __m512 b) {
-  return emulated::each<float>([=](int i) { return (i % 2 ? b : a)[i / 4 * 4 + i % 4 / 2]; });
-}
-POLYHEAD_INLINE __m512 _mm512_unpackhi_ps(__m512 a, __m512 b) {
-  return emulated::each<float>([=](int i) { return (i % 2 ? b : a)[i / 4 * 4 + 2 + i % 4 / 2]; });
+  return emulated::integers(emulated::unpacked<char, 1>(a, b));
 }
 POLYHEAD_INLINE __m512i _mm512_unpacklo_epi16(__m512i a, __m512i b) {
-  const auto x = emulated::lanes<short>(a), y = emulated::lanes<short>(b);
-  return emulated::integers(
-      emulated::each<short>([=](int i) { return (i % 2 ? y : x)[i / 8 * 8 + i % 8 / 2]; }));
+  return emulated::integers(emulated::unpacked<short, 0>(a, b));
 }
 POLYHEAD_INLINE __m512i _mm512_unpackhi_epi16(__m512i a, __m512i b) {
-  const auto x = emulated::lanes<short>(a), y = emulated::lanes<short>(b);
-  return emulated::integers(
-      emulated::each<short>([=](int i) { return (i % 2 ? y : x)[i / 8 * 8 + 4 + i % 8 / 2]; }));
+  return emulated::integers(emulated::unpacked<short, 1>(a, b));
+}
+POLYHEAD_INLINE __m512 _mm512_unpacklo_ps(__m512 a, __m512 b) {
+  return emulated::unpacked<float, 0>(a, b);
+}
+POLYHEAD_INLINE __m512 _mm512_unpackhi_ps(__m512 a, __m512 b) {
+  return emulated::unpacked<float, 1>(a, b);
 }
 POLYHEAD_INLINE __m512 _mm512_permute_ps(__m512 a, int order) {
   return emulated::each<float>([=](int i) { return a[i / 4 * 4 + (order >> i % 4 * 2 & 3)]; });
