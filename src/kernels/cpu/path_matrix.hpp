@@ -125,13 +125,17 @@ struct MatrixPath : Bfloat16Path {
                            std::int64_t kv_head, std::int64_t first, int keys,
                            const Scratch& memory) {
     std::uint16_t* gathered = reinterpret_cast<std::uint16_t*>(memory.rows);
+    const bool as_they_lie = dense(call.v);
     for (int key = 0; key < keys;) {
       const std::byte* v = key_rows(call, s, call.v, s.v, kv_head, first + key).data;
       const auto end = std::min<std::int64_t>(keys, key + run_of(call, s, first + key));
+      if (as_they_lie) {
+        for (; key < end; ++key, v += call.v.token)
+          row[key] = reinterpret_cast<const std::uint16_t*>(v);
+        continue;
+      }
       for (; key < end; ++key, v += call.v.token) {
-        row[key] = reinterpret_cast<const std::uint16_t*>(v);
-        if (dense(call.v)) continue;
-        std::uint16_t* to = gathered + key * (call.value_dim + kRows);
+        std::uint16_t* const to = gathered + key * (call.value_dim + kRows);
         value_row(to, v, call.v, call.value_dim);
         row[key] = to;
       }
