@@ -542,7 +542,7 @@ static void test_values_in_keys(void) {
 /* A pool made with the scales that a file was saved with takes the file. */
 static void test_paged_scales(void) {
   static float scales[kKvHeads * kDim], read[kKvHeads * kDim];
-  const int64_t extents[3] = {1, kKvHeads, kDim}, turned[3] = {1, kDim, kKvHeads - 1};
+  const int64_t extents[3] = {1, kKvHeads, kDim}, turned[3] = {1, kDim, kKvHeads};
   const polyhead_view made = polyhead_make_view(scales, POLYHEAD_FLOAT32, 3, extents, NULL);
   const polyhead_view got = polyhead_make_view(read, POLYHEAD_FLOAT32, 3, extents, NULL);
   const polyhead_view wrong = polyhead_make_view(read, POLYHEAD_FLOAT32, 3, turned, NULL);
@@ -557,7 +557,8 @@ static void test_paged_scales(void) {
   CHECK_OK(polyhead_paged_sequence_create(cache, 0, &sequence));
   CHECK_OK(polyhead_paged_sequences_save(FILE_NAME, &kPrint, cache, &sequence, 1));
   polyhead_paged_cache_destroy(cache);
-  CHECK_REFUSED(polyhead_paged_sequences_key_scales(FILE_NAME, &kPrint, &wrong), "is not dense");
+  CHECK_REFUSED(polyhead_paged_sequences_key_scales(FILE_NAME, &kPrint, &wrong),
+                "is not dense float32 [1, 2, 8]: layers, kv_heads, head_dim");
   CHECK_OK(polyhead_paged_sequences_key_scales(FILE_NAME, &kPrint, &got));
   CHECK(memcmp(read, scales, sizeof read) == 0);
   config.key_scales = &got;

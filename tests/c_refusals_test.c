@@ -125,6 +125,10 @@ static void test_bad_handles(void) {
   CHECK_REFUSED(polyhead_plan_create(&limits, NULL, NULL), "plan is null");
   CHECK_REFUSED((limits.q_type = 0, polyhead_plan_create(&limits, NULL, &plan)), "q_type (0)");
   limits.q_type = POLYHEAD_FLOAT32;
+  CHECK_REFUSED((limits.v_type = 77, polyhead_plan_create(&limits, NULL, &plan)), "v_type (77)");
+  CHECK_REFUSED((limits.v_type = POLYHEAD_INT8, polyhead_plan_create(&limits, NULL, &plan)),
+                "v_type is int8");
+  limits.v_type = 0;
   CHECK_REFUSED((limits.head_dim = -1, polyhead_plan_create(&limits, NULL, &plan)), "head_dim");
   CHECK(plan == (polyhead_plan*)(void*)&callbacks);
   CHECK_REFUSED(polyhead_resolve_isa(12, &(int32_t){0}), "isa (12)");

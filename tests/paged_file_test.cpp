@@ -252,17 +252,19 @@ TEST_F(PagedFile, SaysTheScalesThatItsCacheHas) {
     save_sequences(path_, kPrint, filled, fill(filled));
     return filled;
   }();
-  EXPECT_EQ(load_key_scales(path_, kPrint), std::vector<float>(kLayers * kHeads * kDim, 0.03f));
+  const KeyScales scales = load_key_scales(path_, kPrint);
+  EXPECT_EQ(scales.values, std::vector<float>(kLayers * kHeads * kDim, 0.03f));
+  EXPECT_EQ(scales.view().layout.extents, detail::Layout(kLayers, kHeads, kDim).extents);
   EXPECT_EQ(refusal_of([&] {
               load_key_scales(path_, {1, 2, 3, 5});
             }),
             "load_key_scales: " + path_ +
                 " was saved with another fingerprint of the tokens (4), expected 5");
   save_sequences(path_, kPrint, cache, {});
-  EXPECT_TRUE(load_key_scales(path_, kPrint).empty());
+  EXPECT_FALSE(load_key_scales(path_, kPrint).view().given());
   PagedCache by_token = cache_of({ElementType::int8});
   save_sequences(path_, kPrint, by_token, fill(by_token));
-  EXPECT_TRUE(load_key_scales(path_, kPrint).empty());
+  EXPECT_FALSE(load_key_scales(path_, kPrint).view().given());
 }
 
 TEST_F(PagedFile, RefusesDamage) {

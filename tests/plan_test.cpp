@@ -95,6 +95,31 @@ TEST(Plan, RefusesWhatItWasNotMadeFor) {
             "attention: v is float16, the plan was made for float32");
 }
 
+TEST(Plan, ServesKeysAndValuesOfTwoTypes) {
+  Limits limits = kLimits;
+  limits.kv_type = bf16;
+  limits.v_type = f16;
+  Case c = within_limits();
+  c.types.k = bf16;
+  c.types.v = f16;
+  for (Isa isa : isas()) {
+    const Plan plan(limits, {.isa = isa});
+    EXPECT_NE(plan.describe().find("q float32, k bfloat16, v float16"), std::string::npos);
+    Workspace workspace = plan.make_workspace();
+    Problem p(c);
+    p.run(isa);
+    const Outputs expected(p);
+    p.out.poison();
+    plan.run(p.arguments(), workspace);
+    EXPECT_EQ(differing_bits(expected, Outputs(p)), 0) << isa_name(isa);
+    Case other = c;
+    other.types.v = bf16;
+    Problem refused(other);
+    EXPECT_EQ(refusal_of([&] { plan.run(refused.arguments(), workspace); }),
+              "attention: v is bfloat16, the plan was made for float16");
+  }
+}
+
 TEST(Plan, RefusesImpossibleLimits) {
   const auto message = [](const std::function<void(Limits&, Options&)>& change) {
     Limits limits = kLimits;
@@ -124,6 +149,14 @@ TEST(Plan, RefusesImpossibleLimits) {
       "float8_e5m2");
   EXPECT_EQ(message([](auto& limits, auto&) { limits.q_type = ElementType::int8; }),
             "plan: q_type is int8, expected float32, float16 or bfloat16");
+  EXPECT_EQ(message([](auto& limits, auto&) { limits.v_type = ElementType::int8; }),
+            "plan: v_type is int8, expected float32, float16 or bfloat16 beside a kv_type of "
+            "float32");
+  EXPECT_EQ(message([](auto& limits, auto&) {
+              limits.kv_type = ElementType::int8;
+              limits.v_type = f16;
+            }),
+            "plan: v_type is float16, expected int8 as kv_type: codes are of one type");
 }
 
 TEST(Plan, ServesCachesOfAnyType) {

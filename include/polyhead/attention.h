@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "polyhead/error.h"
@@ -76,11 +77,13 @@ struct AttentionArguments {
 void attention(const AttentionArguments& arguments, const Options& options = {});
 
 /// The largest batch, lengths and numbers of heads that a Plan will serve, and the dims and element
-/// types that it is for; kv_type is any that KvView has.
+/// types that it is for: kv_type is any that KvView has, v_type is that of values that are not of
+/// kv_type (both are then floating-point types).
 struct Limits {
   std::int64_t batch = 1, q_len = 1, kv_len = 1, q_heads = 1, kv_heads = 1, head_dim = 64,
                value_dim = 64;
   ElementType q_type = ElementType::float32, kv_type = ElementType::float32;
+  std::optional<ElementType> v_type{};  ///< not given: kv_type
 };
 
 class Plan;

@@ -75,11 +75,22 @@ void save_sequences(const std::string& path, const CacheFingerprint& fingerprint
                                                 std::span<std::int64_t> sequences,
                                                 std::uint64_t salt = 0);
 
-/// The scales by channel that a file's sequences were saved with, [layers][kv_heads][head_dim], as
-/// PagedCacheConfig::key_scales takes them: only a cache made with these loads the file. Empty
-/// where keys have no scales or some for each token, and in a file of no sequence. Throws
-/// InvalidArgument as load_sequences does.
-std::vector<float> load_key_scales(const std::string& path, const CacheFingerprint& fingerprint);
+/// Scales of keys by channel.
+struct KeyScales {
+  std::int64_t layers = 0, kv_heads = 0, head_dim = 0;
+  std::vector<float> values;  ///< [layers][kv_heads][head_dim]; empty: there are none
+
+  /// As PagedCacheConfig::key_scales takes them: not given where there are none.
+  ConstView view() const {
+    if (values.empty()) return {};
+    return {values.data(), {layers, kv_heads, head_dim}};
+  }
+};
+
+/// The scales by channel that a file's sequences were saved with: only a cache made with these
+/// loads the file. None where keys have no scales or some for each token, and in a file of no
+/// sequence. Throws InvalidArgument as load_sequences does.
+KeyScales load_key_scales(const std::string& path, const CacheFingerprint& fingerprint);
 
 }  // namespace polyhead::inline v0
 #pragma GCC visibility pop

@@ -303,11 +303,12 @@ typedef struct polyhead_plan polyhead_plan;
 typedef struct polyhead_workspace polyhead_workspace;
 
 /* The largest sizes a plan will serve (0 is a size: a plan for calls without such a thing), and its
- * element types, which are needed. */
+ * element types, of which q_type and kv_type are needed. */
 typedef struct polyhead_limits {
   size_t struct_bytes;
   int64_t batch, q_len, kv_len, q_heads, kv_heads, head_dim, value_dim;
   int32_t q_type, kv_type;
+  int32_t v_type; /* of values that are not of kv_type, or 0 */
 } polyhead_limits;
 
 /* Immutable, shared by any number of threads. An executor named in the options must outlive the

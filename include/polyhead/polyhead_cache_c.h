@@ -288,7 +288,7 @@ POLYHEAD_C_API polyhead_status polyhead_paged_sequences_load(
     uint64_t salt, int64_t* sequences, int64_t count);
 /* The scales by channel that a file's sequences were saved with, into scales, float32 [layers,
  * kv_heads, head_dim], dense: only a paged cache made with these as key_scales loads the file.
- * Refuses a file without, and scales that are not as many. */
+ * Refuses a file without, and scales of other extents. */
 POLYHEAD_C_API polyhead_status polyhead_paged_sequences_key_scales(
     const char* path, const polyhead_cache_fingerprint* print, const polyhead_view* scales);
 

@@ -17,6 +17,8 @@ namespace {
 
 using kernels::AttendCall;
 
+ElementType v_type_of(const Limits& limits) { return limits.v_type.value_or(limits.kv_type); }
+
 /// A call of the largest sizes, as far as scratch depends on them.
 AttendCall largest_call(const Limits& limits) {
   AttendCall call;
@@ -25,7 +27,8 @@ AttendCall largest_call(const Limits& limits) {
   call.q_heads = call.kv_heads = limits.kv_heads;
   call.kv_len = limits.kv_len;
   call.q.type = limits.q_type;
-  call.k.type = call.v.type = limits.kv_type;
+  call.k.type = limits.kv_type;
+  call.v.type = v_type_of(limits);
   static constexpr std::byte kBias{};
   call.score.bias.data = &kBias;  // room for a bias tile, whether or not a call has one
   call.score.alibi = true;        // and for what it needs of shared rows
@@ -49,6 +52,25 @@ void check_type(const char* name, ElementType found, ElementType planned) {
     base::refuse("attention", name, " is ", element_name(found), ", the plan was made for ",
                  element_name(planned));
   }
+}
+
+void check_types(const Limits& limits) {
+  if (!base::is_floating(limits.q_type)) {
+    base::refuse("plan", "q_type is ", element_name(limits.q_type),
+                 ", expected float32, float16 or bfloat16");
+  }
+  const ElementType k = limits.kv_type, v = v_type_of(limits);
+  if (!base::is_floating(k) && !base::is_code(k)) {
+    base::refuse("plan", "kv_type is ", element_name(k),
+                 ", expected float32, float16, bfloat16, int8, int4, float8_e4m3 or float8_e5m2");
+  }
+  if (v == k) return;
+  if (base::is_code(k))
+    base::refuse("plan", "v_type is ", element_name(v), ", expected ", element_name(k),
+                 " as kv_type: codes are of one type");
+  if (!base::is_floating(v))
+    base::refuse("plan", "v_type is ", element_name(v), ", expected float32, float16 or bfloat16",
+                 " beside a kv_type of ", element_name(k));
 }
 
 void check_plan_size(const char* name, std::int64_t value, std::int64_t most) {
@@ -78,7 +100,7 @@ struct Plan::State {
     check_fixed("value_dim", call.value_dim, limits.value_dim);
     check_type("q", call.q.type, limits.q_type);
     check_type(cached ? "kv.k" : "k", call.k.type, limits.kv_type);
-    check_type(cached ? "kv.v" : "v", call.v.type, limits.kv_type);
+    check_type(cached ? "kv.v" : "v", call.v.type, v_type_of(limits));
   }
 };
 
@@ -112,14 +134,7 @@ Plan::Plan(const Limits& limits, const Options& options) : state_(std::make_uniq
   }
   check_plan_size("head_dim", limits.head_dim, kernels::kMaxDim);
   check_plan_size("value_dim", limits.value_dim, kernels::kMaxDim);
-  if (!base::is_floating(limits.q_type)) {
-    base::refuse("plan", "q_type is ", element_name(limits.q_type),
-                 ", expected float32, float16 or bfloat16");
-  }
-  if (!base::is_floating(limits.kv_type) && !base::is_code(limits.kv_type)) {
-    base::refuse("plan", "kv_type is ", element_name(limits.kv_type),
-                 ", expected float32, float16, bfloat16, int8, int4, float8_e4m3 or float8_e5m2");
-  }
+  check_types(limits);
   state_->limits = limits;
   state_->isa = resolve_isa(options.isa);
   state_->crew = crew_of("plan", options);
@@ -212,7 +227,7 @@ struct Prepared {
 
 std::string Plan::describe() const {
   const Limits& limits = state_->limits;
-  return text_of({state_->isa, limits.q_type, limits.kv_type, limits.kv_type, limits.head_dim,
+  return text_of({state_->isa, limits.q_type, limits.kv_type, v_type_of(limits), limits.head_dim,
                   limits.value_dim, state_->crew.workers, state_->bytes});
 }
 

@@ -191,8 +191,8 @@ class SequencesFile {
     return PagedCache::Status::ok;
   }
 
-  std::vector<float> key_scales() const {
-    std::vector<float> scales;
+  KeyScales key_scales() const {
+    KeyScales scales;
     if (count() == 0) return scales;
     const std::string wrong = cache::read_key_scales(body_, scales);
     if (!wrong.empty()) base::refuse(call_, path_, ", sequence 0: ", wrong);
@@ -289,7 +289,7 @@ PagedCache::Status load_sequences(const std::string& path, const CacheFingerprin
   return status;
 }
 
-std::vector<float> load_key_scales(const std::string& path, const CacheFingerprint& fingerprint) {
+KeyScales load_key_scales(const std::string& path, const CacheFingerprint& fingerprint) {
   return SequencesFile(kScales, path, fingerprint).key_scales();
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "cache/paged_state.hpp"
 #include "cache/saved_bytes.hpp"
@@ -71,12 +72,12 @@ std::int64_t token_bytes(const std::vector<Store>& keys, const std::vector<Store
 
 }  // namespace
 
-std::string cache::read_key_scales(std::span<const std::byte> from, std::vector<float>& scales) {
+std::string cache::read_key_scales(std::span<const std::byte> from, KeyScales& scales) {
   Sizes sizes{};
   std::int64_t length = 0;
   if (!take(from, &sizes, sizeof sizes) || !take(from, &length, sizeof length))
     return too_few_bytes("sizes and length", sizeof sizes + sizeof length, from.size());
-  scales.clear();
+  scales = {};
   if (sizes[kByChannel] == 0) return {};
   std::size_t count = 1;
   for (const std::size_t size : {kLayers, kHeads, kHeadDim}) {
@@ -91,8 +92,8 @@ std::string cache::read_key_scales(std::span<const std::byte> from, std::vector<
     }
     count *= static_cast<std::size_t>(of);
   }
-  scales.resize(count);
-  take(from, scales.data(), count * 4);  // there, as was just checked
+  scales = {sizes[kLayers], sizes[kHeads], sizes[kHeadDim], std::vector<float>(count)};
+  take(from, scales.values.data(), count * 4);  // there, as was just checked
   return {};
 }
 

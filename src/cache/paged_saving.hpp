@@ -4,12 +4,13 @@
 #include <cstddef>
 #include <span>
 #include <string>
-#include <vector>
+
+#include "polyhead/cache_file.h"
 
 namespace polyhead::inline v0::cache {
 
-/// The keys' scales by channel of what PagedCache::save wrote, [layers][kv_heads][head_dim]; empty
-/// where it has none. Returns why that cannot be told, or nothing.
-std::string read_key_scales(std::span<const std::byte> from, std::vector<float>& scales);
+/// The keys' scales by channel of what PagedCache::save wrote. Returns why they cannot be told, or
+/// nothing.
+std::string read_key_scales(std::span<const std::byte> from, KeyScales& scales);
 
 }  // namespace polyhead::inline v0::cache

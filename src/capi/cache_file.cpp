@@ -20,18 +20,6 @@ std::vector<Cache*> to_caches(const char* call, Handle* const* handles, int64_t 
   return list;
 }
 
-/// Whether `layout` is of `count` elements (at least one) that lie one after the other.
-bool is_dense(const polyhead::detail::Layout& layout, std::size_t count) {
-  std::size_t elements = 1;
-  for (int axis = layout.axes - 1; axis >= 0; --axis) {
-    const std::int64_t extent = layout.extents[axis], stride = layout.strides[axis];
-    if (extent < 1 || static_cast<std::size_t>(extent) > count / elements) return false;
-    if (extent > 1 && static_cast<std::size_t>(stride) != elements) return false;
-    elements *= static_cast<std::size_t>(extent);
-  }
-  return elements == count;
-}
-
 }  // namespace
 
 polyhead_status polyhead_kv_caches_save(const char* path, const polyhead_cache_fingerprint* print,
@@ -103,14 +91,14 @@ polyhead_status polyhead_paged_sequences_key_scales(const char* path,
   constexpr const char* kCall = "polyhead_paged_sequences_key_scales";
   return guarded(kCall, [&] {
     const polyhead::View to = to_view(kCall, "scales", need(kCall, "scales", scales));
-    const std::vector<float> held =
+    const polyhead::KeyScales held =
         polyhead::load_key_scales(need(kCall, "path", path), to_fingerprint(kCall, print));
-    if (held.empty()) refuse("%s: %s holds no keys with scales by channel", kCall, path);
-    if (to.data == nullptr || to.type != polyhead::ElementType::float32 || to.layout.axes != 3 ||
-        !is_dense(to.layout, held.size())) {
-      refuse("%s: scales is not dense float32 [layers, kv_heads, head_dim] of the %zu in %s", kCall,
-             held.size(), path);
+    if (held.values.empty()) refuse("%s: %s holds no keys with scales by channel", kCall, path);
+    if (to.data == nullptr || !is_dense_float32(to, held.view().layout)) {
+      refuse("%s: scales is not dense float32 [%lld, %lld, %lld]: layers, kv_heads, head_dim of %s",
+             kCall, static_cast<long long>(held.layers), static_cast<long long>(held.kv_heads),
+             static_cast<long long>(held.head_dim), path);
     }
-    std::ranges::copy(held, static_cast<float*>(to.data));
+    std::ranges::copy(held.values, static_cast<float*>(to.data));
   });
 }

@@ -108,6 +108,17 @@ View to_view(const char* call, const char* name, const polyhead_view* view) {
   return to;
 }
 
+bool is_dense_float32(const View& view, const detail::Layout& dense) {
+  const detail::Layout& found = view.layout;
+  if (view.type != ElementType::float32 || found.axes != dense.axes) return false;
+  for (int axis = 0; axis < dense.axes; ++axis) {
+    const std::int64_t extent = dense.extents[axis];
+    if (found.extents[axis] != extent) return false;
+    if (extent > 1 && found.strides[axis] != dense.strides[axis]) return false;
+  }
+  return true;
+}
+
 void fill_view(polyhead_view* view, const ConstView& from) {
   static_assert(
       static_cast<int>(ElementType::float32) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT32 &&
@@ -121,7 +132,8 @@ void fill_view(polyhead_view* view, const ConstView& from) {
 }
 
 Limits to_limits(const char* call, const polyhead_limits* limits) {
-  const polyhead_limits from = read_struct(call, "limits", limits);
+  const polyhead_limits from =
+      read_struct(call, "limits", limits, offsetof(polyhead_limits, v_type));
   Limits to;
   to.batch = from.batch;
   to.q_len = from.q_len;
@@ -132,6 +144,7 @@ Limits to_limits(const char* call, const polyhead_limits* limits) {
   to.value_dim = from.value_dim;
   to.q_type = to_element(call, "limits.q_type", from.q_type);
   to.kv_type = to_element(call, "limits.kv_type", from.kv_type);
+  if (from.v_type != 0) to.v_type = to_element(call, "limits.v_type", from.v_type);
   return to;
 }
 

@@ -72,6 +72,9 @@ bool to_bool(const char* call, const char* name, std::int32_t value);
 /// A null pointer is a view that is not given.
 View to_view(const char* call, const char* name, const polyhead_view* view);
 
+/// Whether `view` is float32 whose extents and, where they matter, strides are those of `dense`.
+bool is_dense_float32(const View& view, const detail::Layout& dense);
+
 /// Null is not filled.
 void fill_view(polyhead_view* view, const ConstView& from);
 

@@ -19,12 +19,7 @@ polyhead_status polyhead_key_scales_by_channel(const polyhead_view* k, int32_t e
     const std::vector<float> made = polyhead::key_scales_by_channel(
         to_view(kCall, "k", need(kCall, "k", k)), to_element(kCall, "element_type", element_type));
     const std::int64_t heads = k->extents[2], dim = k->extents[3];
-    const polyhead::detail::Layout dense{{heads, dim}};
-    const bool fits = to.type == polyhead::ElementType::float32 && to.layout.axes == 2 &&
-                      to.layout.extents == dense.extents &&
-                      (dim <= 1 || to.layout.strides[1] == 1) &&
-                      (heads <= 1 || to.layout.strides[0] == dim);
-    if (!fits || (to.data == nullptr && !made.empty())) {
+    if (!is_dense_float32(to, {heads, dim}) || (to.data == nullptr && !made.empty())) {
       refuse("%s: scales is not dense float32 [%lld, %lld]: kv_heads, head_dim", kCall,
              static_cast<long long>(heads), static_cast<long long>(dim));
     }
