@@ -1,8 +1,8 @@
 // polyhead embed: one vector a line of text.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 
+#include "base/number_text.hpp"
 #include "cli/check_finite.hpp"
 #include "cli/command.hpp"
 #include "cli/model_options.hpp"
@@ -25,14 +25,10 @@ constexpr const char* kExample =
     "  polyhead embed minilm --file sentences.txt\n"
     "  polyhead embed minilm --file sentences.txt -o vectors.npy";
 
-/// The fewest digits that give the number back.
 std::string json_row(std::span<const float> vector) {
   std::string row = "[";
-  for (const float value : vector) {
-    char digits[32];
-    const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-    row.append(row.size() > 1 ? "," : "").append(digits, end);
-  }
+  for (const float value : vector)
+    row.append(row.size() > 1 ? "," : "").append(base::number_text(value));
   return row + "]\n";
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/splitmix64.hpp"
 #include "cli/check_finite.hpp"
 #include "cli/look_print.hpp"
 #include "cli/table.hpp"
@@ -14,21 +15,6 @@ namespace {
 
 constexpr std::size_t kShown = 10;  // heads with the highest induction score
 
-/// splitmix64: the same tokens on every machine.
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next() {
-    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-
- private:
-  std::uint64_t state_;
-};
-
 /// Whether texts are made of a token: no control token, and one that the model has a row for.
 bool is_ordinary(const models::ModelConfig& model, const models::Tokenizer& tokenizer,
                  std::int32_t id) {
@@ -38,7 +24,7 @@ bool is_ordinary(const models::ModelConfig& model, const models::Tokenizer& toke
 /// Different ordinary tokens, twice.
 std::vector<std::int32_t> repeated_tokens(const models::ModelConfig& model,
                                           const models::Tokenizer& tokenizer, std::int64_t length,
-                                          Dice& dice) {
+                                          std::uint64_t& dice) {
   const models::TokenizerSpec& spec = tokenizer.spec();
   std::vector<std::int32_t> ids;
   if (spec.first >= 0)
@@ -48,8 +34,8 @@ std::vector<std::int32_t> repeated_tokens(const models::ModelConfig& model,
   const std::size_t begin = ids.size();
   std::unordered_set<std::int32_t> used(ids.begin(), ids.end());
   while (ids.size() < begin + static_cast<std::size_t>(length)) {
-    const auto id =
-        static_cast<std::int32_t>(dice.next() % static_cast<std::uint64_t>(tokenizer.size()));
+    const auto id = static_cast<std::int32_t>(base::splitmix64(dice) %
+                                              static_cast<std::uint64_t>(tokenizer.size()));
     if (is_ordinary(model, tokenizer, id) && used.insert(id).second) ids.push_back(id);
   }
   const std::vector<std::int32_t> once(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end());
@@ -93,7 +79,7 @@ std::vector<ProbeScore> probe(const models::Model& model, const models::Tokenize
                               const ProbeOptions& options, const Console& console) {
   check_probe(model.config(), tokenizer, options);
   Progress progress(console);
-  Dice dice(options.seed);
+  std::uint64_t dice = options.seed;
   std::vector<ProbeScore> scores;
   for (std::int64_t text = 0; text < options.texts; ++text) {
     progress.show("random text " + std::to_string(text + 1) + " of " +

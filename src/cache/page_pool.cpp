@@ -5,16 +5,15 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "base/splitmix64.hpp"
 
 namespace polyhead::inline v0::cache {
 namespace {
 
-/// One step of a 64-bit mix (the finaliser of splitmix64) over a running hash.
+/// One step of a running hash.
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t more) {
-  std::uint64_t x = (hash ^ more) + 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
+  std::uint64_t state = hash ^ more;
+  return base::splitmix64(state);
 }
 
 }  // namespace

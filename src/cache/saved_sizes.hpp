@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/number_text.hpp"
 #include "cache/append.hpp"
 #include "cache/saved_bytes.hpp"
 #include "polyhead/types.h"
@@ -93,17 +93,11 @@ std::string take_all(std::span<const std::byte>& from, const char* what, std::ve
   return too_few_bytes(what, bytes, from.size());
 }
 
-/// With as many digits as tell it from others.
-inline std::string shown_scale(float scale) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, scale).ptr};
-}
-
 /// What is wrong with keys' scales by channel that no cache is made with; empty: nothing.
 inline std::string impossible_scale(const std::vector<float>& scales) {
   const auto found = std::ranges::find_if_not(scales, is_key_scale);
   if (found == scales.end()) return {};
-  return "its key_scales has " + shown_scale(*found) + ", expected " + kKeyScales;
+  return "its key_scales has " + base::number_text(*found) + ", expected " + kKeyScales;
 }
 
 /// The same for keys' scales by channel, [layers][kv_heads][head_dim] of the cache.
@@ -117,8 +111,8 @@ inline std::string first_difference(const std::vector<float>& found,
     const auto at = static_cast<std::int64_t>(i);
     std::ostringstream text;
     text << "its key_scales[" << at / (kv_heads * head_dim) << ", " << at / head_dim % kv_heads
-         << ", " << at % head_dim << "] is " << shown_scale(found[i]) << ", expected "
-         << shown_scale(expected[i]);
+         << ", " << at % head_dim << "] is " << base::number_text(found[i]) << ", expected "
+         << base::number_text(expected[i]);
     return text.str();
   }
   return {};

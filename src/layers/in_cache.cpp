@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "attention/validate.hpp"
+#include "base/batch_of_one.hpp"
 #include "base/element.hpp"
 #include "base/refuse.hpp"
 
@@ -243,16 +244,8 @@ AttentionArguments InCache::as_part(AttentionArguments call, const InCacheRooms:
 namespace {
 
 /// A ragged view's tokens as a batch of one; others as they are.
-View as_batch(View view, bool ragged) {
-  if (!ragged || !view.given()) return view;
-  detail::Layout& layout = view.layout;
-  for (int axis = layout.axes; axis > 0; --axis) {
-    layout.extents[axis] = layout.extents[axis - 1];
-    layout.strides[axis] = layout.strides[axis - 1];
-  }
-  layout.extents[0] = 1;
-  ++layout.axes;
-  return view;
+View as_batch(const View& view, bool ragged) {
+  return ragged && view.given() ? base::batch_of_one(view) : view;
 }
 
 }  // namespace

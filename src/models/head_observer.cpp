@@ -1,26 +1,12 @@
 #include "models/head_observer.hpp"
 
+#include "base/batch_of_one.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::models {
 namespace {
 
 constexpr const char* kCall = "HeadObserver";
-
-/// [tokens, ...] of the only sequence as [1, tokens, ...].
-template <class AnyView>
-AnyView with_batch(AnyView view) {
-  detail::Layout& layout = view.layout;
-  for (int axis = layout.axes; axis > 0; --axis) {
-    const auto to = static_cast<std::size_t>(axis), from = to - 1;
-    layout.extents[to] = layout.extents[from];
-    layout.strides[to] = layout.strides[from];
-  }
-  layout.extents[0] = 1;
-  layout.strides[0] = 0;
-  ++layout.axes;
-  return view;
-}
 
 /// A call as HeadStatistics takes it: a ragged one of one sequence becomes a batch of one.
 AttentionArguments one_sequence(AttentionArguments call) {
@@ -29,11 +15,11 @@ AttentionArguments one_sequence(AttentionArguments call) {
     base::refuse(kCall, "the run has ", call.q_offsets.layout.extents[0] - 1,
                  " texts, expected one");
   }
-  call.q = with_batch(call.q);
-  call.k = with_batch(call.k);
-  call.v = with_batch(call.v);
-  call.out = with_batch(call.out);
-  call.lse = with_batch(call.lse);
+  call.q = base::batch_of_one(call.q);
+  call.k = base::batch_of_one(call.k);
+  call.v = base::batch_of_one(call.v);
+  call.out = base::batch_of_one(call.out);
+  call.lse = base::batch_of_one(call.lse);
   call.q_offsets = call.kv_offsets = {};
   call.statistics = {};
   return call;

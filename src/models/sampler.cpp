@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/refuse.hpp"
+#include "base/splitmix64.hpp"
 
 namespace polyhead::inline v0::models {
 
@@ -19,13 +20,7 @@ Sampler::Sampler(const Sampling& sampling) : sampling_(sampling), state_(samplin
 }
 
 /// In [0, 1): the upper 53 bits.
-double Sampler::draw() {
-  state_ += 0x9e3779b97f4a7c15u;
-  std::uint64_t z = state_;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53;
-}
+double Sampler::draw() { return static_cast<double>(base::splitmix64(state_) >> 11) * 0x1p-53; }
 
 std::int32_t Sampler::next(std::span<const float> logits) {
   if (std::ranges::any_of(logits, [](float x) { return std::isnan(x); }))

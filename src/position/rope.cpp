@@ -2,33 +2,26 @@
 #include "polyhead/rope.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numbers>
 #include <string>
 #include <utility>
 
 #include "base/float_environment.hpp"
+#include "base/number_text.hpp"
+#include "base/refuse.hpp"
 #include "position/rotation.hpp"
 
 namespace polyhead::inline v0 {
 namespace position {
 namespace {
 
-[[noreturn]] void refuse(const char* call, const std::string& what) {
-  throw InvalidArgument(std::string(call) + ": " + what);
-}
-
-/// With as many digits as tell it from others.
-std::string number(double value) {
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
+using base::number_text;
+using base::refuse;
 
 void check_positive(const char* call, const char* name, double value) {
   if (!std::isfinite(value) || value <= 0) {
-    refuse(call,
-           std::string("rope.") + name + " (" + number(value) + ") is not positive and finite");
+    refuse(call, "rope.", name, " (", number_text(value), ") is not positive and finite");
   }
 }
 
@@ -36,11 +29,11 @@ void check_yarn(const char* call, const RopeConfig& config) {
   check_positive(call, "beta_fast", config.beta_fast);
   check_positive(call, "beta_slow", config.beta_slow);
   if (config.beta_fast < config.beta_slow) {
-    refuse(call, "rope.beta_fast (" + number(config.beta_fast) + ") is less than rope.beta_slow (" +
-                     number(config.beta_slow) + ")");
+    refuse(call, "rope.beta_fast (", number_text(config.beta_fast),
+           ") is less than rope.beta_slow (", number_text(config.beta_slow), ")");
   }
   if (config.base <= 1) {
-    refuse(call, "rope.base (" + number(config.base) + ") must be above 1 for yarn");
+    refuse(call, "rope.base (", number_text(config.base), ") must be above 1 for yarn");
   }
   if (config.attention_factor) {
     check_positive(call, "attention_factor", *config.attention_factor);
@@ -48,8 +41,7 @@ void check_yarn(const char* call, const RopeConfig& config) {
   for (const auto& [name, mscale] :
        {std::pair{"mscale", config.mscale}, {"mscale_all_dim", config.mscale_all_dim}}) {
     if (!std::isfinite(mscale) || mscale < 0) {
-      refuse(call,
-             std::string("rope.") + name + " (" + number(mscale) + ") is negative or not finite");
+      refuse(call, "rope.", name, " (", number_text(mscale), ") is negative or not finite");
     }
   }
 }
@@ -81,8 +73,8 @@ void check_unread(const char* call, const RopeConfig& config) {
        config.high_freq_factor, "llama3 as"}};
   for (const auto& field : fields) {
     if (!field.given || field.read) continue;
-    refuse(call, std::string("rope.") + field.name + " (" + number(field.value) +
-                     ") is given without " + field.needs + " rope.scaling");
+    refuse(call, "rope.", field.name, " (", number_text(field.value), ") is given without ",
+           field.needs, " rope.scaling");
   }
 }
 
@@ -133,7 +125,7 @@ double yarn_mscale(double factor, double mscale) {
 void check_scaling(const char* call, const RopeConfig& config) {
   check_positive(call, "base", config.base);
   if (!std::isfinite(config.factor) || config.factor < 1) {
-    refuse(call, "rope.factor (" + number(config.factor) + ") is not finite and at least 1");
+    refuse(call, "rope.factor (", number_text(config.factor), ") is not finite and at least 1");
   }
   check_unread(call, config);
   switch (config.scaling) {
@@ -145,20 +137,18 @@ void check_scaling(const char* call, const RopeConfig& config) {
     case RopeScaling::llama3:
       break;
     default:
-      refuse(call, "rope.scaling (" + std::to_string(static_cast<int>(config.scaling)) +
-                       ") is none, expected none, linear, ntk_aware, yarn or llama3");
+      refuse(call, "rope.scaling (", static_cast<int>(config.scaling),
+             ") is none, expected none, linear, ntk_aware, yarn or llama3");
   }
   if (config.original_length <= 0) {
-    refuse(call,
-           "rope.original_length (" + std::to_string(config.original_length) + ") is not positive");
+    refuse(call, "rope.original_length (", config.original_length, ") is not positive");
   }
   if (config.scaling == RopeScaling::yarn) return check_yarn(call, config);
   check_positive(call, "low_freq_factor", config.low_freq_factor);
   check_positive(call, "high_freq_factor", config.high_freq_factor);
   if (config.high_freq_factor <= config.low_freq_factor) {
-    refuse(call, "rope.high_freq_factor (" + number(config.high_freq_factor) +
-                     ") is not above rope.low_freq_factor (" + number(config.low_freq_factor) +
-                     ")");
+    refuse(call, "rope.high_freq_factor (", number_text(config.high_freq_factor),
+           ") is not above rope.low_freq_factor (", number_text(config.low_freq_factor), ")");
   }
 }
 
@@ -170,14 +160,13 @@ void check_rope(const char* call, const RopeConfig& config, std::int64_t head_di
   }
   const std::int64_t dims = rotary_dims(config, head_dim);
   if (dims < 0 || dims > head_dim || dims % 2 != 0) {
-    refuse(call, "rope.rotary_dims (" + std::to_string(dims) +
-                     ") is not an even number from 0 to head_dim (" + std::to_string(head_dim) +
-                     ")");
+    refuse(call, "rope.rotary_dims (", dims, ") is not an even number from 0 to head_dim (",
+           head_dim, ")");
   }
   const std::vector<float>& divisors = config.frequency_divisors;
   if (!divisors.empty() && static_cast<std::int64_t>(divisors.size()) != dims / 2) {
-    refuse(call, "rope.frequency_divisors has " + std::to_string(divisors.size()) +
-                     " elements (expected " + std::to_string(dims / 2) + ", one a pair)");
+    refuse(call, "rope.frequency_divisors has ", divisors.size(), " elements (expected ", dims / 2,
+           ", one a pair)");
   }
   const auto bad = std::ranges::find_if(
       divisors, [](float divisor) { return !std::isfinite(divisor) || divisor <= 0; });

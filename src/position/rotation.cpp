@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "base/batch_of_one.hpp"
 #include "base/element.hpp"
 #include "base/float_environment.hpp"
 #include "base/footprint.hpp"
@@ -74,19 +75,10 @@ namespace {
 
 constexpr const char* kCall = "apply_rope";
 
-/// `view` with a leading axis of one where it has fewer than `axes`.
+/// [tokens, ...] as a batch of one, where `view` has not `axes` already.
 template <class Strided>
-Strided with_batch(Strided view, int axes) {
-  detail::Layout& layout = view.layout;
-  if (layout.axes == axes) return view;
-  for (int axis = layout.axes; axis > 0; --axis) {
-    layout.extents[axis] = layout.extents[axis - 1];
-    layout.strides[axis] = layout.strides[axis - 1];
-  }
-  layout.extents[0] = 1;
-  layout.strides[0] = 0;
-  ++layout.axes;
-  return view;
+Strided with_batch(const Strided& view, int axes) {
+  return view.layout.axes == axes ? view : base::batch_of_one(view);
 }
 
 void check(const View& x, const ConstView& positions, const RopeConfig& config) {
