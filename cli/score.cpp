@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "cli/check_finite.hpp"
 #include "cli/command.hpp"
@@ -44,8 +45,9 @@ class ScoreCommand : public Command {
   void run(const Console& console) override;
 
  private:
+  std::int64_t context_of(const models::Model& model) const;
   Score score(const models::Model& model, const models::Tokenizer& tokenizer,
-              const std::vector<std::int32_t>& ids, const Console& console) const;
+              std::span<const std::int32_t> ids, const Console& console) const;
 
   ModelOptions model_;
   KvOptions kv_;
@@ -67,9 +69,28 @@ void ScoreCommand::add_options(CLI::App& app) {
   app.footer(kExample);
 }
 
-Score ScoreCommand::score(const models::Model& model, const models::Tokenizer& tokenizer,
-                          const std::vector<std::int32_t>& ids, const Console& console) const {
-  constexpr std::int64_t kPiece = 512;  // tokens between two signs of progress
+/// What the model reads at once: a stretch of the text, which a token of the model's may precede.
+struct Window {
+  std::vector<std::int32_t> tokens;
+  std::int64_t target = 0;  // place in the text of what follows the first of these tokens
+};
+
+/// The first one, or the one whose tokens from half a context on are the first not yet scored.
+Window window_at(std::span<const std::int32_t> ids, std::int64_t scored, std::int64_t context,
+                 std::int32_t begin_token) {
+  const auto count = static_cast<std::int64_t>(ids.size());
+  const bool first = scored == 1;
+  Window window;
+  if (!first && begin_token >= 0) window.tokens.push_back(begin_token);
+  const auto extra = static_cast<std::int64_t>(window.tokens.size());
+  const std::int64_t begin = first ? 0 : scored - context / 2;
+  const std::int64_t end = std::min(begin + context - extra, count - 1);  // targets: one on
+  window.tokens.insert(window.tokens.end(), ids.begin() + begin, ids.begin() + end);
+  window.target = begin - extra + 1;
+  return window;
+}
+
+std::int64_t ScoreCommand::context_of(const models::Model& model) const {
   const std::int64_t most = model.config().context_length;
   const std::int64_t context = context_ > 0 ? context_ : most;
   if (context > most) {
@@ -80,51 +101,53 @@ Score ScoreCommand::score(const models::Model& model, const models::Tokenizer& t
     throw InvalidArgument("score: the model's context is " + std::to_string(context) +
                           " tokens; windows need at least " + std::to_string(kLeastContext));
   }
+  return context;
+}
+
+/// Reads some tokens and adds the losses of `targets`, those that follow them in the text, the
+/// first of which is `target`; those before `scored` were counted by the window before.
+void score_piece(const models::Model& model, models::Session& session,
+                 std::span<const std::int32_t> piece, std::span<const std::int32_t> targets,
+                 std::int64_t target, std::int64_t scored, Score& sum) {
+  const auto size = static_cast<std::int64_t>(piece.size());
+  if (target + size <= scored) {
+    model.forward(session, piece, models::Wanted::nothing, nullptr);
+    return;
+  }
+  std::vector<double> nats(piece.size());
+  model.losses(session, piece, targets, nats.data());
+  for (std::int64_t i = std::max<std::int64_t>(scored - target, 0); i < size; ++i) {
+    const double loss = nats[static_cast<std::size_t>(i)];
+    check_finite(loss, [&] { return "score: the loss of token " + std::to_string(target + i); });
+    sum.nats += loss;
+    ++sum.tokens;
+  }
+}
+
+Score ScoreCommand::score(const models::Model& model, const models::Tokenizer& tokenizer,
+                          std::span<const std::int32_t> ids, const Console& console) const {
+  constexpr std::size_t kPiece = 512;  // tokens between two signs of progress
+  const std::int64_t context = context_of(model);
   const auto count = static_cast<std::int64_t>(ids.size());
-  Progress progress(console);
-  Score sum;
-  std::int64_t scored = 1;  // tokens of the text that are done, the first without a figure
   const models::TokenizerSpec& spec = tokenizer.spec();
   const std::int32_t begin_token = spec.add_bos ? spec.bos : -1;
   auto session =
       model.make_session(context, kv_.form(model, tokenizer, ids, std::min(context, count)));
+  Progress progress(console);
+  Score sum;
+  std::int64_t scored = 1;  // tokens of the text that are done, the first without a figure
   while (scored < count) {
     session.truncate(0);
-    const bool first = scored == 1;
-    std::vector<std::int32_t> window;
-    if (!first && begin_token >= 0) window.push_back(begin_token);
-    const auto room = context - static_cast<std::int64_t>(window.size());
-    const std::int64_t begin = first ? 0 : scored - context / 2;
-    const std::int64_t end = std::min(begin + room, count - 1);  // of what is read; targets: one on
-    const auto extra = static_cast<std::int64_t>(window.size());
-    window.insert(window.end(), ids.begin() + begin, ids.begin() + end);
-    const auto length = static_cast<std::int64_t>(window.size());
-    for (std::int64_t at = 0; at < length; at += kPiece) {
-      const std::int64_t size = std::min(kPiece, length - at);
-      const std::span<const std::int32_t> piece(window.data() + at, static_cast<std::size_t>(size));
-      const std::int64_t target = begin + at - extra + 1;  // of the piece's first token
-      // The begin token is followed by the window's own first token, which is not counted.
-      std::vector<std::int32_t> targets;
-      for (std::int64_t i = 0; i < size; ++i) {
-        targets.push_back(ids[static_cast<std::size_t>(target + i)]);
-      }
-      std::vector<double> nats(targets.size());
-      if (target + size > scored) {
-        model.losses(session, piece, targets, nats.data());
-      } else {
-        model.forward(session, piece, models::Wanted::nothing, nullptr);
-      }
-      for (std::int64_t i = std::max<std::int64_t>(scored - target, 0); i < size; ++i) {
-        const double loss = nats[static_cast<std::size_t>(i)];
-        check_finite(loss,
-                     [&] { return "score: the loss of token " + std::to_string(target + i); });
-        sum.nats += loss;
-        ++sum.tokens;
-      }
+    const Window window = window_at(ids, scored, context, begin_token);
+    for (std::size_t at = 0; at < window.tokens.size(); at += kPiece) {
+      const std::size_t size = std::min(kPiece, window.tokens.size() - at);
+      const std::int64_t target = window.target + static_cast<std::int64_t>(at);
+      score_piece(model, session, std::span(window.tokens).subspan(at, size),
+                  ids.subspan(static_cast<std::size_t>(target), size), target, scored, sum);
       progress.show("scored " + grouped(sum.tokens) + " of " + grouped(count - 1) + " tokens, " +
                     (sum.tokens > 0 ? fixed(sum.mean()) + " nats" : "") + " ...");
     }
-    scored = end + 1;
+    scored = window.target + static_cast<std::int64_t>(window.tokens.size());
   }
   return sum;
 }

@@ -219,108 +219,114 @@ void add_decode(std::vector<Case>& list) {
   }
 }
 
-/// Decoding steps over caches, each a share of the tokens a second of the one before it in its row.
 /// Caches of codes are what a model in bfloat16 may have instead of one of its own type.
-void add_caches(std::vector<Case>& list) {
-  const auto queries_of = [](ElementType cached) {
-    const bool wide = cached == ElementType::float32 || cached == ElementType::float16;
-    return wide ? ElementType::float32 : ElementType::bfloat16;
-  };
-  const auto add = [&](int group, ElementType cached, ElementType queries, int threads, double goal,
-                       const std::string& base, std::int64_t page_tokens = 0,
-                       bool in_order = false) {
-    Case c;
-    c.work = Work::cache;
-    c.name = "cache " + std::to_string(8 * group) + "/8 heads " + element_name(cached);
-    if (page_tokens > 0) c.name += " pages of " + std::to_string(page_tokens);
-    if (in_order) c.name += " in order";
-    c.name += " kv=16384";
-    if (queries != queries_of(cached))
-      c.name += std::string(" ") + element_name(queries) + " queries";
-    if (threads == 1) c.name += " one thread";
-    c.kv_len = 16384;
-    c.q_heads = 8 * group;
-    c.kv_heads = 8;
-    c.head_dim = 128;
-    c.type = queries;
-    c.cached = cached;
-    c.page_tokens = page_tokens;
-    c.pages_in_order = in_order;
-    c.threads = threads;
-    c.against = Against::dram;
+ElementType queries_of(ElementType cached) {
+  const bool wide = cached == ElementType::float32 || cached == ElementType::float16;
+  return wide ? ElementType::float32 : ElementType::bfloat16;
+}
+
+/// One step over a cache that holds 16,384 tokens in one piece.
+Case cache_step(int group, ElementType cached, int threads) {
+  Case c;
+  c.work = Work::cache;
+  c.name = "cache " + std::to_string(8 * group) + "/8 heads " + element_name(cached) + " kv=16384";
+  if (threads == 1) c.name += " one thread";
+  c.kv_len = 16384;
+  c.q_heads = 8 * group;
+  c.kv_heads = 8;
+  c.head_dim = 128;
+  c.type = queries_of(cached);
+  c.cached = cached;
+  c.threads = threads;
+  c.against = Against::dram;
+  return c;
+}
+
+/// The same over pages, as a share of its rate.
+Case over_pages(const Case& of, std::int64_t page_tokens, bool in_order, double goal) {
+  Case c = relative_to(of, of.name);
+  const std::string pages =
+      " pages of " + std::to_string(page_tokens) + (in_order ? " in order" : "");
+  c.name.insert(c.name.find(" kv="), pages);
+  c.page_tokens = page_tokens;
+  c.pages_in_order = in_order;
+  c.goal = goal;
+  return c;
+}
+
+/// Caches of each type, those of codes as a share of the tokens a second of others.
+void add_cache_types(std::vector<Case>& list, int group, int threads) {
+  const bool four = group == 4;
+  const auto add = [&](ElementType cached, double goal, const std::string& base = {}) {
+    Case c = cache_step(group, cached, threads);
+    if (!base.empty()) c = relative_to(c, base);
     c.goal = goal;
-    list.push_back(base.empty() ? c : relative_to(c, base));
-    return c.name;
+    list.push_back(c);
+    return c;
   };
-  const auto own = [&](int group, ElementType cached, int threads, double goal,
-                       const std::string& base, std::int64_t page_tokens = 0,
-                       bool in_order = false) {
-    return add(group, cached, queries_of(cached), threads, goal, base, page_tokens, in_order);
-  };
-  for (const int threads : {1, 0}) {
-    for (const int group : {4, 8}) {
-      const bool four = group == 4;
-      const std::string plain = own(group, ElementType::bfloat16, threads, four ? 0.85 : 0.80, "");
-      own(group, ElementType::float32, threads, four ? 0.90 : 0.85, "");
-      own(group, ElementType::float16, threads, four ? 0.85 : 0.70, "");
-      if (four) {
-        for (const bool in_order : {true, false}) {
-          own(group, ElementType::bfloat16, threads, 1 / 1.03, plain, 64, in_order);
-          own(group, ElementType::bfloat16, threads, 1 / 1.08, plain, 16, in_order);
-        }
-      }
-      const std::string int8 = own(group, ElementType::int8, threads, four ? 1.4 : 1.1, plain);
-      own(group, ElementType::int4, threads, 1.0, int8);
-      own(group, ElementType::float8_e4m3, threads, 0.0, plain);
-      if (threads == 0) add(group, ElementType::int8, ElementType::float32, threads, 0.0, plain);
+  const Case plain = add(ElementType::bfloat16, four ? 0.85 : 0.80);
+  add(ElementType::float32, four ? 0.90 : 0.85);
+  add(ElementType::float16, four ? 0.85 : 0.70);
+  if (four) {
+    for (const bool in_order : {true, false}) {
+      list.push_back(over_pages(plain, 64, in_order, 1 / 1.03));
+      list.push_back(over_pages(plain, 16, in_order, 1 / 1.08));
     }
   }
-  Case equal;
-  equal.work = Work::cache;
-  equal.name = "cache 32 sequences of 1024 bfloat16";
-  equal.batch = 32;
-  equal.kv_len = 1024;
-  equal.q_heads = 32;
-  equal.kv_heads = 8;
-  equal.head_dim = 128;
-  equal.type = equal.cached = ElementType::bfloat16;
-  equal.page_tokens = 64;
-  equal.threads = 0;
-  equal.against = Against::dram;
-  list.push_back(equal);
-  const auto add_in_order = [&](const Case& of) {
-    Case c = relative_to(of, of.name);
-    c.name += " in order";
-    c.pages_in_order = true;
-    list.push_back(c);
-  };
-  add_in_order(equal);
+  const Case int8 = add(ElementType::int8, four ? 1.4 : 1.1, plain.name);
+  add(ElementType::int4, 1.0, int8.name);
+  add(ElementType::float8_e4m3, 0.0, plain.name);
+  if (threads == 1) return;
+  Case wide = relative_to(int8, plain.name);
+  wide.name += " float32 queries";
+  wide.type = ElementType::float32;
+  wide.goal = 0.0;
+  list.push_back(wide);
+}
+
+/// Sequences on pages of their own, in no order and as the pool places them.
+Case add_sequences(std::vector<Case>& list, std::int64_t batch, std::int64_t kv_len,
+                   std::int64_t head_dim, ElementType cached) {
+  Case c = cache_step(4, cached, 0);
+  c.name = "cache " + std::to_string(batch) + " sequences of " + std::to_string(kv_len) + " " +
+           element_name(cached);
+  c.batch = batch;
+  c.kv_len = kv_len;
+  c.head_dim = head_dim;
+  c.page_tokens = 64;
+  list.push_back(c);
+  Case in_order = relative_to(c, c.name);
+  in_order.name += " in order";
+  in_order.pages_in_order = true;
+  list.push_back(in_order);
+  return c;
+}
+
+void add_shared(std::vector<Case>& list, const Case& apart) {
+  Case shared = relative_to(apart, apart.name);
+  shared.name += " 8192 shared";
+  shared.shared_tokens = 8192;
+  shared.goal = 2.0;
+  list.push_back(shared);
+  shared.name = apart.name + " 4096 shared, by fours 8192";
+  shared.shared_tokens = shared.shared_by_four = 4096;
+  shared.goal = 0.0;
+  list.push_back(shared);
+}
+
+/// Decoding steps over caches.
+void add_caches(std::vector<Case>& list) {
+  for (const int threads : {1, 0}) {
+    for (const int group : {4, 8}) add_cache_types(list, group, threads);
+  }
+  const Case equal = add_sequences(list, 32, 1024, 128, ElementType::bfloat16);
   Case ragged = relative_to(equal, equal.name);
   ragged.name = "cache 32 sequences of 32 to 2016 bfloat16";
   ragged.ragged = true;
   ragged.goal = 0.90;
   list.push_back(ragged);
-  for (const ElementType cached :
-       {ElementType::float32, ElementType::bfloat16, ElementType::int8}) {
-    Case apart = equal;
-    apart.name = std::string("cache 16 sequences of 8256 ") + element_name(cached);
-    apart.batch = 16;
-    apart.kv_len = 8256;
-    apart.head_dim = 64;
-    apart.cached = cached;
-    apart.type = queries_of(cached);
-    list.push_back(apart);
-    add_in_order(apart);
-    Case shared = relative_to(apart, apart.name);
-    shared.name += " 8192 shared";
-    shared.shared_tokens = 8192;
-    shared.goal = 2.0;
-    list.push_back(shared);
-    shared.name = apart.name + " 4096 shared, by fours 8192";
-    shared.shared_tokens = shared.shared_by_four = 4096;
-    shared.goal = 0.0;
-    list.push_back(shared);
-  }
+  for (const ElementType cached : {ElementType::float32, ElementType::bfloat16, ElementType::int8})
+    add_shared(list, add_sequences(list, 16, 8256, 64, cached));
 }
 
 /// One decoding step of latent attention in absorbed form, DeepSeek-V3's latents.
