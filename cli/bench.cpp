@@ -23,7 +23,7 @@ using bench::Case;
 using nlohmann::ordered_json;
 
 // A case; with some 130 of them a run stays under two minutes.
-constexpr double kCaseSeconds = 0.4;
+constexpr double kCaseSeconds = 0.3;
 constexpr std::size_t kMostFilter = 1000;  // std::regex takes some stack for each character
 
 constexpr const char* kExample =
@@ -78,7 +78,7 @@ void Bench::add_options(CLI::App& app) {
                  "POLYHEAD_THREADS, else all processors)")
       ->type_name("N")
       ->check(whole_number(1, ThreadPool::kMost));
-  app.add_option("--seconds", seconds_, "Time for each case (default 0.4)")
+  app.add_option("--seconds", seconds_, "Time for each case (default 0.3)")
       ->type_name("S")
       ->check(number_if([](double s) { return s > 0.0; }, "above 0"));
   auto* model =
@@ -119,6 +119,7 @@ std::vector<const Case*> Bench::chosen() const {
   } catch (const std::regex_error&) {
     throw UsageError("--filter: '" + filter_ + "' is not a regular expression");
   }
+  if (list.empty()) throw UsageError("--filter: no case's name matches '" + filter_ + "'");
   return list;
 }
 

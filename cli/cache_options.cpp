@@ -64,9 +64,13 @@ void CacheOptions::load(models::Batcher& batcher, const CacheFingerprint& finger
   try {
     batcher.load(load_, fingerprint);
   } catch (const InvalidArgument& error) {
-    throw FileError("--load-cache", std::string(error.what()) +
-                                        " (a file serves the model, --weights, --kv-type and --isa "
-                                        "that it was saved with)");
+    std::string what = error.what();
+    if (what.find("another fingerprint") != std::string::npos) {
+      what +=
+          " (a file serves the model, --weights, --isa, --kv-type, --kv-keys and --kv-text that "
+          "it was saved with)";
+    }
+    throw FileError("--load-cache", what);
   }
 }
 

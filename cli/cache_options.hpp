@@ -20,7 +20,8 @@ class CacheOptions {
   bool saves() const { return !save_.empty(); }
   bool given() const { return !save_.empty() || !load_.empty(); }
 
-  /// Throws FileError where --save-cache cannot be written to, before anything runs.
+  /// Throws FileError where --save-cache cannot be written to: before anything runs, and again once
+  /// the files are read that it may not take the place of.
   void check() const;
 
   /// Pages of `options` that hold all of --load-cache; 0 without one. Throws FileError.

@@ -265,7 +265,8 @@ std::optional<std::int64_t> Explain::chosen_query(const ExplainInput& input) con
   if (query_.empty()) {
     if (count <= kMaxRows) return std::nullopt;
     throw InvalidArgument("explain: " + std::to_string(count) +
-                          " queries are too many to show at once; choose one with --query");
+                          " queries are too many to show at once (at most " +
+                          std::to_string(kMaxRows) + "); choose one with --query");
   }
   if (query_.find_first_not_of("0123456789") == std::string::npos) {
     const std::int64_t index = whole(query_, "--query");

@@ -27,9 +27,12 @@ using models::ModelFile;
 using models::Tokenizer;
 
 constexpr const char* kExample =
-    "The text goes to stdout as it comes, only whole characters; figures of speed go to stderr. It "
-    "ends at the\nmodel's end token, after --max-tokens, or where the model's context is full. The "
-    "same seed gives the same\ntext, with any number of threads.\n\n"
+    "The text goes to stdout as it comes, only whole characters, or of --prompts an answer when "
+    "all "
+    "of those before it\nare there; figures of speed go to stderr. It ends at the model's end "
+    "token, "
+    "after --max-tokens, or where the model's\ncontext is full. The same seed gives the same text, "
+    "with any number of threads.\n\n"
     "Examples:\n"
     "  polyhead generate smollm2 --prompt 'The capital of France is' --max-tokens 20\n"
     "  polyhead generate smollm2 --chat --prompt 'What is attention?'\n"
@@ -212,6 +215,7 @@ ManyOptions Generate::many_options() const {
 
 void Generate::take_files(ManyOptions& options, const ModelFile& file) const {
   if (!files_.given()) return;
+  files_.check();  // now that the model and --kv-text are read, which it may not write over
   options.files = &files_;
   options.fingerprint = models::cache_fingerprint(file, model_.options(), options.cache);
 }

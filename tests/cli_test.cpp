@@ -121,6 +121,7 @@ TEST(Bench, RefusesWhatWouldChangeNothing) {
   refused({"--list", "--model", "smollm2"}, "--model changes nothing here");
   refused({"--list", "--filter", std::string(100000, '(')},
           "--filter has 100000 bytes (at most 1000)");
+  refused({"--filter", "nonesuch"}, "--filter: no case's name matches 'nonesuch'");
 }
 
 TEST(Generate, RefusesDrawsWithoutATemperature) {

@@ -154,6 +154,26 @@ TEST(Explain, ReadsWhatACacheHolds) {
   EXPECT_THROW(polyhead::explain(cached), polyhead::InvalidArgument);
 }
 
+/// Rows of bits may lie in any order: the pairs of query 1 before those of query 0.
+TEST(Explain, ReadsBitsThatRunBackwards) {
+  constexpr std::int64_t keys = 11;
+  const auto q = random_floats(2 * 4, 5), kv = random_floats(keys * 4, 6);
+  const std::uint8_t bits[4] = {0b10110101, 0b101, 0b01001010, 0b010};
+  AttentionArguments call;
+  call.q = {q.data(), {1, 2, 1, 4}};
+  call.k = call.v = {kv.data(), {std::int64_t{1}, keys, std::int64_t{1}, std::int64_t{4}}};
+  call.mask.visible = {
+      bits + 2, polyhead::ElementType::bit, {{std::int64_t{1}, 1, 2, keys}, {32, 32, -16, 1}}};
+  for (const std::int64_t query : {0, 1}) {
+    const RowTrace trace = polyhead::explain(call, {.query = query});
+    for (std::int64_t key = 0; key < keys; ++key) {
+      const bool visible = ((bits[(1 - query) * 2 + key / 8] >> key % 8) & 1) != 0;
+      EXPECT_EQ(trace.heads[0].weights[static_cast<std::size_t>(key)] > 0, visible)
+          << query << ", " << key;
+    }
+  }
+}
+
 TEST(Explain, HiddenKeysHaveNoWeightBesideANan) {
   std::vector<float> k(kK, kK + 20);
   k[4] = NAN;  // key 1

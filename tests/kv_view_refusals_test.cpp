@@ -82,6 +82,19 @@ TEST(KvView, KeysThatAreGoneAreRefusedByName) {
   });
 }
 
+// Keys' documents may be more than a sequence's keys, as a cache's capacity is; queries' may not.
+TEST(KvView, DocumentsOfQueriesAreAsManyAsTheyAre) {
+  static constexpr std::int64_t kSame[16] = {};
+  for (const std::int64_t more : {0, 1}) {
+    expect_view_refused(
+        more == 0 ? "accepted" : "attention: mask.q_documents: tokens is 4, expected 3",
+        [&](AttentionArguments& a, PagedSample&) {
+          a.mask.q_documents = ConstView(kSame, {std::int64_t{2}, 3 + more});
+          a.mask.kv_documents = ConstView(kSame, {2, 8});
+        });
+  }
+}
+
 TEST(KvView, LyingViewsAreRefusedByName) {
   expect_view_refused("accepted", [](AttentionArguments&, PagedSample&) {});
   expect_view_refused("attention: kv.page_table[1, 0] (3) is not within the pool's 0 .. 2",

@@ -198,6 +198,42 @@ TEST(LayerContext, TheFiveStepsFollowEachOtherWithOffsets) {
   expect_same_bits(y, whole, "steps with offsets");
 }
 
+/// project_q, project_kv, split, attend, concat and output, with and without places of one's own.
+TEST(LayerContext, TheFiveStepsOfCrossAttentionGiveItsBits) {
+  for (const bool places : {false, true}) {
+    const Sequences of;
+    const Model model(crossing(ElementType::float32));
+    const MultiHeadAttention layer = model.layer(Isa::automatic);
+    constexpr std::int64_t n = 7, m = 33, q_columns = 6 * kHead, kv_columns = 2 * (kHead + kHead);
+    const ConstView x(of.x.data(), {n, kModel}), context(of.context.data(), {m, kContext}),
+        at = places ? ConstView(of.positions.data(), {n}) : ConstView(),
+        context_at = places ? ConstView(of.context_positions.data(), {m}) : ConstView();
+    std::vector<float> q(n * q_columns), kv(m * kv_columns), heads(n * q_columns),
+        y(n * kModel, std::nanf("")), whole = y;
+    const polyhead::View q_rows(q.data(), {n, q_columns}), kv_rows(kv.data(), {m, kv_columns}),
+        of_heads(heads.data(), {std::int64_t{1}, n, std::int64_t{6}, kHead});
+    layer.forward(x, context, {whole.data(), {n, kModel}},
+                  {.positions = at, .context_positions = context_at});
+    layer.project_q(x, q_rows, at);
+    layer.project_kv(context, kv_rows, context_at);
+    const polyhead::LayerHeads parts = layer.split(q_rows, kv_rows);
+    layer.attend(parts.q, parts.k, ConstView(parts.v), of_heads);
+    layer.output(layer.concat(of_heads), {y.data(), {std::int64_t{1}, n, kModel}});
+    expect_same_bits(y, whole, "steps of cross attention");
+
+    const polyhead::View few(kv.data(), {m - 1, kv_columns}), narrow(q.data(), {n, q_columns - 1});
+    EXPECT_EQ(refusal_of([&] { layer.project_kv(context, few); }),
+              "MultiHeadAttention::project_kv: kv has batch 1 and tokens 32, expected those of "
+              "context, 1 and 33");
+    EXPECT_EQ(refusal_of([&] { layer.project_kv(x, kv_rows); }),
+              "MultiHeadAttention::project_kv: context: columns is 48, expected 29");
+    EXPECT_EQ(refusal_of([&] { layer.project_q(x, narrow); }),
+              "MultiHeadAttention::project_q: q: columns is 47, expected 48");
+    EXPECT_EQ(refusal_of([&] { layer.split(kv_rows, kv_rows); }),
+              "MultiHeadAttention::split: q: columns is 32, expected 48");
+  }
+}
+
 /// Attention without a mask does not ask in which order keys come, if their positions come along.
 TEST(LayerContext, PositionsBelongToTokens) {
   const Model model(crossing(ElementType::float32));

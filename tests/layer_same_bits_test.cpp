@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -194,6 +195,46 @@ TEST(Layer, Bfloat16StepsGiveTheSameBits) {
     std::vector<float> y(30 * 64);
     layer.output(layer.concat(heads_view), View(y.data(), {1, 30, 64}));
     expect_same_bits(y, whole(layer, x, 30), "bfloat16 steps");
+  }
+}
+
+/// Without an output projection too the concatenated heads are rounded, whatever y's type: padded,
+/// ragged, and after a cache.
+TEST(Layer, Bfloat16HeadsWithoutAProjectionGiveTheSameBits) {
+  const auto x = random_floats(30 * 64, 46);
+  for (const Isa isa : polyhead::available_isas()) {
+    const Model model(decoder(ElementType::bfloat16), true, false);
+    const MultiHeadAttention layer = model.layer(isa);
+    std::vector<polyhead::bfloat16> packed(static_cast<std::size_t>(30 * layer.packed_dim()));
+    std::vector<polyhead::bfloat16> heads(30 * 64), narrow(30 * 64);
+    const View packed_view(packed.data(), {std::int64_t{30}, layer.packed_dim()});
+    layer.project(ConstView(x.data(), {30, 64}), packed_view);
+    const polyhead::LayerHeads split = layer.split(packed_view);
+    layer.attend(split.q, split.k, split.v, View(heads.data(), {1, 30, 4, 16}));
+    std::vector<float> expected;
+    for (const polyhead::bfloat16 head : heads) expected.push_back(to_float32(head));
+    const auto expect = [&](const std::vector<float>& found, const char* what) {
+      expect_same_bits(found, expected, what);
+    };
+    const ConstView rows(x.data(), {30, 64});
+    layer.forward(rows, View(narrow.data(), {30, 64}));
+    EXPECT_EQ(std::memcmp(narrow.data(), heads.data(), heads.size() * 2), 0) << isa_name(isa);
+    std::vector<float> y(30 * 64, std::nanf("")), turned(64 * 30), found;
+    layer.forward(rows, View(y.data(), {30, 64}));
+    expect(y, "into float32");
+    layer.forward(rows, View(turned.data(), {30, 64}, {1, 30}));
+    for (std::size_t i = 0; i < y.size(); ++i) found.push_back(turned[i % 64 * 30 + i / 64]);
+    expect(found, "into columns");
+    const std::int64_t offsets[] = {0, 30};
+    std::ranges::fill(y, std::nanf(""));
+    layer.forward(rows, View(y.data(), {30, 64}), {.offsets = {offsets, {2}}});
+    expect(y, "ragged");
+    KvCache cache(layer.cache_config(1, 30));
+    std::ranges::fill(y, std::nanf(""));
+    for (std::int64_t t = 0; t < 30; t += 10)
+      layer.forward(ConstView(x.data() + t * 64, {10, 64}), cache,
+                    View(y.data() + t * 64, {10, 64}));
+    expect(y, "after a cache");
   }
 }
 

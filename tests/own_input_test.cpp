@@ -36,6 +36,23 @@ TEST(OwnInput, OfAModelsCommandsIsKept) {
   expect_kept({"plan", config, "--html", config}, config);
 }
 
+TEST(OwnInput, OfASavedCacheIsKept) {
+  const ScratchDirectory folder;
+  const std::string model = tiny_llama(folder), text = folder.write("text.txt", "abcabc"),
+                    weights = folder.file("model.safetensors"), link = folder.file("link");
+  std::filesystem::create_symlink("model.safetensors", link);
+  const std::vector<std::string> generate = {"generate", model, "--prompt", "abc"};
+  for (const std::string& output : {weights, link, folder.file("config.json")}) {
+    std::vector<std::string> saving = generate;
+    saving.insert(saving.end(), {"--save-cache", output});
+    expect_kept(saving, output);
+  }
+  std::vector<std::string> by_channel = generate;
+  by_channel.insert(by_channel.end(), {"--kv-type", "int8", "--kv-keys", "channel", "--kv-text",
+                                       text, "--save-cache", text});
+  expect_kept(by_channel, text);
+}
+
 TEST(OwnInput, OfArraysIsKeptUnderAnyName) {
   const AttendArrays arrays;
   const std::string q = arrays.directory.file("q.npy"), k = arrays.directory.file("k.npy"),

@@ -210,6 +210,31 @@ TEST_F(PagedFile, RefusesAnotherModelOrCache) {
   EXPECT_EQ(load(cache, into), "load_sequences: FILE has version 1, expected 2");
 }
 
+// Prompts of one model must not find pages of another, under whatever salt.
+TEST_F(PagedFile, ACacheServesOneModel) {
+  PagedCache from = cache_of({});
+  const auto sequences = fill(from);
+  PagedCache cache = cache_of({f32, false, 16, 400});
+  std::vector<std::int64_t> into;
+  constexpr CacheFingerprint kOther = {1, 2, 9, 4}, kOtherTokens = {1, 2, 3, 9};
+  save_sequences(path_, kPrint, from, sequences);
+  ASSERT_EQ(load(cache, into), "ok");
+  save_sequences(path_, kOther, from, sequences);
+  const std::int64_t free = cache.free_pages();
+  EXPECT_EQ(
+      load(cache, into, kOther),
+      "PagedCache::serve: the fingerprint of the RoPE is 9, expected that of the rows held, 3");
+  EXPECT_EQ(cache.free_pages(), free);
+  save_sequences(path_, kOtherTokens, from, sequences);
+  EXPECT_EQ(load(cache, into, kOtherTokens), "ok");
+  PagedCache own = cache_of({f32, false, 16, 400});
+  own.serve({8, 2, 3, 4});
+  save_sequences(path_, kPrint, from, sequences);
+  EXPECT_EQ(
+      load(own, into),
+      "PagedCache::serve: the fingerprint of the model is 1, expected that of the rows held, 8");
+}
+
 // What a call that loads nothing must leave: prefixes to adopt, and none of the file's.
 TEST_F(PagedFile, WhatIsNotLoadedTakesNoRememberedPages) {
   PagedCache from = cache_of({});

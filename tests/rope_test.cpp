@@ -422,7 +422,7 @@ TEST(Rope, RefusesMismatchedPositions) {
   const View rows(x.data(), {3, 2, 4});
   EXPECT_EQ(refusal(rows, {}), "apply_rope: positions are not given; expected int32 or int64");
   EXPECT_EQ(refusal(rows, ConstView(positions.data(), {3}, {1, 1})),
-            "apply_rope: positions have more extents or strides than axes or too many: 1 axis; "
+            "apply_rope: positions have more than 5 axes, or not as many strides as extents; "
             "expected those of x's tokens, 1");
   View far = rows;
   far.layout.strides[0] = std::int64_t{1} << 62;

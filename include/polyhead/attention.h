@@ -94,7 +94,7 @@ class Workspace {
   Workspace(Workspace&&) noexcept;
   Workspace& operator=(Workspace&&) noexcept;
   ~Workspace();
-  std::size_t bytes() const;
+  std::size_t bytes() const;  ///< 0 once moved from
 
  private:
   friend class Plan;
@@ -114,7 +114,7 @@ class Plan {
   Plan(Plan&&) noexcept;
   Plan& operator=(Plan&&) noexcept;
 
-  Workspace make_workspace() const;
+  Workspace make_workspace() const;  ///< of the size that any run within the limits needs
 
   /// Validates as attention() does, and that batch, lengths and heads are within the limits, dims
   /// and types those of the limits. Never allocates (unless it throws): the plan has started its
@@ -132,23 +132,26 @@ class Plan {
   std::unique_ptr<State> state_;
 };
 
-/// Joins `parts` results over disjoint key sets of the same queries into one:
-///   lse = ln sum_p exp(lse_p) (+ exp(sink)),   out = sum_p exp(lse_p - lse) out_p.
-///
-/// outs [parts, batch, tokens, heads, dim], lses float32 [parts, batch, tokens, heads]; out [batch,
-/// tokens, heads, dim], lse float32 [batch, tokens, heads] optional; outs and out float32, float16
-/// or bfloat16, each its own, any strides. Partial results exclude the sink; given here (float32
-/// [heads]) it is counted once. Empty parts (LSE -inf) add nothing, whatever their out holds; all
-/// empty gives 0 and -inf. A row with an LSE of NaN or +inf becomes NaN.
-///
-/// Parts are added in order, in double, and rounded once: same bits for any batch and threads.
-/// Throws InvalidArgument, with nothing written. Source: Dao 2023
-/// (FlashAttention-2), section 3.1.
+/// Results over parts of the keys, and where the whole goes: outs [parts, batch, tokens, heads,
+/// dim], lses float32 [parts, batch, tokens, heads]; out [batch, tokens, heads, dim], lse float32
+/// [batch, tokens, heads] optional; outs and out float32, float16 or bfloat16, each its own, any
+/// strides; sink float32 [heads], optional.
 struct MergeArguments {
   ConstView outs{}, lses{};
   View out{}, lse{};
   ConstView sink{};
 };
+
+/// Joins `parts` results over disjoint key sets of the same queries into one:
+///   lse = ln sum_p exp(lse_p) (+ exp(sink)),   out = sum_p exp(lse_p - lse) out_p.
+///
+/// Partial results exclude the sink; given here it is counted once. Empty parts (LSE -inf) add
+/// nothing, whatever their out holds; all empty gives 0 and -inf. A row with an LSE of NaN or +inf
+/// becomes NaN.
+///
+/// Accuracy: parts are added in order, in double, and rounded once; same bits for any batch and
+/// threads. Thread-safe. Throws InvalidArgument, with nothing written. Source: Dao 2023
+/// (FlashAttention-2), section 3.1.
 void merge_partials(const MergeArguments& arguments, const Options& options = {});
 
 }  // namespace polyhead::inline v0

@@ -61,8 +61,9 @@ void save_sequences(const std::string& path, const CacheFingerprint& fingerprint
 
 /// The sequences of a file as new ones of `cache`, in the order in which they were saved; their
 /// full pages are shared with later prompts of the same salt. Exhausted where they do not fit into
-/// the pool's free pages together. Throws InvalidArgument as load_caches does. Where they are not
-/// loaded nothing has changed, and remembered pages are still remembered.
+/// the pool's free pages together. Throws InvalidArgument as load_caches does, and where the cache
+/// serves another model, weights or RoPE (PagedCache::serve). Where they are not loaded nothing has
+/// changed, and remembered pages are still remembered.
 [[nodiscard]] PagedCache::Status load_sequences(const std::string& path,
                                                 const CacheFingerprint& fingerprint,
                                                 PagedCache& cache,

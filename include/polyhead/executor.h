@@ -19,7 +19,7 @@ struct Task {
 class Executor {
  public:
   virtual ~Executor() = default;
-  virtual int concurrency() const = 0;
+  virtual int concurrency() const = 0;  ///< less than 1 counts as 1
   virtual void run(int count, Task task) = 0;
 
   /// Everything in the caller's thread.

@@ -43,7 +43,7 @@ struct RowTrace {
   std::int64_t batch = 0, query = 0;
   std::int64_t q_pos = 0;            ///< where the query stands among the keys
   std::int64_t kv_len = 0;           ///< keys of the sequence, without padding
-  double scale = 0.0;                ///< of products: the call's, or 1 / sqrt(head_dim)
+  double scale = 0.0;                ///< of products: the call's, or float32's 1 / sqrt(head_dim)
   std::vector<double> input;         ///< a layer's: the row of x; else empty
   std::vector<HeadTrace> heads;      ///< the chosen ones, ascending
   std::vector<double> concatenated;  ///< [q_heads * value_dim], all heads whichever were chosen
@@ -54,7 +54,10 @@ struct RowTrace {
 /// (and w_o [out, q_heads * value_dim] and b_o [out], where given), so it agrees with the call's
 /// output within its error bound. `call.out` is not needed. Custom modifiers see float32 scores, as
 /// in the call. What is masked does not reach the outputs: its v is listed and not multiplied.
-/// Allocates what it returns. Throws InvalidArgument.
+///
+/// Accuracy: that of double on the numbers that attention reads, of which the scale is a float32.
+/// Thread-safe; allocates what it returns. Throws InvalidArgument. Source: Vaswani et al. 2017, eq.
+/// 1.
 RowTrace explain(const AttentionArguments& call, const ExplainRow& row = {}, ConstView w_o = {},
                  ConstView b_o = {});
 

@@ -40,7 +40,10 @@ struct InspectArguments {
 /// Accuracy: docs/numerics.md; rows whose |lse| is beyond 64 have their largest score and sum found
 /// anew, since float32 holds such an lse too coarsely. Memory: O(1) a thread beside the outputs,
 /// and some 10 bytes a query for sums. Same bits for any thread count, and for a sequence of a
-/// ragged batch as for a call of its own. Throws InvalidArgument.
+/// ragged batch as for a call of its own. Thread-safe. Throws InvalidArgument, with nothing
+/// written.
+///
+/// Source: weights rebuilt from the LSE as in the backward pass of Dao et al. 2022, alg. 4.
 void inspect(const AttentionArguments& call, const InspectArguments& wanted,
              const Options& options = {});
 

@@ -19,6 +19,7 @@ struct Ragged;
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
+/// Sizes of a cache that is in one piece for each sequence.
 struct KvCacheConfig {
   std::int64_t batch = 1;                    ///< sequences, each with a length of its own
   std::int64_t kv_heads = 1, head_dim = 64;  ///< head_dim and value_dim at most 768

@@ -27,6 +27,7 @@ namespace polyhead::inline v0 {
 /// They differ by rounding only (docs/numerics.md). For the same bits everywhere, use one form.
 enum class LatentForm : std::uint8_t { configured, expanded, absorbed };
 
+/// Sizes of a layer of latent attention, its mask and modifiers.
 struct LatentConfig {
   std::int64_t model_dim = 0;
   std::int64_t heads = 1;

@@ -74,7 +74,7 @@ class LayerWorkspace {
   LayerWorkspace(LayerWorkspace&&) noexcept;
   LayerWorkspace& operator=(LayerWorkspace&&) noexcept;
   ~LayerWorkspace();
-  std::size_t bytes() const;
+  std::size_t bytes() const;  ///< held now
 
  private:
   friend class MultiHeadAttention;
@@ -209,7 +209,8 @@ class MultiHeadAttention {
   void forward(ConstView x, SlidingCache& cache, View y, SlidingPositions positions,
                const LayerCall& call = {}) const;
 
-  /// The steps, one at a time: forward(x, y) is project, split, attend, concat and output.
+  /// The steps, one at a time: forward(x, y) is project, split, attend, concat and output, and
+  /// forward(x, context, y) project_q and project_kv, then the same.
 
   /// Columns of a packed projection: q_heads * head_dim + kv_heads * (head_dim + value_dim).
   std::int64_t packed_dim() const;
@@ -219,8 +220,14 @@ class MultiHeadAttention {
   /// [tokens, packed_dim]. Needs context_dim = model_dim.
   void project(ConstView x, View packed, ConstView positions = {}) const;
 
-  /// Step 2: the heads of a packed projection.
+  /// Step 1 of cross attention: each row of x as q, [.., q_heads * head_dim], and each row of a
+  /// context as k and v side by side, [.., kv_heads * (head_dim + value_dim)].
+  void project_q(ConstView x, View q, ConstView positions = {}) const;
+  void project_kv(ConstView context, View kv, ConstView positions = {}) const;
+
+  /// Step 2: the heads of a packed projection, or of those of cross attention.
   LayerHeads split(View packed) const;
+  LayerHeads split(View q, View kv) const;
 
   /// Step 3: attention under the layer's mask and modifiers. `heads` [batch, q_len, q_heads,
   /// value_dim]; with `offsets` all are [tokens, ..], or [1, tokens, ..] as split() gives them.

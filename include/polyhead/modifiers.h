@@ -90,8 +90,9 @@ struct Modifiers {
   Dropout dropout{};
 };
 
-/// The closed-form ALiBi slope of `head` among `heads` (any number): for a power of two
-/// 2^(-8 (head + 1) / heads); the rest take every second slope of the next power of two.
+/// The closed-form ALiBi slope of `head`, 0 .. heads - 1, among `heads` (any number from 1 on): for
+/// a power of two 2^(-8 (head + 1) / heads); the rest take every second slope of the next power of
+/// two.
 float alibi_slope(std::int64_t head, std::int64_t heads);
 
 }  // namespace polyhead::inline v0

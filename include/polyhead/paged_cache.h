@@ -15,6 +15,9 @@
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
+struct CacheFingerprint;
+
+/// Sizes of a pool of pages, and of what they hold.
 struct PagedCacheConfig {
   std::int64_t pages = 0;                    ///< of the pool, at most 2^31 - 1
   std::int64_t page_tokens = 64;             ///< a power of two from 8 to 256
@@ -46,11 +49,11 @@ struct PagedBatch {
 /// Equal prefixes are shared: `extend` may be told the tokens' numbers, full pages are then
 /// remembered by a hash chain over tokens and salt, and `adopt_prefix` gives a new sequence the
 /// pages whose tokens, salt and predecessors all compare equal. The rows of a page must follow
-/// from those alone: one cache serves one model, one set of weights and one RoPE. Where two
-/// sequences computed an equal page, with the same bits, they hold one from the next extend() or
-/// truncate() of the later one on. Pages of released sequences stay remembered until the pool needs
-/// them, those least recently used going first: one by one, and of 128 pages or more in pieces of
-/// up to 64 that follow each other, at most an eighth of the pool ahead of need.
+/// from those alone: one cache serves one model, one set of weights and one RoPE (see serve()).
+/// Where two sequences computed an equal page, with the same bits, they hold one from the next
+/// extend() or truncate() of the later one on. Pages of released sequences stay remembered until
+/// the pool needs them, those least recently used going first: one by one, and of 128 pages or more
+/// in pieces of up to 64 that follow each other, at most an eighth of the pool ahead of need.
 ///
 /// The pool running out is a status, and changes nothing. Movable; not for concurrent use.
 class PagedCache {
@@ -145,6 +148,11 @@ class PagedCache {
   /// The pages that load() takes for what `from` begins with, and leaves the rest there: so that
   /// several are loaded or none. -1, and why in `wrong`, where load() would refuse it.
   std::int64_t pages_to_load(std::span<const std::byte>& from, std::string& wrong) const;
+
+  /// Says what model, weights and RoPE (cache_file.h) its rows are of, as load_sequences does for
+  /// those of a file. Throws InvalidArgument where that was said before, and otherwise: prompts of
+  /// one model would find pages of another.
+  void serve(const CacheFingerprint& fingerprint);
 
   /// Sequences that hold page `page`; for tests and displays. Throws InvalidArgument for a page
   /// that the pool has not.

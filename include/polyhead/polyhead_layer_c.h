@@ -236,11 +236,27 @@ POLYHEAD_C_API polyhead_status polyhead_layer_project(const polyhead_layer* laye
                                                       const polyhead_view* packed,
                                                       const polyhead_view* positions);
 
-/* Step 2: the heads of a packed projection, a change of view. The caller has set the
- * struct_bytes of q, k and v. */
+/* Step 1 of cross attention: each row of x as q, [.., q_heads * head_dim], and each row of a
+ * context as k and v side by side, [.., kv_heads * (head_dim + value_dim)]. */
+POLYHEAD_C_API polyhead_status polyhead_layer_project_q(const polyhead_layer* layer,
+                                                        const polyhead_view* x,
+                                                        const polyhead_view* q,
+                                                        const polyhead_view* positions);
+POLYHEAD_C_API polyhead_status polyhead_layer_project_kv(const polyhead_layer* layer,
+                                                         const polyhead_view* context,
+                                                         const polyhead_view* kv,
+                                                         const polyhead_view* positions);
+
+/* Step 2: the heads of a packed projection, or of those of cross attention: a change of view. The
+ * caller has set the struct_bytes of q, k and v. */
 POLYHEAD_C_API polyhead_status polyhead_layer_split(const polyhead_layer* layer,
                                                     const polyhead_view* packed, polyhead_view* q,
                                                     polyhead_view* k, polyhead_view* v);
+POLYHEAD_C_API polyhead_status polyhead_layer_split_cross(const polyhead_layer* layer,
+                                                          const polyhead_view* packed_q,
+                                                          const polyhead_view* packed_kv,
+                                                          polyhead_view* q, polyhead_view* k,
+                                                          polyhead_view* v);
 
 /* Step 3: attention under the layer's mask and modifiers; heads [batch, q_len, q_heads, value_dim].
  */

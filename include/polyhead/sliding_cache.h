@@ -26,6 +26,7 @@ class SlidingCache;
 void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<SlidingCache* const> caches);
 
+/// Sizes of a ring, and the window that it serves.
 struct SlidingCacheConfig {
   std::int64_t batch = 1;                    ///< sequences, each with a length of its own
   std::int64_t kv_heads = 1, head_dim = 64;  ///< head_dim and value_dim at most 768

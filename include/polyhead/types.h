@@ -64,6 +64,7 @@ constexpr int element_bytes(ElementType type) {
 /// The name of an element type as users write it ("float32", "bfloat16", ...).
 const char* element_name(ElementType type);
 
+/// The element type of a C++ type: bool and std::uint8_t are boolean, other integers by their size.
 template <class T>
 constexpr ElementType element_type_of() {
   using U = std::remove_cv_t<T>;
@@ -101,7 +102,7 @@ struct Layout {
   constexpr Layout(std::initializer_list<I> sizes) {
     take(sizes, extents);
     std::int64_t stride = 1;
-    for (int axis = axes - 1; axis >= 0; --axis) {
+    for (auto axis = static_cast<std::size_t>(axes); axis-- > 0;) {
       strides[axis] = stride;
       // Unsigned: an overflowing product wraps here and is refused at the door, where extents are
       // checked.
@@ -135,7 +136,7 @@ struct Layout {
     axes = 0;
     for (I value : from) {
       if (axes == kMaxAxes) break;
-      to[axes++] = static_cast<std::int64_t>(value);
+      to[static_cast<std::size_t>(axes++)] = static_cast<std::int64_t>(value);
     }
   }
 };
@@ -203,8 +204,8 @@ struct View {
   constexpr operator ConstView() const { return {data, type, layout}; }
 };
 
-/// Reorders the axes of a [batch, heads, tokens, dim] view into the library's [batch, tokens,
-/// heads, dim].
+/// Reorders the axes of a [batch, heads, tokens, dim] view (of four axes) into the library's
+/// [batch, tokens, heads, dim].
 template <class AnyView>
 constexpr AnyView from_batch_heads_tokens_dim(AnyView view) {
   std::swap(view.layout.extents[1], view.layout.extents[2]);
@@ -212,7 +213,7 @@ constexpr AnyView from_batch_heads_tokens_dim(AnyView view) {
   return view;
 }
 
-/// Rounds to nearest, ties to even; NaN stays NaN.
+/// Rounds to nearest, ties to even; what is too large becomes an infinity, NaN stays NaN.
 float16 to_float16(float value);
 bfloat16 to_bfloat16(float value);
 float to_float32(float16 value);

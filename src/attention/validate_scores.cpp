@@ -59,7 +59,7 @@ class ScoreDoor {
 
   PairTable pair_table(const char* name, const ConstView& view, Axis key_axis);
   kernels::DocumentIds document_ids(const char* name, const ConstView& view, std::int64_t tokens,
-                                    bool joined);
+                                    bool joined, Axis::Rule rule);
   bool lengths_may_differ() const;
 
   const char* name_;
@@ -102,14 +102,13 @@ PairTable ScoreDoor::pair_table(const char* name, const ConstView& view, Axis ke
 
 // Ids [batch|1, tokens], also [tokens] when ragged.
 kernels::DocumentIds ScoreDoor::document_ids(const char* name, const ConstView& view,
-                                             std::int64_t tokens, bool joined) {
+                                             std::int64_t tokens, bool joined, Axis::Rule rule) {
   const bool flat = joined && view.layout.axes == 1;
   if (flat)
     check_axes(name_, name, view, {{"tokens", tokens}});
   else
     check_axes(name_, name, view,
-               {{"batch", joined ? 1 : call_.batch, Axis::or_one},
-                {"tokens", tokens, cached_ && !joined ? Axis::at_least : Axis::exact}});
+               {{"batch", joined ? 1 : call_.batch, Axis::or_one}, {"tokens", tokens, rule}});
   check_integer(name_, name, view);
   remember(name, view);
   return {static_cast<const std::byte*>(view.data), view.type, flat ? 0 : kernel_stride(view, 0),
@@ -141,9 +140,10 @@ void ScoreDoor::take_mask() {
       refuse("mask.prefix_lengths[", b, "] (", spec.prefix_lengths[b], ") is negative");
   }
   if (mask.q_documents.given() || mask.kv_documents.given()) {
-    spec.q_documents = document_ids("mask.q_documents", mask.q_documents, q_tokens_, ragged_);
-    spec.kv_documents =
-        document_ids("mask.kv_documents", mask.kv_documents, kv_tokens_, ragged_ && !cached_);
+    spec.q_documents =
+        document_ids("mask.q_documents", mask.q_documents, q_tokens_, ragged_, Axis::exact);
+    spec.kv_documents = document_ids("mask.kv_documents", mask.kv_documents, kv_tokens_,
+                                     ragged_ && !cached_, cached_ ? Axis::at_least : Axis::exact);
   }
   if (mask.visible.given()) {
     // A packed row has its keys in whole bytes, which one bit for all of them is not.

@@ -72,7 +72,7 @@ const char* isa_name(Isa isa) {
   for (const NamedIsa& known : kIsas) {
     if (known.isa == isa) return known.name;
   }
-  return "automatic";
+  return isa == Isa::automatic ? "automatic" : "unknown";
 }
 
 Isa isa_from_name(std::string_view name) { return named("isa", name); }

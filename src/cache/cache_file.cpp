@@ -176,6 +176,7 @@ class SequencesFile {
       : call_(kind.call),
         path_(path),
         bytes_(cache::read_file(kind.call, path, {kind.magic, sizeof Header::magic})),
+        fingerprint_(fingerprint),
         body_(checked_body(kind, path, bytes_, fingerprint, header_)) {}
 
   std::size_t count() const { return header_.items; }
@@ -184,6 +185,7 @@ class SequencesFile {
                           std::vector<std::int64_t>& sequences) const {
     // Whatever is wrong, or does not fit, is found before a page is taken from those remembered.
     if (pages(cache) > cache.free_pages()) return PagedCache::Status::exhausted;
+    cache.serve(fingerprint_);
     LoadedSequences loaded(cache, count());
     std::span<const std::byte> rest = body_;
     while (!rest.empty()) loaded.add(cache.load(rest, salt).sequence);
@@ -218,6 +220,7 @@ class SequencesFile {
   const std::string& path_;
   Header header_{};
   std::vector<std::byte> bytes_;
+  const CacheFingerprint& fingerprint_;
   std::span<const std::byte> body_;
 };
 

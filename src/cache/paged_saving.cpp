@@ -146,6 +146,20 @@ std::int64_t PagedCache::pages_to_load(std::span<const std::byte>& from, std::st
   return wrong.empty() ? state_->pages_of(saved.length) : -1;
 }
 
+void PagedCache::serve(const CacheFingerprint& fingerprint) {
+  std::optional<CacheFingerprint>& served = state_->served;
+  if (!served) served = fingerprint;
+  constexpr std::pair<const char*, std::uint64_t CacheFingerprint::*> kParts[] = {
+      {"model", &CacheFingerprint::model},
+      {"weights", &CacheFingerprint::weights},
+      {"RoPE", &CacheFingerprint::rope}};
+  for (const auto& [name, part] : kParts) {
+    if (fingerprint.*part != (*served).*part)
+      base::refuse("PagedCache::serve", "the fingerprint of the ", name, " is ", fingerprint.*part,
+                   ", expected that of the rows held, ", (*served).*part);
+  }
+}
+
 PagedCache::Loaded PagedCache::load(std::span<const std::byte>& from, std::uint64_t salt) {
   State& s = *state_;
   std::span<const std::byte> rest = from;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -16,6 +17,7 @@
 #include "cache/store.hpp"
 #include "cache/stretches.hpp"
 #include "cache/values_in_keys.hpp"
+#include "polyhead/cache_file.h"
 #include "polyhead/paged_cache.h"
 
 namespace polyhead::inline v0 {
@@ -146,6 +148,7 @@ struct PagedCache::State {
   std::string take_saved(std::span<const std::byte>& from, cache::Saved& to) const;
 
   PagedCacheConfig config;
+  std::optional<CacheFingerprint> served;
   cache::PagePool pool;
   std::vector<cache::Store> keys, values;  // one a layer
   std::vector<float> key_scales;

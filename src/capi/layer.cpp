@@ -149,18 +149,62 @@ polyhead_status polyhead_layer_project(const polyhead_layer* layer, const polyhe
   });
 }
 
-polyhead_status polyhead_layer_split(const polyhead_layer* layer, const polyhead_view* packed,
-                                     polyhead_view* q, polyhead_view* k, polyhead_view* v) {
-  constexpr const char* kCall = "polyhead_layer_split";
+polyhead_status polyhead_layer_project_q(const polyhead_layer* layer, const polyhead_view* x,
+                                         const polyhead_view* q, const polyhead_view* positions) {
+  constexpr const char* kCall = "polyhead_layer_project_q";
   return guarded(kCall, [&] {
-    need(kCall, "layer", layer);
-    check_written(kCall, "q", need(kCall, "q", q));
-    check_written(kCall, "k", need(kCall, "k", k));
-    check_written(kCall, "v", need(kCall, "v", v));
-    const polyhead::LayerHeads heads = layer->layer->split(to_view(kCall, "packed", packed));
+    need(kCall, "layer", layer)
+        ->layer->project_q(to_view(kCall, "x", x), to_view(kCall, "q", q),
+                           to_view(kCall, "positions", positions));
+  });
+}
+
+polyhead_status polyhead_layer_project_kv(const polyhead_layer* layer, const polyhead_view* context,
+                                          const polyhead_view* kv, const polyhead_view* positions) {
+  constexpr const char* kCall = "polyhead_layer_project_kv";
+  return guarded(kCall, [&] {
+    need(kCall, "layer", layer)
+        ->layer->project_kv(to_view(kCall, "context", context), to_view(kCall, "kv", kv),
+                            to_view(kCall, "positions", positions));
+  });
+}
+
+namespace {
+
+/// Fills q, k and v with the heads that `split` gives.
+template <class Split>
+polyhead_status split_into(const char* call, polyhead_view* q, polyhead_view* k, polyhead_view* v,
+                           Split split) {
+  return guarded(call, [&] {
+    check_written(call, "q", need(call, "q", q));
+    check_written(call, "k", need(call, "k", k));
+    check_written(call, "v", need(call, "v", v));
+    const polyhead::LayerHeads heads = split();
     fill_view(q, heads.q);
     fill_view(k, heads.k);
     fill_view(v, heads.v);
+  });
+}
+
+}  // namespace
+
+polyhead_status polyhead_layer_split(const polyhead_layer* layer, const polyhead_view* packed,
+                                     polyhead_view* q, polyhead_view* k, polyhead_view* v) {
+  constexpr const char* kCall = "polyhead_layer_split";
+  return split_into(kCall, q, k, v, [&] {
+    return need(kCall, "layer", layer)->layer->split(to_view(kCall, "packed", packed));
+  });
+}
+
+polyhead_status polyhead_layer_split_cross(const polyhead_layer* layer,
+                                           const polyhead_view* packed_q,
+                                           const polyhead_view* packed_kv, polyhead_view* q,
+                                           polyhead_view* k, polyhead_view* v) {
+  constexpr const char* kCall = "polyhead_layer_split_cross";
+  return split_into(kCall, q, k, v, [&] {
+    return need(kCall, "layer", layer)
+        ->layer->split(to_view(kCall, "packed_q", packed_q),
+                       to_view(kCall, "packed_kv", packed_kv));
   });
 }
 

@@ -21,11 +21,18 @@ View by_heads(const Layer& layer, const Rows& y, bool ragged) {
            {y.batch_stride / bytes, token, c.value_dim * step, step}}};
 }
 
+/// Whether attention writes y itself: without an output projection, unless the concatenated heads
+/// are rounded on the way there.
+bool writes_y(const Layer& layer, const Rows& y) {
+  return layer.o.out() == 0 &&
+         (layer.activation == ElementType::float32 || y.type == layer.activation);
+}
+
 }  // namespace
 
 Rows open_heads(const Layer& layer, const Input& input, AttentionArguments& arguments,
                 const Rows& y, Scratch& scratch) {
-  if (layer.o.out() == 0) {
+  if (writes_y(layer, y)) {
     arguments.out = by_heads(layer, y, input.ragged);
     return y;
   }
@@ -39,11 +46,12 @@ Rows open_heads(const Layer& layer, const Input& input, AttentionArguments& argu
 
 void close_heads(const Layer& layer, const Input& input, const Rows& heads, const Rows& y,
                  Scratch& scratch) {
-  if (layer.o.out() == 0) return;
+  if (writes_y(layer, y)) return;
+  const std::int64_t rows = input.ragged ? input.offsets[input.sequences] : y.count();
+  if (layer.o.out() == 0) return copy_rows(layer.engine, heads, y, rows);
   if (input.ragged) {
     const std::int64_t pitch = heads.token_stride;
-    const std::int64_t end = input.offsets[input.sequences] * pitch;
-    std::fill(heads.data + end, heads.data + y.count() * pitch, std::byte{0});
+    std::fill(heads.data + rows * pitch, heads.data + y.count() * pitch, std::byte{0});
   }
   project_out(layer, heads, y, scratch);
 }

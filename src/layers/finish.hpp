@@ -5,8 +5,8 @@
 
 namespace polyhead::inline v0::layers {
 
-/// Where attention writes its heads: rows of their own, or y where the layer has no output
-/// projection. Sets arguments.out.
+/// Where attention writes its heads: rows of their own, of the activation type, or y where the
+/// layer has no output projection and this loses no rounding. Sets arguments.out.
 Rows open_heads(const Layer& layer, const Input& input, AttentionArguments& arguments,
                 const Rows& y, Scratch& scratch);
 

@@ -102,19 +102,37 @@ KvCacheConfig MultiHeadAttention::cache_config(std::int64_t batch, std::int64_t 
   return {batch, c.kv_heads, c.head_dim, c.value_dim, state_->activation, capacity, growing};
 }
 
+namespace {
+
+/// Heads side by side in rows, from column `first` on.
+View heads_in(const layers::Rows& rows, std::int64_t first, std::int64_t heads, std::int64_t dim) {
+  const std::int64_t bytes = layers::float_bytes(rows.type), step = rows.column_stride / bytes;
+  std::byte* const data = rows.data == nullptr ? nullptr : rows.data + first * step * bytes;
+  return {data,
+          rows.type,
+          {{rows.batch, rows.tokens, heads, dim},
+           {rows.batch_stride / bytes, rows.token_stride / bytes, dim * step, step}}};
+}
+
+constexpr const char* kSplit = "MultiHeadAttention::split";
+
+}  // namespace
+
 LayerHeads MultiHeadAttention::split(View packed) const {
   const LayerConfig& c = state_->config;
-  const layers::Rows rows =
-      layers::rows_of("MultiHeadAttention::split", "packed", packed, packed_dim());
-  const std::int64_t bytes = layers::float_bytes(rows.type), step = rows.column_stride / bytes;
-  const auto part = [&](std::int64_t first, std::int64_t heads, std::int64_t dim) {
-    std::byte* const data = rows.data == nullptr ? nullptr : rows.data + first * step * bytes;
-    return View(data, rows.type,
-                {{rows.batch, rows.tokens, heads, dim},
-                 {rows.batch_stride / bytes, rows.token_stride / bytes, dim * step, step}});
-  };
-  return {part(0, c.q_heads, c.head_dim), part(state_->q_columns(), c.kv_heads, c.head_dim),
-          part(state_->q_columns() + state_->k_columns(), c.kv_heads, c.value_dim)};
+  const layers::Rows rows = layers::rows_of(kSplit, "packed", packed, packed_dim());
+  const std::int64_t k = state_->q_columns(), v = k + state_->k_columns();
+  return {heads_in(rows, 0, c.q_heads, c.head_dim), heads_in(rows, k, c.kv_heads, c.head_dim),
+          heads_in(rows, v, c.kv_heads, c.value_dim)};
+}
+
+LayerHeads MultiHeadAttention::split(View q, View kv) const {
+  const LayerConfig& c = state_->config;
+  const std::int64_t v = state_->k_columns();
+  const layers::Rows q_rows = layers::rows_of(kSplit, "q", q, state_->q_columns()),
+                     kv_rows = layers::rows_of(kSplit, "kv", kv, v + state_->v_columns());
+  return {heads_in(q_rows, 0, c.q_heads, c.head_dim), heads_in(kv_rows, 0, c.kv_heads, c.head_dim),
+          heads_in(kv_rows, v, c.kv_heads, c.value_dim)};
 }
 
 ConstView MultiHeadAttention::concat(ConstView heads) const {

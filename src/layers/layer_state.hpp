@@ -81,6 +81,10 @@ struct Slab {
   std::int64_t wide_pitch = 0;            ///< bytes
 };
 
+/// The first `rows` of `from`, `copies` of each side by side, as the type of `to`.
+void copy_rows(const Engine& engine, const Rows& from, const Rows& to, std::int64_t rows,
+               std::int64_t copies = 1);
+
 /// Dense rows of a buffer, as many as `like` has.
 Rows dense_rows(std::byte* data, ElementType type, const Rows& like, std::int64_t columns,
                 std::int64_t pitch);

@@ -16,24 +16,6 @@ Rows columns_of(const Rows& rows, std::int64_t first, std::int64_t count) {
   return part;
 }
 
-/// q is x itself, and k and v are x or the context: textbooks begin so.
-void copy_columns(const Engine& engine, const Rows& x, const Rows& to, std::int64_t copies) {
-  const std::int64_t step = x.columns <= 1 ? float_bytes(x.type) : x.column_stride;
-  const std::int64_t bytes = float_bytes(to.type);
-  share_out_rows(engine.crew, x.count(), [&](std::int64_t row, int) {
-    constexpr std::int64_t kPiece = 256;
-    float wide[kPiece];
-    for (std::int64_t i = 0; i < x.columns; i += kPiece) {
-      const std::int64_t n = std::min(kPiece, x.columns - i);
-      engine.gemm->widen_row(wide, x.row(row) + i * step, x.type, step, n);
-      for (std::int64_t copy = 0; copy < copies; ++copy) {
-        engine.gemm->narrow_row(to.row(row) + (copy * x.columns + i) * bytes, wide, to.type, bytes,
-                                n);
-      }
-    }
-  });
-}
-
 /// The heads among `columns` that are normalised or turned.
 void place_heads(const Layer& layer, Columns columns, Dressing& dressing) {
   const LayerConfig& c = layer.config;
@@ -63,8 +45,9 @@ std::int64_t count_of(const Layer& layer, Columns columns) {
 void fill(const Layer& layer, const Rows& x, Columns columns, const Rows& to, Scratch& scratch,
           Buffer& prepared) {
   if (!layer.config.use_projections) {
-    return copy_columns(layer.engine, x, to,
-                        columns == Columns::q ? 1 : (columns == Columns::kv ? 2 : 3));
+    // q is x itself, and k and v are x or the context: textbooks begin so.
+    return copy_rows(layer.engine, x, to, x.count(),
+                     columns == Columns::q ? 1 : (columns == Columns::kv ? 2 : 3));
   }
   const Linear& first = columns == Columns::kv ? layer.kv : layer.q;
   const Source source = source_of(layer.engine, first, x, prepared);
@@ -80,6 +63,24 @@ void fill(const Layer& layer, const Rows& x, Columns columns, const Rows& to, Sc
 }
 
 }  // namespace
+
+void copy_rows(const Engine& engine, const Rows& from, const Rows& to, std::int64_t rows,
+               std::int64_t copies) {
+  const std::int64_t step = from.columns <= 1 ? float_bytes(from.type) : from.column_stride;
+  const std::int64_t to_step = to.columns <= 1 ? float_bytes(to.type) : to.column_stride;
+  share_out_rows(engine.crew, rows, [&](std::int64_t row, int) {
+    constexpr std::int64_t kPiece = 256;
+    float wide[kPiece];
+    for (std::int64_t i = 0; i < from.columns; i += kPiece) {
+      const std::int64_t n = std::min(kPiece, from.columns - i);
+      engine.gemm->widen_row(wide, from.row(row) + i * step, from.type, step, n);
+      for (std::int64_t copy = 0; copy < copies; ++copy) {
+        engine.gemm->narrow_row(to.row(row) + (copy * from.columns + i) * to_step, wide, to.type,
+                                to_step, n);
+      }
+    }
+  });
+}
 
 Rows dense_rows(std::byte* data, ElementType type, const Rows& like, std::int64_t columns,
                 std::int64_t pitch) {

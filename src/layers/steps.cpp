@@ -12,30 +12,55 @@ using layers::Rows;
 using layers::Scratch;
 using layers::Slab;
 
-void MultiHeadAttention::project(ConstView x, View packed, ConstView positions) const {
-  constexpr const char* kName = "MultiHeadAttention::project";
-  const Layer& layer = *state_;
-  layers::require_self(layer, kName, {});
-  const Input input = layers::input_of(layer, kName, x, {});
-  layers::check_positions(layer, input, positions, x.layout.axes == 2);
-  const Rows to = layers::rows_of(kName, "packed", packed, packed_dim());
+namespace {
+
+/// What step 1 writes, and its name in messages.
+struct Projected {
+  const char* name;
+  View view;
+  std::int64_t columns;
+};
+
+/// Step 1 of the rows of `of`, x or a context, into rows of the caller's.
+void project_rows(const Layer& layer, const Input& input, const char* of, bool two_axes,
+                  Columns columns, const Projected& projected, const ConstView& positions) {
+  layers::check_positions(layer, input, positions, two_axes);
+  const Rows to = layers::rows_of(input.name, projected.name, projected.view, projected.columns);
   if (to.batch != input.rows.batch || to.tokens != input.rows.tokens) {
-    base::refuse(kName, "packed has batch ", to.batch, " and tokens ", to.tokens,
-                 ", expected those of x, ", input.rows.batch, " and ", input.rows.tokens);
+    base::refuse(input.name, projected.name, " has batch ", to.batch, " and tokens ", to.tokens,
+                 ", expected those of ", of, ", ", input.rows.batch, " and ", input.rows.tokens);
   }
-  door::check_writable(kName, door::footprint_of(kName, "packed", packed), nullptr, 0);
+  door::check_writable(input.name, door::footprint_of(input.name, projected.name, projected.view),
+                       nullptr, 0);
   Scratch scratch;
   const std::int64_t* const at =
       layers::positions_of(layer, input, positions, nullptr, scratch.positions);
-  const Slab slab = layers::project(layer, input.rows, Columns::packed, at, scratch);
-  const std::int64_t bytes = layers::float_bytes(layer.activation);
-  for (std::int64_t row = 0; row < to.count(); ++row) {
-    const std::byte* const from = slab.data + row * slab.pitch;
-    for (std::int64_t i = 0; i < to.columns; ++i) {
-      base::store_float32(to.row(row) + i * to.column_stride, to.type,
-                          base::load_float32(from + i * bytes, layer.activation));
-    }
-  }
+  const Slab slab = layers::project(layer, input.rows, columns, at, scratch);
+  layers::copy_rows(layer.engine,
+                    layers::dense_rows(slab.data, layer.activation, to, to.columns, slab.pitch), to,
+                    to.count());
+}
+
+}  // namespace
+
+void MultiHeadAttention::project(ConstView x, View packed, ConstView positions) const {
+  constexpr const char* kName = "MultiHeadAttention::project";
+  layers::require_self(*state_, kName, {});
+  project_rows(*state_, layers::input_of(*state_, kName, x, {}), "x", x.layout.axes == 2,
+               Columns::packed, {"packed", packed, packed_dim()}, positions);
+}
+
+void MultiHeadAttention::project_q(ConstView x, View q, ConstView positions) const {
+  constexpr const char* kName = "MultiHeadAttention::project_q";
+  project_rows(*state_, layers::input_of(*state_, kName, x, {}), "x", x.layout.axes == 2,
+               Columns::q, {"q", q, state_->q_columns()}, positions);
+}
+
+void MultiHeadAttention::project_kv(ConstView context, View kv, ConstView positions) const {
+  constexpr const char* kName = "MultiHeadAttention::project_kv";
+  const Rows rows = layers::rows_of(kName, "context", context, state_->config.context_dim);
+  project_rows(*state_, {kName, rows, false, {}, rows.batch}, "context", context.layout.axes == 2,
+               Columns::kv, {"kv", kv, state_->k_columns() + state_->v_columns()}, positions);
 }
 
 namespace {

@@ -95,11 +95,14 @@ void check(const View& x, const ConstView& positions, const RopeConfig& config) 
     base::refuse(kCall, "positions are ", element_name(positions.type),
                  "; expected int32 or int64");
   }
-  if (positions.layout.too_many_axes || positions.layout.axes != axes - 2) {
-    base::refuse(
-        kCall, "positions have ",
-        positions.layout.too_many_axes ? "more extents or strides than axes or too many: " : "",
-        base::Axes{positions.layout.axes}, "; expected those of x's tokens, ", axes - 2);
+  if (positions.layout.too_many_axes) {
+    base::refuse(kCall, "positions have more than ", kMaxAxes,
+                 " axes, or not as many strides as extents; expected those of x's tokens, ",
+                 axes - 2);
+  }
+  if (positions.layout.axes != axes - 2) {
+    base::refuse(kCall, "positions have ", base::Axes{positions.layout.axes},
+                 "; expected those of x's tokens, ", axes - 2);
   }
   for (int axis = 0; axis < axes - 2; ++axis) {
     if (positions.layout.extents[axis] != x.layout.extents[axis]) {

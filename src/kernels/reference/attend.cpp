@@ -163,7 +163,7 @@ bool table_says(const PairTable& table, const Sequence& s, std::int64_t head, st
   const std::int64_t at =
       s.batch * table.batch + head * table.head + query * table.query + key * table.key;
   if (table.type == ElementType::boolean) return table.data[at] != std::byte{0};
-  return (std::to_integer<unsigned>(table.data[at / 8]) >> (at % 8) & 1u) != 0;
+  return (std::to_integer<unsigned>(table.data[at >> 3]) >> (at & 7) & 1u) != 0;  // at may be < 0
 }
 
 }  // namespace
