@@ -32,10 +32,10 @@ struct KvCacheConfig {
   /// attention. `append` then takes no v. Of codes value_dim is a multiple of 32 or head_dim, and
   /// scales are by token.
   bool values_in_keys = false;
-  /// Scales of int8 or int4 keys by channel, float32 [kv_heads, head_dim] (copied; see
-  /// key_scales_by_channel in paged_cache.h). Not given: a scale a token and block of 32 dims,
-  /// which a NaN or an infinity takes along; under a scale by channel a NaN becomes 0, silently,
-  /// and an infinity the largest code on its side.
+  /// Scales of int8 or int4 keys by channel, float32 [kv_heads, head_dim], finite and not 0
+  /// (copied; see key_scales_by_channel in paged_cache.h). Not given: a scale a token and block of
+  /// 32 dims, which a NaN or an infinity takes along; under a scale by channel a NaN becomes 0,
+  /// silently, and an infinity the largest code on its side.
   ConstView key_scales{};
 };
 
