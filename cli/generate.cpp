@@ -28,11 +28,9 @@ using models::Tokenizer;
 
 constexpr const char* kExample =
     "The text goes to stdout as it comes, only whole characters, or of --prompts an answer when "
-    "all "
-    "of those before it\nare there; figures of speed go to stderr. It ends at the model's end "
-    "token, "
-    "after --max-tokens, or where the model's\ncontext is full. The same seed gives the same text, "
-    "with any number of threads.\n\n"
+    "all\nbefore it are there; figures of speed go to stderr. It ends at the model's end token, "
+    "after\n--max-tokens, or where the model's context is full. The same seed gives the same text, "
+    "with any\nnumber of threads.\n\n"
     "Examples:\n"
     "  polyhead generate smollm2 --prompt 'The capital of France is' --max-tokens 20\n"
     "  polyhead generate smollm2 --chat --prompt 'What is attention?'\n"

@@ -220,6 +220,44 @@ static void check_joined_context(const polyhead_layer* layer, const polyhead_mas
   CHECK(memcmp(expected, y, sizeof y) != 0);
 }
 
+/* Cross attention by its steps gives `expected`, what it gives in one call. */
+static void check_steps(const polyhead_layer* layer, const polyhead_view* from,
+                        const polyhead_view* context, const polyhead_layer_call* call,
+                        const float* expected) {
+  static float q_rows[kX], kv_rows[4 * kX], heads[kX];
+  const int64_t kv_extents[3] = {1, 2 * kTokens, 2 * kModel}, x_extents[3] = {1, kTokens, kModel};
+  const int64_t heads_extents[4] = {1, kTokens, kHeads, kModel / kHeads};
+  const polyhead_view packed_q = polyhead_make_view(q_rows, POLYHEAD_FLOAT32, 3, x_extents, NULL);
+  const polyhead_view packed_kv =
+      polyhead_make_view(kv_rows, POLYHEAD_FLOAT32, 3, kv_extents, NULL);
+  const polyhead_view of_heads =
+      polyhead_make_view(heads, POLYHEAD_FLOAT32, 4, heads_extents, NULL);
+  const polyhead_view concatenated =
+      polyhead_make_view(heads, POLYHEAD_FLOAT32, 3, x_extents, NULL);
+  const polyhead_view to = polyhead_make_view(y, POLYHEAD_FLOAT32, 3, x_extents, NULL);
+  polyhead_view q = {.struct_bytes = sizeof q}, k = q, v = q;
+  poison(y, kX);
+  CHECK_OK(polyhead_layer_project_q(layer, from, &packed_q, NULL));
+  CHECK_OK(polyhead_layer_project_kv(layer, context, &packed_kv, NULL));
+  CHECK_OK(polyhead_layer_split_cross(layer, &packed_q, &packed_kv, &q, &k, &v));
+  CHECK_OK(polyhead_layer_attend(layer, &q, &k, &v, &of_heads, call));
+  CHECK_OK(polyhead_layer_output(layer, &concatenated, &to));
+  CHECK(memcmp(expected, y, sizeof y) == 0);
+  poison(y, kX);
+  CHECK_REFUSED(polyhead_layer_project_q(NULL, from, &packed_q, NULL), "layer is null");
+  CHECK_REFUSED(polyhead_layer_project_q(layer, from, NULL, NULL), "q");
+  CHECK_REFUSED(polyhead_layer_project_kv(NULL, context, &packed_kv, NULL), "layer is null");
+  CHECK_REFUSED(polyhead_layer_project_kv(layer, from, &packed_kv, NULL),
+                "kv has batch 1 and tokens");
+  CHECK_REFUSED(polyhead_layer_split_cross(NULL, &packed_q, &packed_kv, &q, &k, &v),
+                "layer is null");
+  CHECK_REFUSED(polyhead_layer_split_cross(layer, &packed_q, &packed_kv, NULL, &k, &v),
+                "q is null");
+  CHECK_REFUSED(polyhead_layer_split_cross(layer, &packed_kv, &packed_kv, &q, &k, &v),
+                "columns is");
+  CHECK(all_poisoned(y, kX));
+}
+
 static void test_context(void) {
   static float context[2 * kX], expected[kX];
   const int64_t extents[3] = {1, 2 * kTokens, kModel}, one = 1, fewer = 31;
@@ -241,6 +279,7 @@ static void test_context(void) {
   call.context_lengths = &lengths;
   CHECK_OK(polyhead_layer_forward_cross(layer, &from, &context_view, &want, &call));
   check_joined_context(layer, &end, context, fewer, expected);
+  check_steps(layer, &from, &context_view, &call, expected);
   CHECK_OK(polyhead_layer_cache_create(layer, 1, 2 * kTokens, 0, &cache));
   CHECK_OK(polyhead_layer_project_context(layer, &context_view, cache, &lengths, NULL));
   CHECK_OK(polyhead_kv_cache_length(cache, 0, &length));

@@ -150,8 +150,8 @@ class PagedCache {
   std::int64_t pages_to_load(std::span<const std::byte>& from, std::string& wrong) const;
 
   /// Says what model, weights and RoPE (cache_file.h) its rows are of, as load_sequences does for
-  /// those of a file. Throws InvalidArgument where that was said before, and otherwise: prompts of
-  /// one model would find pages of another.
+  /// those of a file. Throws InvalidArgument where others were named before: prompts of one model
+  /// would find pages of another.
   void serve(const CacheFingerprint& fingerprint);
 
   /// Sequences that hold page `page`; for tests and displays. Throws InvalidArgument for a page
