@@ -104,9 +104,7 @@ class Row {
       inspect(call,
               {.weights = weights_.view(), .received = received_.view(), .pooled = pooled_.view()},
               options);
-      // Exact weights err by 2 (e + N u) + 64 u of each, of which the LSE's bound has e + N u.
-      const Bound bound = documented_bound(seen, {0.0, 0.0}, rounding_of(resolved, isa));
-      const double each = 2 * bound.lse + 64 * kU;
+      const double each = documented_weight_bound(seen, rounding_of(resolved, isa));
       expect_weights(exactly, exact, each);
       expect_statistics(exact, each, seen);
       expect_heads(call, exact, each, options);
@@ -116,27 +114,16 @@ class Row {
  private:
   static constexpr std::int64_t kQueryBins = 2, kKeyBins = 5;
 
-  /// Each element within a part of what is expected; weights under 2^-126 may be 0.
-  static void expect_near(const char* what, const Tensor& found,
-                          const std::vector<double>& expected, double part) {
-    std::size_t i = 0;
-    for_each_index(found.extents(), [&](const Index& at) {
-      const double value = expected.at(i++), error = std::abs(found.get(at) - value);
-      ASSERT_TRUE(error <= part * value + FLT_MIN) << what << " " << found.get(at) << ", " << value;
-      if (value == 0.0) {
-        ASSERT_EQ(found.get(at), 0.0) << what;
-      }
-    });
-  }
-
   /// Sums of `terms` weights err by that many roundings more.
   void expect_weights(const kernels::AttendCall& call, const reference::Result& exact,
                       double each) {
     const auto sums = [&](std::int64_t terms) { return each + static_cast<double>(terms) * kU; };
-    expect_near("weight", weights_, exact.weights, each);
-    expect_near("received", received_, reference::received(call, exact.weights), sums(queries_));
-    expect_near("pooled", pooled_, reference::pooled(call, exact.weights, kQueryBins, kKeyBins),
-                sums(queries_ * keys_));
+    expect_weights_near("weight", weights_, exact.weights, each);
+    expect_weights_near("received", received_, reference::received(call, exact.weights),
+                        sums(queries_));
+    expect_weights_near("pooled", pooled_,
+                        reference::pooled(call, exact.weights, kQueryBins, kKeyBins),
+                        sums(queries_ * keys_));
   }
 
   /// -sum w ln w moves by each (|ln w| + 1) w for every weight. It is log(total) less a mean score:

@@ -135,6 +135,7 @@ TEST_F(GenerateCache, FilesOfAnotherModelAreRefused) {
     EXPECT_NE(said.find(file + " was saved with another fingerprint of the " + what),
               std::string::npos)
         << said;
+    EXPECT_NE(said.find("that it was saved with)"), std::string::npos) << said;
   };
   other("weights", refusal(file, {"--weights", "bf16"}));
   other("model", refusal(file, {"--kv-type", "f16"}));
@@ -162,6 +163,7 @@ TEST_F(GenerateCache, RefusesWhatIsNoSuchFile) {
   const std::string bytes = ScratchDirectory::read(file);
   const std::string part = folder_.write("part.kv", bytes.substr(0, bytes.size() - 9));
   EXPECT_NE(refusal(part).find("part.kv is damaged or incomplete"), std::string::npos);
+  EXPECT_EQ(refusal(part).find("that it was saved with)"), std::string::npos);
   EXPECT_NE(refusal(folder_.file("config.json")).find("is not a file of saved sequences"),
             std::string::npos);
 }

@@ -56,8 +56,9 @@ struct RowTrace {
 /// in the call. What is masked does not reach the outputs: its v is listed and not multiplied.
 ///
 /// Accuracy: that of double on the numbers that attention reads, of which the scale is a float32.
-/// Thread-safe; allocates what it returns. Throws InvalidArgument. Source: Vaswani et al. 2017, eq.
-/// 1.
+/// Thread-safe; allocates what it returns. Throws InvalidArgument.
+///
+/// Source: Vaswani et al. 2017, eq. 1.
 RowTrace explain(const AttentionArguments& call, const ExplainRow& row = {}, ConstView w_o = {},
                  ConstView b_o = {});
 

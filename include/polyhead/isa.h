@@ -17,7 +17,7 @@ namespace polyhead::inline v0 {
 /// sigaltstack(2)).
 enum class Isa { automatic, portable, avx2, avx512, avx512_bf16, amx_bf16 };
 
-/// "portable", "avx2", ...
+/// "automatic", "portable", "avx2", ...; "unknown" of what is none of them.
 const char* isa_name(Isa isa);
 
 /// The instruction set of that name; throws InvalidArgument listing the known names.

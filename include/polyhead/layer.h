@@ -221,7 +221,8 @@ class MultiHeadAttention {
   void project(ConstView x, View packed, ConstView positions = {}) const;
 
   /// Step 1 of cross attention: each row of x as q, [.., q_heads * head_dim], and each row of a
-  /// context as k and v side by side, [.., kv_heads * (head_dim + value_dim)].
+  /// context as k and v side by side, [.., kv_heads * (head_dim + value_dim)]. `positions` as
+  /// project() takes them, each of its own rows.
   void project_q(ConstView x, View q, ConstView positions = {}) const;
   void project_kv(ConstView context, View kv, ConstView positions = {}) const;
 

@@ -281,8 +281,9 @@ POLYHEAD_C_API polyhead_status polyhead_paged_sequences_save(
     const int64_t* sequences, int64_t count);
 /* The sequences of a file as new ones, into `sequences` [count], as many as were saved; pages may
  * be of another size. Their full pages are shared with later prompts of the same salt.
- * POLYHEAD_EXHAUSTED where they do not fit into the pool's free pages. Where they are not loaded
- * nothing has changed, and remembered pages are still remembered. */
+ * POLYHEAD_EXHAUSTED where they do not fit into the pool's free pages. Refused where another file
+ * was loaded before, of another model, weights or RoPE. Where they are not loaded nothing has
+ * changed, and remembered pages are still remembered. */
 POLYHEAD_C_API polyhead_status polyhead_paged_sequences_load(
     const char* path, const polyhead_cache_fingerprint* print, polyhead_paged_cache* cache,
     uint64_t salt, int64_t* sequences, int64_t count);

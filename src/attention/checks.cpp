@@ -51,14 +51,9 @@ const char* rule_words(Axis::Rule rule) {
 void check_axes(const char* call, const char* name, const ConstView& view,
                 std::initializer_list<Axis> axes) {
   if (!view.given()) base::refuse(call, name, " is not given, expected ", spelled(axes));
-  if (view.layout.too_many_axes) {
-    base::refuse(call, name, " has more than ", kMaxAxes,
-                 " axes, or not as many strides as extents", ", expected ",
-                 base::Axes{static_cast<int>(axes.size())}, ": ", spelled(axes));
-  }
-  if (view.layout.axes != static_cast<int>(axes.size())) {
-    base::refuse(call, name, " has ", base::Axes{view.layout.axes}, ", expected ", axes.size(),
-                 ": ", spelled(axes));
+  if (view.layout.too_many_axes || view.layout.axes != static_cast<int>(axes.size())) {
+    base::refuse(call, name, " has ", base::Axes(view.layout), ", expected ", axes.size(), ": ",
+                 spelled(axes));
   }
   int index = 0;
   for (const Axis& axis : axes) {

@@ -79,7 +79,7 @@ class Door {
 std::int64_t Door::check_offsets(const char* name, const ConstView& offsets) {
   check_integer(name_, name, offsets);
   if (offsets.layout.too_many_axes || offsets.layout.axes != 1)
-    refuse(name, " has ", base::Axes{offsets.layout.axes}, ", expected one of batch + 1 entries");
+    refuse(name, " has ", base::Axes(offsets.layout), ", expected one of batch + 1 entries");
   if (offsets.layout.extents[0] < 1)
     refuse(name, " has ", offsets.layout.extents[0], " entries, expected batch + 1");
   remember(name, offsets);

@@ -6,16 +6,25 @@
 #include <string>
 
 #include "polyhead/error.h"
+#include "polyhead/types.h"
 
 namespace polyhead::inline v0::base {
 
-/// "1 axis", "3 axes".
-struct Axes {
-  int count;
+/// How many axes a view has: "1 axis", "3 axes", or what is wrong with the lists it was made of.
+class Axes {
+ public:
+  explicit Axes(const detail::Layout& of) : count_(of.axes), impossible_(of.too_many_axes) {}
+
+  friend std::ostream& operator<<(std::ostream& to, Axes axes) {
+    if (axes.impossible_)
+      return to << "more than " << kMaxAxes << " axes, or not as many strides as extents";
+    return to << axes.count_ << (axes.count_ == 1 ? " axis" : " axes");
+  }
+
+ private:
+  int count_;
+  bool impossible_;
 };
-inline std::ostream& operator<<(std::ostream& to, Axes axes) {
-  return to << axes.count << (axes.count == 1 ? " axis" : " axes");
-}
 
 /// Throws InvalidArgument with "call: " and the parts after it, streamed one by one. Allocates only
 /// here, on failure.

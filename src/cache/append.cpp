@@ -25,7 +25,7 @@ void check_rows(const char* call, const char* name, const ConstView& view, const
   if (view.layout.axes == 0)
     base::refuse(call, name, " is not given; expected [batch, tokens, kv_heads, dim]");
   if (view.layout.axes != 4 || view.layout.too_many_axes) {
-    base::refuse(call, name, " has ", base::Axes{view.layout.axes},
+    base::refuse(call, name, " has ", base::Axes(view.layout),
                  "; expected [batch, tokens, kv_heads, dim]");
   }
   if (!base::is_floating(view.type)) {

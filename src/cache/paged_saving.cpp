@@ -146,6 +146,7 @@ std::int64_t PagedCache::pages_to_load(std::span<const std::byte>& from, std::st
   return wrong.empty() ? state_->pages_of(saved.length) : -1;
 }
 
+// Not the tokens' fingerprint: a hit compares the tokens themselves.
 void PagedCache::serve(const CacheFingerprint& fingerprint) {
   std::optional<CacheFingerprint>& served = state_->served;
   if (!served) served = fingerprint;

@@ -148,7 +148,7 @@ struct PagedCache::State {
   std::string take_saved(std::span<const std::byte>& from, cache::Saved& to) const;
 
   PagedCacheConfig config;
-  std::optional<CacheFingerprint> served;
+  std::optional<CacheFingerprint> served;  // whose rows these are, once somebody has said so
   cache::PagePool pool;
   std::vector<cache::Store> keys, values;  // one a layer
   std::vector<float> key_scales;

@@ -138,35 +138,45 @@ polyhead_status polyhead_layer_packed_dim(const polyhead_layer* layer, int64_t* 
   });
 }
 
+namespace {
+
+struct Named {
+  const char* name;
+  const polyhead_view* view;
+};
+
+using Layer = polyhead::MultiHeadAttention;
+using Projection = void (Layer::*)(polyhead::ConstView, polyhead::View, polyhead::ConstView) const;
+
+/// Step 1 by `project`.
+polyhead_status project_by(Projection project, const char* call, const polyhead_layer* layer,
+                           Named from, Named to, const polyhead_view* positions) {
+  return guarded(call, [&] {
+    const Layer& by = *need(call, "layer", layer)->layer;
+    (by.*project)(to_view(call, from.name, from.view), to_view(call, to.name, to.view),
+                  to_view(call, "positions", positions));
+  });
+}
+
+}  // namespace
+
 polyhead_status polyhead_layer_project(const polyhead_layer* layer, const polyhead_view* x,
                                        const polyhead_view* packed,
                                        const polyhead_view* positions) {
-  constexpr const char* kCall = "polyhead_layer_project";
-  return guarded(kCall, [&] {
-    need(kCall, "layer", layer)
-        ->layer->project(to_view(kCall, "x", x), to_view(kCall, "packed", packed),
-                         to_view(kCall, "positions", positions));
-  });
+  return project_by(&Layer::project, "polyhead_layer_project", layer, {"x", x}, {"packed", packed},
+                    positions);
 }
 
 polyhead_status polyhead_layer_project_q(const polyhead_layer* layer, const polyhead_view* x,
                                          const polyhead_view* q, const polyhead_view* positions) {
-  constexpr const char* kCall = "polyhead_layer_project_q";
-  return guarded(kCall, [&] {
-    need(kCall, "layer", layer)
-        ->layer->project_q(to_view(kCall, "x", x), to_view(kCall, "q", q),
-                           to_view(kCall, "positions", positions));
-  });
+  return project_by(&Layer::project_q, "polyhead_layer_project_q", layer, {"x", x}, {"q", q},
+                    positions);
 }
 
 polyhead_status polyhead_layer_project_kv(const polyhead_layer* layer, const polyhead_view* context,
                                           const polyhead_view* kv, const polyhead_view* positions) {
-  constexpr const char* kCall = "polyhead_layer_project_kv";
-  return guarded(kCall, [&] {
-    need(kCall, "layer", layer)
-        ->layer->project_kv(to_view(kCall, "context", context), to_view(kCall, "kv", kv),
-                            to_view(kCall, "positions", positions));
-  });
+  return project_by(&Layer::project_kv, "polyhead_layer_project_kv", layer, {"context", context},
+                    {"kv", kv}, positions);
 }
 
 namespace {

@@ -49,7 +49,7 @@ void check_floating_rows(const char* call, const NamedView& rows) {
   const auto& [name, view] = rows;
   const int axes = view.layout.axes;
   if (view.layout.too_many_axes || (axes != 3 && axes != 4)) {
-    base::refuse(call, name, " has ", base::Axes{axes},
+    base::refuse(call, name, " has ", base::Axes(view.layout),
                  "; expected [tokens, heads, dim] or [batch, tokens, heads, dim]");
   }
   if (!base::is_floating(view.type)) {
@@ -104,8 +104,8 @@ void check_apart(const char* call, std::initializer_list<NamedView> views) {
 void check_same_tokens(const char* call, const NamedView& a, const NamedView& b) {
   const int axes = a.view.layout.axes;
   if (b.view.layout.axes != axes) {
-    base::refuse(call, b.name, " has ", base::Axes{b.view.layout.axes}, ", expected ", a.name,
-                 "'s ", axes);
+    base::refuse(call, b.name, " has ", base::Axes(b.view.layout), ", expected ", a.name, "'s ",
+                 axes);
   }
   for (int axis = 0; axis < axes - 2; ++axis) {
     const auto at = static_cast<std::size_t>(axis);

@@ -92,7 +92,7 @@ class Positions {
       base::refuse(call, "positions are ", element_name(view.type), "; expected int32 or int64");
     const int axes = rows.layout.axes - 2;
     if (view.layout.too_many_axes || view.layout.axes != axes) {
-      base::refuse(call, "positions have ", base::Axes{view.layout.axes},
+      base::refuse(call, "positions have ", base::Axes(view.layout),
                    "; expected those of q's tokens, ", axes);
     }
     for (int axis = 0; axis < axes; ++axis) {

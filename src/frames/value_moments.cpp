@@ -20,7 +20,7 @@ void check_projection(const ConstView& w_o, std::int64_t kv_heads, std::int64_t 
   base::check_size(kCall, "kv_heads", kv_heads, 1, kMostHeads);
   base::check_size(kCall, "value_dim", value_dim, 1, base::kMaxDim);
   if (w_o.layout.too_many_axes || w_o.layout.axes != 2) {
-    base::refuse(kCall, "w_o has ", base::Axes{w_o.layout.axes},
+    base::refuse(kCall, "w_o has ", base::Axes(w_o.layout),
                  "; expected [out, q_heads * value_dim]");
   }
   if (!base::is_floating(w_o.type)) {

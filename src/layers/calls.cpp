@@ -62,7 +62,7 @@ Input sequences_of(const char* call, const Names& names, const ConstView& view,
   input.sequences = input.rows.batch;
   if (offsets.given()) {
     if (view.layout.axes != 2) {
-      base::refuse(call, names.rows, " has ", base::Axes{view.layout.axes}, ", expected [tokens, ",
+      base::refuse(call, names.rows, " has ", base::Axes(view.layout), ", expected [tokens, ",
                    names.columns, "] with ", names.offsets);
     }
     if (lengths.given())

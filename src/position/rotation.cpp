@@ -84,7 +84,7 @@ Strided with_batch(const Strided& view, int axes) {
 void check(const View& x, const ConstView& positions, const RopeConfig& config) {
   const int axes = x.layout.axes;
   if (x.layout.too_many_axes || (axes != 3 && axes != 4)) {
-    base::refuse(kCall, "x has ", base::Axes{axes},
+    base::refuse(kCall, "x has ", base::Axes(x.layout),
                  "; expected [tokens, heads, dim] or [batch, tokens, heads, dim]");
   }
   if (!base::is_floating(x.type)) {
@@ -95,13 +95,8 @@ void check(const View& x, const ConstView& positions, const RopeConfig& config) 
     base::refuse(kCall, "positions are ", element_name(positions.type),
                  "; expected int32 or int64");
   }
-  if (positions.layout.too_many_axes) {
-    base::refuse(kCall, "positions have more than ", kMaxAxes,
-                 " axes, or not as many strides as extents; expected those of x's tokens, ",
-                 axes - 2);
-  }
-  if (positions.layout.axes != axes - 2) {
-    base::refuse(kCall, "positions have ", base::Axes{positions.layout.axes},
+  if (positions.layout.too_many_axes || positions.layout.axes != axes - 2) {
+    base::refuse(kCall, "positions have ", base::Axes(positions.layout),
                  "; expected those of x's tokens, ", axes - 2);
   }
   for (int axis = 0; axis < axes - 2; ++axis) {

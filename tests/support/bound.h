@@ -1,15 +1,19 @@
 // How far from the exact result docs/numerics.md says that a call's outputs may be.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "base/element.hpp"
 #include "kernels/contract.hpp"
 #include "kernels/reference/attend.hpp"
 #include "polyhead/modifiers.h"
+#include "support/tensor.h"
 #include "support/yardstick.h"
 
 namespace polyhead::test {
@@ -109,6 +113,25 @@ inline Bound documented_bound(const Seen& seen, const Bound& largest, WeightRoun
   if (call.out.type == ElementType::float16) bound.out += std::max(0x1p-11 * largest.out, 0x1p-25);
   if (call.out.type == ElementType::bfloat16) bound.out += 0x1p-8 * largest.out;
   return bound;
+}
+
+/// Of each exact weight: 2 (e + N u) + 64 u, of which the LSE's bound has e + N u.
+inline double documented_weight_bound(const Seen& seen, WeightRounding rounding) {
+  return 2 * documented_bound(seen, {}, rounding).lse + 64 * 0x1p-24;
+}
+
+/// Weights, or sums of them, each within a part of what is expected; those under 2^-126 may be 0,
+/// and those that are 0 are.
+inline void expect_weights_near(const char* what, const Tensor& found,
+                                const std::vector<double>& expected, double part) {
+  std::size_t i = 0;
+  for_each_index(found.extents(), [&](const Index& at) {
+    const double value = expected.at(i++), error = std::abs(found.get(at) - value);
+    ASSERT_TRUE(error <= part * value + 0x1p-126) << what << " " << found.get(at) << ", " << value;
+    if (value == 0.0) {
+      ASSERT_EQ(found.get(at), 0.0) << what;
+    }
+  });
 }
 
 }  // namespace polyhead::test
