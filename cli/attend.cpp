@@ -84,7 +84,7 @@ class Attend : public Command {
   void report(const Console& console, const AttentionArguments& call, const Options& options,
               double seconds) const;
 
-  std::string q_, k_, v_, out_, type_, out_type_, q_offsets_, kv_offsets_, q_start_;
+  std::string q_, k_, v_, out_, type_, out_type_, q_offsets_, kv_offsets_;
   std::string lse_, weights_, weights_heads_, weights_queries_, entropy_, max_weight_, max_key_;
   std::string layout_ = "bthd";
   bool json_ = false, describe_ = false;
@@ -122,8 +122,6 @@ void Attend::add_options(CLI::App& app) {
       "--q-offsets", q_offsets_, "LIST|FILE",
       "Ragged batch: where each sequence begins in [tokens, heads, dim], and\nwhere the last ends");
   option("--kv-offsets", kv_offsets_, "LIST|FILE", "The same for keys and values");
-  option("--q-start", q_start_, "LIST|FILE",
-         "Position of each sequence's first query, instead of --align");
   add_result_options(app);
   call_.add_mask_options(app);
   call_.add_modifier_options(app);
@@ -190,10 +188,6 @@ void Attend::load(AttentionArguments& call) {
     call.q = as_batch_tokens_heads_dim(q, order, "attend: q");
     call.k = as_batch_tokens_heads_dim(k, order, "attend: k");
     call.v = as_batch_tokens_heads_dim(v, order, "attend: v");
-  }
-  if (!q_start_.empty()) {
-    kept_.push_back(load_integers(q_start_, "--q-start"));
-    call.q_start = kept_.back().view;
   }
 }
 
@@ -392,7 +386,6 @@ void Attend::check_values() const {
                                      {&q_offsets_, "--q-offsets"},
                                      {&kv_offsets_, "--kv-offsets"}})
     check_integers(*text, option, 0);
-  check_integers(q_start_, "--q-start");
 }
 
 /// Options that say something only beside others, or without them.
@@ -439,7 +432,7 @@ void Attend::write_results(Progress& progress) const {
 
 void Attend::run(const Console& console) {
   check_companions();
-  call_.check(!q_start_.empty());
+  call_.check();
   check_values();
   check_files();
   const Options options = run_.options();

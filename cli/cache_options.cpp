@@ -65,7 +65,8 @@ void CacheOptions::load(models::Batcher& batcher, const CacheFingerprint& finger
     batcher.load(load_, fingerprint);
   } catch (const InvalidArgument& error) {
     std::string what = error.what();
-    if (what.find("another fingerprint") != std::string::npos) {
+    if (what.find("another fingerprint") != std::string::npos ||
+        what.find("its type is") != std::string::npos) {
       what +=
           " (a file serves the model, --weights, --isa, --kv-type, --kv-keys and --kv-text that "
           "it was saved with)";

@@ -19,7 +19,7 @@ constexpr const char* kMaskGroup = "Masks (together: a pair must pass all of the
 constexpr const char* kModifierGroup = "Modifiers (in this order)";
 
 /// LEFT,RIGHT and the first tokens, as --window and --first-tokens say.
-Mask window_of(const std::string& text, std::int64_t first_tokens, Align align) {
+Mask window_of(const std::string& text, std::int64_t first_tokens) {
   const std::size_t comma = text.find(',');
   try {
     std::size_t used_left = 0, used_right = 0;
@@ -27,7 +27,7 @@ Mask window_of(const std::string& text, std::int64_t first_tokens, Align align) 
                       right = comma == std::string::npos ? "" : text.substr(comma + 1);
     const long long from = std::stoll(left, &used_left), to = std::stoll(right, &used_right);
     if (used_left == left.size() && used_right == right.size() && from >= -1 && to >= -1)
-      return window_and_first(from, to, first_tokens, align);
+      return window_and_first(from, to, first_tokens);
   } catch (const std::logic_error&) {  // what stoll throws
   }
   throw UsageError("--window: '" + text +
@@ -50,7 +50,7 @@ std::int64_t longest(const ConstView& offsets, std::int64_t tokens) {
 /// What the library calls the arguments, and what sets them; longer names before their beginnings.
 constexpr std::pair<const char*, const char*> kOptionNames[] = {
     {"mask.align is unstated", "--align is not given"},
-    {"Align::end, Align::start or q_start", "--align end or --align start"},
+    {"Align::end, Align::start or q_start", "--align end, --align start or --q-start"},
     {"q_start and mask.align", "--q-start and --align"},
     {"q_start", "--q-start"},
     {"q_offsets", "--q-offsets"},
@@ -125,6 +125,8 @@ void CallOptions::add_mask_options(CLI::App& app) {
          "Where queries stand among the keys: at 'end' the last query sees the last\n"
          "key; at 'start' the first sees the first. Needed when the lengths differ")
       ->check(CLI::IsMember({"start", "end"}).description(""));
+  option("--q-start", q_start_, "LIST|FILE",
+         "Position of each sequence's first query, instead of --align");
   option("--window", window_, "LEFT,RIGHT",
          "Keys that many positions before and after; -1 is unbounded");
   app.add_option("--first-tokens", first_tokens_,
@@ -183,22 +185,23 @@ bool CallOptions::uses_positions() const {
          dropout_.has_value();
 }
 
-void CallOptions::check(bool q_start) const {
-  check_companions(q_start);
-  if (!window_.empty() && window_of(window_, 0, Align::unstated).left < 0 && first_tokens_)
+void CallOptions::check() const {
+  check_companions();
+  if (!window_.empty() && window_of(window_, 0).left < 0 && first_tokens_)
     throw UsageError("--first-tokens changes nothing here: the window reaches back to them");
   for (const auto& [text, option] :
        {std::pair(&prefix_, "--prefix"), {&lengths_, "--lengths"}, {&q_lengths_, "--q-lengths"}})
     check_integers(*text, option, 0);
   for (const auto& [text, option] : {std::pair(&documents_, "--documents"),
                                      {&q_documents_, "--q-documents"},
+                                     {&q_start_, "--q-start"},
                                      {&sequence_ids_, "--sequence-ids"}})
     check_integers(*text, option);
   check_floats(slopes_, "--alibi-slopes");
   check_floats(sink_, "--sink");
 }
 
-void CallOptions::check_companions(bool q_start) const {
+void CallOptions::check_companions() const {
   const auto needs = [](bool given, bool other, const char* what) {
     if (given && !other) throw UsageError(what);
   };
@@ -212,16 +215,13 @@ void CallOptions::check_companions(bool q_start) const {
         "--causal changes nothing here: --prefix is causal, but for the first keys, which all see");
   }
   if (alibi_ && !slopes_.empty()) throw UsageError("--alibi-slopes and --alibi are both given");
-  if (q_start && !align_.empty()) throw UsageError("--q-start and --align are both given");
+  if (!q_start_.empty() && !align_.empty())
+    throw UsageError("--q-start and --align are both given");
   constexpr const char* kUnused =
       " changes nothing here: no mask and no modifier that was given uses positions";
   if (uses_positions()) return;
   if (!align_.empty()) throw UsageError(std::string("--align") + kUnused);
-  if (q_start) throw UsageError(std::string("--q-start") + kUnused);
-}
-
-Align CallOptions::align() const {
-  return align_ == "start" ? Align::start : align_ == "end" ? Align::end : Align::unstated;
+  if (!q_start_.empty()) throw UsageError(std::string("--q-start") + kUnused);
 }
 
 bool CallOptions::modifies() const {
@@ -261,16 +261,14 @@ ConstView CallOptions::pair_table(const std::string& place, bool packed, const s
 }
 
 Mask CallOptions::mask_of(const AttentionArguments& call) {
-  const Align align = this->align();
   Mask mask;
-  if (causal_) mask = mask & polyhead::causal(align);
-  if (!window_.empty()) mask = mask & window_of(window_, first_tokens_.value_or(0), align);
+  if (causal_) mask = mask & causal();
+  if (!window_.empty()) mask = mask & window_of(window_, first_tokens_.value_or(0));
   if (!prefix_.empty()) {
     const Array lengths = load_integers(prefix_, "--prefix");
     const bool one = lengths.view.layout.extents[0] == 1;
     const std::int64_t first[] = {0};
-    mask = mask & (one ? prefix(integer_element(lengths.view, first), align)
-                       : prefix(keep(lengths), align));
+    mask = mask & (one ? prefix(integer_element(lengths.view, first)) : prefix(keep(lengths)));
   }
   if (!lengths_.empty()) {
     const ConstView keys = keep(load_integers(lengths_, "--lengths"));
@@ -310,11 +308,16 @@ void CallOptions::apply_modifiers(Modifiers& modifiers, std::int64_t kv_len) {
   }
 }
 
+// Alignment also places ALiBi and dropout, which take it from the mask.
+void CallOptions::place(AttentionArguments& call) {
+  if (!align_.empty()) call.mask.align = align_ == "start" ? Align::start : Align::end;
+  if (!q_start_.empty()) call.q_start = keep(load_integers(q_start_, "--q-start"));
+}
+
 void CallOptions::apply(AttentionArguments& call) {
   kept_.clear();
   call.mask = mask_of(call);
-  // Alignment also places ALiBi and dropout, which take it from the mask.
-  if (!align_.empty()) call.mask.align = align();
+  place(call);
   apply_modifiers(call.modifiers, longest_keys(call));
 }
 

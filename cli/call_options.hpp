@@ -24,14 +24,15 @@ class CallOptions {
   void add_modifier_options(CLI::App& app);
 
   /// Throws UsageError where options make no sense by themselves or beside each other, before any
-  /// file is read. `q_start`: positions of the queries are given besides.
-  void check(bool q_start) const;
+  /// file is read.
+  void check() const;
 
-  /// Fills in mask and modifiers. The arrays they point to belong to this object. Needs q, k and v
-  /// in place. Throws FileError or InvalidArgument.
+  /// Fills in mask, modifiers and the queries' positions. The arrays they point to belong to this
+  /// object. Needs q, k and v in place. Throws FileError or InvalidArgument.
   void apply(AttentionArguments& call);
+  /// Fills in the queries' positions alone.
+  void place(AttentionArguments& call);
 
-  Align align() const;
   bool modifies() const;  ///< anything between scale and softmax
 
   /// Calls the library; what it refuses is said in the words of these options: "mask.visible" is
@@ -48,7 +49,7 @@ class CallOptions {
  private:
   std::string in_option_names(std::string message) const;
   bool uses_positions() const;
-  void check_companions(bool q_start) const;
+  void check_companions() const;
   Mask mask_of(const AttentionArguments& call);
   void apply_modifiers(Modifiers& modifiers, std::int64_t kv_len);
   ConstView keep(Array array);
@@ -56,8 +57,8 @@ class CallOptions {
                        std::int64_t kv_len);
 
   bool causal_ = false, alibi_ = false, packed_mask_ = false;
-  std::string align_, window_, prefix_, lengths_, q_lengths_, documents_, q_documents_, mask_,
-      bias_, slopes_, sink_;
+  std::string align_, q_start_, window_, prefix_, lengths_, q_lengths_, documents_, q_documents_,
+      mask_, bias_, slopes_, sink_;
   std::string sequence_ids_;
   std::optional<std::int64_t> first_tokens_;
   std::optional<float> scale_, dropout_;

@@ -39,6 +39,8 @@ constexpr const char* kExample =
     "  polyhead explain --heads 2 --wo examples/swap_heads.json\n"
     "  polyhead explain --heads 2 --prune 0               what the output loses without head 0\n"
     "  polyhead explain --q q.npy --k k.npy --v v.npy --query 17 --json\n"
+    "  polyhead explain --q q.npy --k k.npy --v v.npy --causal --q-start 12    queries from key 12 "
+    "on\n"
     "  polyhead explain --q m.safetensors:q --k m.safetensors:k --v m.safetensors:v --heads 8 "
     "--query 0\n"
     "  polyhead explain smollm2 --layer 17 --head 4 --query 3 --text 'Mary and John went'";
@@ -64,7 +66,7 @@ class Explain : public Command {
   void check_arrays() const;
   void check_values() const;
   std::optional<std::int64_t> chosen_query(const ExplainInput& input) const;
-  ordered_json exercises(const Options& options) const;
+  ordered_json exercises(const Options& options);
   Array output_projection(std::int64_t in) const;
 
   std::string example_, q_, k_, v_, tokens_text_, query_, columns_, w_o_, pruned_;
@@ -290,7 +292,7 @@ std::optional<std::int64_t> Explain::chosen_query(const ExplainInput& input) con
 }
 
 /// The textbook's exercises on rows of four columns and more: every block in one object.
-ordered_json Explain::exercises(const Options& options) const {
+ordered_json Explain::exercises(const Options& options) {
   const std::int64_t model_dim = rows_q_.view.layout.extents[1];
   const std::int64_t value_dim = rows_v_.view.layout.extents[1];
   if (value_dim != model_dim) {
@@ -308,7 +310,10 @@ ordered_json Explain::exercises(const Options& options) const {
       input.w_o = w_o.array;
     }
     AttentionArguments call;
-    if (causal) call.mask = polyhead::causal(call_.align());
+    if (causal) {
+      call.mask = polyhead::causal();
+      call_.place(call);
+    }
     const Case made =
         call_.in_own_words([&] { return explain_case(input, call, std::nullopt, options); });
     std::vector<Pruned> pruned;
@@ -380,7 +385,7 @@ void Explain::check_companions() const {
     throw UsageError("--heads and --columns exclude each other");
   if (exercises_) {
     take_only({"example", "--exercises", "--json", "--q", "--k", "--v", "--tokens", "--align",
-               "--isa", "--threads"},
+               "--q-start", "--isa", "--threads"},
               "--exercises shows cases of its own");
   }
 }
@@ -417,7 +422,7 @@ void Explain::run(const Console& console) {
   check_companions();
   check_arrays();
   check_values();
-  if (!exercises_) call_.check(false);
+  if (!exercises_) call_.check();
   read_arrays();
   if (!tokens_text_.empty()) tokens_ = pieces_of(tokens_text_);
   const Options options = run_.options();

@@ -232,7 +232,10 @@ Case explain_case(const ExplainInput& input, AttentionArguments call,
   result.isa = isa_name(resolve_isa(options.isa));
   result.difference = compare_with_attention(call, result, input.batch, query, options);
   // After both calls: what the mask points to has been checked by now.
-  result.mask = mask_lines(call.mask, {input.batch, q.extents[1], call.k.layout.extents[1]});
+  MaskOf of{input.batch, q.extents[1], call.k.layout.extents[1]};
+  if (call.q_start.given() && !result.queries.empty())
+    of.q_start = result.q_pos - result.queries.back();
+  result.mask = mask_lines(call.mask, of);
   if (has_hidden_scores(result))
     result.mask.emplace_back("scores: a pair whose score is -inf is hidden");
   return result;

@@ -22,6 +22,7 @@ std::string keys(std::int64_t count) {
 
 /// Where queries stand among keys, where that is not plain.
 std::string standing(const Mask& mask, const MaskOf& of) {
+  if (of.q_start) return "; the first query stands at position " + std::to_string(*of.q_start);
   const bool plain = of.q_len == of.kv_len && !mask.kv_lengths.given() && !mask.q_lengths.given();
   if (plain || mask.align == Align::unstated) return "";
   return mask.align == Align::end ? "; the last query stands at the last key"

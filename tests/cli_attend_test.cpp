@@ -360,7 +360,8 @@ TEST(Attend, RefusalsNameOptions) {
   formats::write_npy(arrays.directory.file("q.npy"), ConstView(arrays.q.data(), {3, 4, 8}));
   expect_refused(arrays.command({"--causal"}), 1,
                  "--align is not given, but a causal mask depends on it where q_len (3) and kv_len "
-                 "(6) or their valid lengths may differ; expected --align end or --align start");
+                 "(6) or their valid lengths may differ; expected --align end, "
+                 "--align start or --q-start");
   const std::string q = arrays.directory.file("q.npy");
   expect_refused(arrays.command({"--mask", q}), 1,
                  "--mask is float32, expected boolean or bit (an additive mask is --bias)");

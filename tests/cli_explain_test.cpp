@@ -62,6 +62,31 @@ TEST(ExplainPage, SaysWhichMaskItIs) {
   expect_says(explained({"--lengths", "4", "--causal", "--align", "start"}),
               "causal: a query sees the keys up to its own position; the first query stands at the "
               "first key\n          lengths: the first 4 of 5 keys are valid\n");
+  expect_says(explained({"--causal", "--q-start", "2", "--query", "The"}),
+              "causal: a query sees the keys up to its own position; the first query stands at "
+              "position 2\n");
+}
+
+// As in a step of decoding: the queries are the last of the keys' tokens, or any others.
+TEST(ExplainPage, QueriesMayStandAnywhere) {
+  for (const std::int64_t start : {-1, 0, 2, 7}) {
+    for (const bool alone : {false, true}) {
+      std::vector<std::string> command{
+          "explain", "--heads", "2", "--causal", "--q-start", std::to_string(start), "--json"};
+      if (alone) command.insert(command.end(), {"--query", "1"});
+      const json shown = run_program_json(command);
+      EXPECT_LE(shown["attention"]["max_difference"], 1e-6);
+      const json weights = shown["heads"][1]["weights"];
+      ASSERT_EQ(weights.size(), alone ? 1u : 5u);
+      for (std::size_t row = 0; row < weights.size(); ++row) {
+        for (std::int64_t key = 0; key < 5; ++key) {
+          const std::int64_t query = alone ? 1 : static_cast<std::int64_t>(row);
+          EXPECT_EQ(weights[row][static_cast<std::size_t>(key)] == 0.0, key > start + query)
+              << start << ", query " << query << ", key " << key;
+        }
+      }
+    }
+  }
 }
 
 TEST(ExplainPage, SaysThatABiasHidesPairs) {
@@ -214,13 +239,19 @@ TEST(ExplainPage, ExercisesTakeAnAlignment) {
   const ScratchDirectory directory;
   const std::string file = directory.write(
       "a.json", R"({"q": [[1,0,0,1]], "k": [[1,2,3,4],[4,3,2,1]], "v": [[1,2,3,4],[5,6,7,8]]})");
-  expect_refused({"explain", file, "--exercises"}, 1, "expected --align end or --align start");
+  expect_refused({"explain", file, "--exercises"}, 1,
+                 "expected --align end, --align start or --q-start");
   const auto causal_output = [&](const char* align) {
     return run_program_json(
         {"explain", file, "--exercises", "--align", align})["cases"][3]["output"];
   };
   EXPECT_EQ(causal_output("start"), json({{1.0, 2.0, 3.0, 4.0}}));
   EXPECT_NE(causal_output("end"), causal_output("start"));
+  EXPECT_EQ(
+      run_program_json({"explain", file, "--exercises", "--q-start", "1"})["cases"][3]["output"],
+      causal_output("end"));
+  expect_refused({"explain", file, "--exercises", "--q-start", "1", "--align", "end"}, 1,
+                 "--q-start and --align are both given");
 }
 
 TEST(ExplainPage, RefusesInTheWordsOfItsOptions) {

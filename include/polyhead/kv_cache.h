@@ -49,7 +49,7 @@ void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
 /// Movable; not for concurrent writers.
 class KvCache {
  public:
-  /// Throws InvalidArgument for impossible sizes or types.
+  /// Throws InvalidArgument for impossible sizes or types, std::bad_alloc without memory for them.
   explicit KvCache(const KvCacheConfig& config);
   KvCache(KvCache&&) noexcept;
   KvCache& operator=(KvCache&&) noexcept;

@@ -60,7 +60,7 @@ class PagedCache {
  public:
   enum class Status : std::uint8_t { ok, exhausted };
 
-  /// Throws InvalidArgument for impossible sizes or types.
+  /// Throws InvalidArgument for impossible sizes or types, std::bad_alloc without memory for them.
   explicit PagedCache(const PagedCacheConfig& config);
   PagedCache(PagedCache&&) noexcept;
   PagedCache& operator=(PagedCache&&) noexcept;

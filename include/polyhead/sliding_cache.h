@@ -49,7 +49,7 @@ struct SlidingCacheConfig {
 /// writers.
 class SlidingCache {
  public:
-  /// Throws InvalidArgument for impossible sizes or types.
+  /// Throws InvalidArgument for impossible sizes or types, std::bad_alloc without memory for them.
   explicit SlidingCache(const SlidingCacheConfig& config);
   SlidingCache(SlidingCache&&) noexcept;
   SlidingCache& operator=(SlidingCache&&) noexcept;

@@ -19,8 +19,9 @@ void add(Fingerprint& to, const CodeFrame& frame) {
   }
 }
 
-/// What the configuration says of numbers that are no weights, and how the cache holds rows.
-std::uint64_t of_model(const ModelFile& file, const ModelOptions& options, const CacheForm& form) {
+/// What the configuration says of numbers that are no weights, and how the cache holds rows, but
+/// for their type, which its file names.
+std::uint64_t of_model(const ModelFile& file, const CacheForm& form) {
   const ModelConfig& config = file.config();
   Fingerprint hash;
   hash.add(file.fingerprint());
@@ -36,8 +37,6 @@ std::uint64_t of_model(const ModelFile& file, const ModelOptions& options, const
   }
   for (const LayerGeometry& layer : config.layers)
     hash.add(static_cast<std::uint64_t>(layer.window));
-  const bool default_type = !form.type || *form.type == activation_type(options);
-  hash.add(default_type ? 0 : std::uint64_t{1} + static_cast<std::uint64_t>(*form.type));
   for (const std::vector<float>& scales : form.key_scales) add(hash, scales);
   for (const LayerFrames& frames : form.frames) {
     add(hash, frames.keys);
@@ -72,7 +71,7 @@ std::uint64_t of_rope(const ModelConfig& config) {
 
 CacheFingerprint cache_fingerprint(const ModelFile& file, const ModelOptions& options,
                                    const CacheForm& form) {
-  return {of_model(file, options, form), of_weights(file, options), of_rope(file.config()), 0};
+  return {of_model(file, form), of_weights(file, options), of_rope(file.config()), 0};
 }
 
 }  // namespace polyhead::inline v0::models
