@@ -61,7 +61,7 @@ class Explain : public Command {
   ExplainInput input_of(const std::vector<Columns>& columns,
                         const std::vector<Columns>& value_columns) const;
   ExplainInput cut_in(std::int64_t heads) const;
-  std::vector<Columns> chosen_columns() const;
+  std::pair<std::vector<Columns>, std::vector<Columns>> chosen_columns() const;
   std::vector<std::int64_t> pruned_heads() const;
   void check_arrays() const;
   void check_values() const;
@@ -69,7 +69,7 @@ class Explain : public Command {
   ordered_json exercises(const Options& options);
   Array output_projection(std::int64_t in) const;
 
-  std::string example_, q_, k_, v_, tokens_text_, query_, columns_, w_o_, pruned_;
+  std::string example_, q_, k_, v_, tokens_text_, query_, columns_, value_columns_, w_o_, pruned_;
   std::string order_ = "bthd", w_o_order_ = "out-in";
   std::string text_, text_file_;
   const CLI::App* app_ = nullptr;  ///< knows which options were given
@@ -92,8 +92,10 @@ void Explain::add_options(CLI::App& app) {
          "{tokens, q, k, v}: rows of all heads side by side; with --layer, a model");
   option("--heads", heads_, "N", "Cut rows into that many heads (default 1)")
       ->check(whole_number(1));
-  option("--columns", columns_, "LIST",
-         "Columns of each head, e.g. 0-1,2-3; heads may share columns");
+  auto* columns = option("--columns", columns_, "LIST",
+                         "Columns of each head, e.g. 0-1,2-3; heads may share columns");
+  option("--value-columns", value_columns_, "LIST", "Columns of v, where they are others")
+      ->needs(columns);
   option("--query", query_, "TOKEN|INDEX", "One query row, with every product written out");
   option("--wo", w_o_, "FILE", "Output projection W_O: .npy, .safetensors:NAME or a JSON matrix");
   option("--wo-order", w_o_order_, "out-in|in-out",
@@ -193,19 +195,32 @@ std::int64_t whole(const std::string& text, const std::string& what) {
   return value;
 }
 
-/// What --columns says.
-std::vector<Columns> Explain::chosen_columns() const {
+/// What --columns or --value-columns says.
+std::vector<Columns> columns_of(const std::string& option, const std::string& list) {
   std::vector<Columns> columns;
-  if (columns_.empty()) return columns;
-  for (const std::string& piece : full_pieces_of("--columns", columns_)) {
+  if (list.empty()) return columns;
+  for (const std::string& piece : full_pieces_of(option, list)) {
     const std::size_t dash = piece.find('-');
-    const std::int64_t first = whole(piece.substr(0, dash), "--columns");
+    const std::int64_t first = whole(piece.substr(0, dash), option);
     const std::int64_t last =
-        dash == std::string::npos ? first : whole(piece.substr(dash + 1), "--columns");
-    if (last < first) throw UsageError("--columns: " + piece + " runs backwards");
+        dash == std::string::npos ? first : whole(piece.substr(dash + 1), option);
+    if (last < first)
+      throw UsageError(std::string(option).append(": ").append(piece).append(" runs backwards"));
     columns.push_back({first, last});
   }
   return columns;
+}
+
+/// Columns of q and k, and of v, of each head; of none where arrays have an axis of heads.
+std::pair<std::vector<Columns>, std::vector<Columns>> Explain::chosen_columns() const {
+  const std::vector<Columns> columns = columns_of("--columns", columns_);
+  if (value_columns_.empty()) return {columns, columns};
+  const std::vector<Columns> value_columns = columns_of("--value-columns", value_columns_);
+  if (value_columns.size() != columns.size()) {
+    throw UsageError("--value-columns are of " + std::to_string(value_columns.size()) +
+                     " heads, expected " + std::to_string(columns.size()) + " as --columns");
+  }
+  return {columns, value_columns};
 }
 
 /// The rows cut into so many heads: q and k alike, v by its own width.
@@ -439,9 +454,9 @@ void Explain::run(const Console& console) {
         "heads already");
   }
   if (whole_rows) check_rows<InvalidArgument>(batch_, order_, "explain: ");
-  const std::vector<Columns> columns = chosen_columns();
-  const ExplainInput input =
-      whole_rows && columns.empty() ? cut_in(heads_ == 0 ? 1 : heads_) : input_of(columns, columns);
+  const auto [columns, value_columns] = chosen_columns();
+  const ExplainInput input = whole_rows && columns.empty() ? cut_in(heads_ == 0 ? 1 : heads_)
+                                                           : input_of(columns, value_columns);
   AttentionArguments call;
   call.q = input.q.view;
   call.k = input.k.view;

@@ -262,6 +262,11 @@ TEST(ExplainPage, RefusesInTheWordsOfItsOptions) {
   expect_refused({"explain", "--wo", w_o}, 1,
                  "w_o.npy: has type int32 (--wo takes float32, float16, bfloat16 or float64)");
   expect_refused({"explain", "--prune", "0,"}, 2, "--prune: '0,' has an empty entry");
+  expect_refused({"explain", "--columns", "0-1,2", "--value-columns", "0-1"}, 2,
+                 "--value-columns are of 1 heads, expected 2 as --columns");
+  expect_refused({"explain", "--columns", "0-1", "--value-columns", "2-1"}, 2,
+                 "--value-columns: 2-1 runs backwards");
+  expect_refused({"explain", "--value-columns", "2-1"}, 2, "--columns");
   expect_refused({"explain", "--columns", "0-1,"}, 2, "--columns: '0-1,' has an empty entry");
   expect_refused({"explain", "--tokens", "a,b,c,d,e,"}, 1,
                  "tokens has 6 names (expected 5, as many as k has)");
@@ -468,6 +473,11 @@ TEST(Explain, ValuesAreCutByTheirOwnWidth) {
   EXPECT_EQ(made["output"], json({{5.0, 7.0}})) << "the same whatever the weights";
   const std::string shown = run_program({"explain", rows, "--heads", "2"}).out;
   EXPECT_NE(shown.find("columns 0-1 of q and k, column 0 of v"), std::string::npos) << shown;
+  const json chosen =
+      run_program_json({"explain", rows, "--columns", "0-2,1-3", "--value-columns", "1,0"});
+  EXPECT_EQ(chosen["columns"], json({{0, 2}, {1, 3}}));
+  EXPECT_EQ(chosen["value_columns"], json({{1, 1}, {0, 0}}));
+  EXPECT_EQ(chosen["output"], json({{7.0, 5.0}}));
   expect_refused({"explain", rows, "--heads", "4"}, 1,
                  "v's width (2) is not a multiple of --heads (4)");
   expect_refused({"explain", rows, "--exercises"}, 1, "v has 2 columns (--exercises expects 4");
