@@ -41,6 +41,7 @@ constexpr const char* kExample =
     "  polyhead attend q.npy k.npy v.npy -o out.npy --window 511,0 --align end --lse lse.npy\n"
     "  polyhead attend q.npy k.npy v.npy -o out.npy --weights weights.npy --weights-heads 0,3 "
     "--weights-queries 0:16\n"
+    "  polyhead attend q.npy k.npy v.npy --entropy entropy.npy\n"
     "  polyhead attend q.npy k.npy v.npy --describe";
 
 ElementType type_from_name(const std::string& name) {
@@ -70,6 +71,7 @@ class Attend : public Command {
   ConstView input(const std::string& place, const char* what);
   View rows_result(const std::string& path, ElementType type, const AttentionArguments& call,
                    std::int64_t dim);
+  std::vector<std::pair<const char*, std::string>> asked_files() const;
   void check_files() const;
   void check_companions() const;
   void check_values() const;
@@ -230,25 +232,33 @@ View Attend::rows_result(const std::string& path, ElementType type, const Attent
   return view;
 }
 
+/// The files that are asked for, and the options that ask.
+std::vector<std::pair<const char*, std::string>> Attend::asked_files() const {
+  std::vector<std::pair<const char*, std::string>> asked{{"--out", out_},
+                                                         {"--lse", lse_},
+                                                         {"--weights", weights_},
+                                                         {"--entropy", entropy_},
+                                                         {"--max-weight", max_weight_},
+                                                         {"--max-key", max_key_}};
+  std::erase_if(asked, [](const auto& file) { return file.second.empty(); });
+  return asked;
+}
+
 /// Every result has a file of its own: the last of two under one name would be all that is left.
 void Attend::check_files() const {
   namespace fs = std::filesystem;
   std::map<fs::path, std::string> taken;
-  for (const auto& [option, path] :
-       {std::pair("--out", &out_), std::pair("--lse", &lse_), std::pair("--weights", &weights_),
-        std::pair("--entropy", &entropy_), std::pair("--max-weight", &max_weight_),
-        std::pair("--max-key", &max_key_)}) {
-    if (path->empty()) continue;
-    if (path->ends_with(".safetensors")) {
-      throw UsageError(std::string(option) + ": '" + *path +
+  for (const auto& [option, path] : asked_files()) {
+    if (path.ends_with(".safetensors")) {
+      throw UsageError(std::string(option) + ": '" + path +
                        "' is named as a safetensors file, expected a name for an .npy file");
     }
     std::error_code failed;  // what cannot be followed is refused when it is opened
-    const fs::path target = base::link_target(*path, failed);  // where nothing need be yet
+    const fs::path target = base::link_target(path, failed);  // where nothing need be yet
     const fs::path file = fs::weakly_canonical(fs::absolute(target, failed), failed);
-    const auto [other, fresh] = taken.emplace(failed ? fs::path(*path) : file, option);
+    const auto [other, fresh] = taken.emplace(failed ? fs::path(path) : file, option);
     if (!fresh) {
-      throw UsageError(other->second + " and " + option + " name one file, " + *path +
+      throw UsageError(other->second + " and " + option + " name one file, " + path +
                        " (expected one for each)");
     }
   }
@@ -392,19 +402,17 @@ void Attend::check_values() const {
 void Attend::check_companions() const {
   if (weights_.empty() && !(weights_heads_.empty() && weights_queries_.empty()))
     throw UsageError("--weights-heads and --weights-queries need --weights");
-  if (out_.empty() && !describe_) throw UsageError("-o FILE is needed (or --describe)");
+  const auto asked = asked_files();
+  if (asked.empty() && !describe_)
+    throw UsageError("-o FILE is needed, another result's file or --describe");
+  if (out_.empty() && !out_type_.empty()) throw UsageError("--out-type needs --out");
   if (q_offsets_.empty() != kv_offsets_.empty())
     throw UsageError("--q-offsets and --kv-offsets come together");
   if (!q_offsets_.empty() && layout_ == "bhtd")
     throw UsageError("--layout bhtd: a ragged batch is [tokens, heads, dim]");
-  if (!describe_) return;
-  for (const auto& [option, given] :
-       {std::pair("--out", &out_), std::pair("--lse", &lse_), std::pair("--weights", &weights_),
-        std::pair("--entropy", &entropy_), std::pair("--max-weight", &max_weight_),
-        std::pair("--max-key", &max_key_), std::pair("--out-type", &out_type_)}) {
-    if (!given->empty())
-      throw UsageError(std::string(option) +
-                       " changes nothing here: --describe computes and writes nothing");
+  if (describe_ && !asked.empty()) {
+    throw UsageError(std::string(asked.front().first) +
+                     " changes nothing here: --describe computes and writes nothing");
   }
 }
 

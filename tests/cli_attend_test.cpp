@@ -155,6 +155,23 @@ TEST(Attend, DescribesWhatItWouldRun) {
   }
 }
 
+TEST(Attend, TheOutputMayBeLeftOut) {
+  const AttendArrays arrays;
+  const auto file = [&](const char* name) { return arrays.directory.file(name); };
+  const auto written = [&](const char* name) { return ScratchDirectory::read(file(name)); };
+  ASSERT_EQ(run_program(arrays.command({"--lse", file("lse.npy")})).status, 0);
+  const std::vector<std::string> inputs{"attend", file("q.npy"), file("k.npy"), file("v.npy")};
+  std::vector<std::string> alone = inputs;
+  alone.insert(alone.end(), {"--lse", file("alone.npy")});
+  const json summary = run_program_json(alone);
+  ASSERT_EQ(summary["results"].size(), 1u);
+  EXPECT_EQ(summary["results"][0]["file"], file("alone.npy"));
+  EXPECT_EQ(written("alone.npy"), written("lse.npy"));
+  expect_refused(inputs, 2, "-o FILE is needed, another result's file or --describe");
+  alone.insert(alone.end(), {"--out-type", "float16"});
+  expect_refused(alone, 2, "--out-type needs --out");
+}
+
 TEST(Attend, RefusesListsThatAreNone) {
   const AttendArrays arrays;
   expect_refused(arrays.command({"--prefix", "1 2"}), 2, "--prefix: '1 2' is not a number");
