@@ -6,6 +6,7 @@
 
 #include "base/ceil_div.hpp"
 #include "cli/option_checks.hpp"
+#include "models/cache_notes.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/output_file.hpp"
 
@@ -17,6 +18,29 @@ namespace {
 
 constexpr std::int64_t kTokenBytes = 4;      // its id, beside its rows
 constexpr std::int64_t kHeaderBytes = 1024;  // generous: of the file, of its sequence, a checksum
+
+/// Of a pool, whose rows take as many bytes as a file's.
+std::int64_t page_bytes(const models::Model& model, std::int64_t page_tokens,
+                        const models::CacheForm& form) {
+  return model.make_pool(1, page_tokens, form).cache().bytes();
+}
+
+/// Calls what reads --load-cache; where the file is of another run, says what it must be of.
+template <class Call>
+auto in_own_words(const Call& call) {
+  try {
+    return call();
+  } catch (const InvalidArgument& error) {
+    std::string what = error.what();
+    const auto says = [&](const char* words) { return what.find(words) != std::string::npos; };
+    if (says("another fingerprint") || says("its type is") || says("in other frames")) {
+      what +=
+          " (a file serves the model, --weights, --isa, --kv-type, --kv-keys and --kv-text that "
+          "it was saved with)";
+    }
+    throw FileError("--load-cache", what);
+  }
+}
 
 }  // namespace
 
@@ -38,41 +62,46 @@ void CacheOptions::check() const {
   if (!save_.empty()) formats::check_writable(save_);
 }
 
-std::int64_t CacheOptions::pages(const models::Model& model,
-                                 const models::BatcherOptions& options) const {
-  if (load_.empty()) return 0;
+/// Of --load-cache, before anything of that size is allocated: --save-cache writes one text, of the
+/// context at most.
+std::int64_t CacheOptions::checked_bytes(const models::Model& model, std::int64_t page_tokens,
+                                         const models::CacheForm& form) const {
   std::error_code failed;
   const std::uintmax_t bytes = std::filesystem::file_size(load_, failed);
   if (failed) throw FileError(load_, "cannot be read: " + failed.message());
-  // A file's rows take as many bytes as a pool's, which nothing else tells.
-  const models::SequencePool pool = model.make_pool(1, options.page_tokens, options.cache);
-  const std::int64_t page = pool.cache().bytes() + kTokenBytes * options.page_tokens;
-  // Before anything of that size is allocated: --save-cache writes one text, of the context at
-  // most.
   const std::int64_t context = model.config().context_length;
-  const std::int64_t most = base::ceil_div(context, options.page_tokens) * page + kHeaderBytes;
+  const std::int64_t page = page_bytes(model, page_tokens, form) + kTokenBytes * page_tokens;
+  const std::int64_t most = base::ceil_div(context, page_tokens) * page +
+                            models::most_note_bytes(model.config()) + kHeaderBytes;
   if (bytes > static_cast<std::uintmax_t>(most)) {
     throw FileError(load_, "has " + std::to_string(bytes) + " bytes, expected at most " +
                                std::to_string(most) + ": what the model's context of " +
                                std::to_string(context) + " tokens takes");
   }
-  return static_cast<std::int64_t>(bytes) / pool.cache().bytes() + 1;
+  return static_cast<std::int64_t>(bytes);
+}
+
+std::int64_t CacheOptions::pages(const models::Model& model,
+                                 const models::BatcherOptions& options) const {
+  if (!loads()) return 0;
+  return checked_bytes(model, options.page_tokens, options.cache) /
+             page_bytes(model, options.page_tokens, options.cache) +
+         1;
+}
+
+models::CacheForm CacheOptions::form(const models::Model& model, ElementType type,
+                                     std::int64_t page_tokens,
+                                     const CacheFingerprint& fingerprint) const {
+  checked_bytes(model, page_tokens, {type});
+  return in_own_words([&] {
+    auto frames = models::frames_of_notes(load_, load_notes(load_, fingerprint));
+    if (frames.empty()) throw InvalidArgument(load_ + " was saved without --kv-keys channel");
+    return models::CacheForm{type, {}, std::move(frames)};
+  });
 }
 
 void CacheOptions::load(models::Batcher& batcher, const CacheFingerprint& fingerprint) const {
-  if (load_.empty()) return;
-  try {
-    batcher.load(load_, fingerprint);
-  } catch (const InvalidArgument& error) {
-    std::string what = error.what();
-    if (what.find("another fingerprint") != std::string::npos ||
-        what.find("its type is") != std::string::npos) {
-      what +=
-          " (a file serves the model, --weights, --isa, --kv-type, --kv-keys and --kv-text that "
-          "it was saved with)";
-    }
-    throw FileError("--load-cache", what);
-  }
+  if (loads()) in_own_words([&] { batcher.load(load_, fingerprint); });
 }
 
 std::int64_t CacheOptions::save(models::Batcher& batcher, const CacheFingerprint& fingerprint,

@@ -18,11 +18,17 @@ class CacheOptions {
   void add_options(CLI::App& app);
 
   bool saves() const { return !save_.empty(); }
-  bool given() const { return !save_.empty() || !load_.empty(); }
+  bool loads() const { return !load_.empty(); }
+  bool given() const { return saves() || loads(); }
 
   /// Throws FileError where --save-cache cannot be written to: before anything runs, and again once
   /// the files are read that it may not take the place of.
   void check() const;
+
+  /// How --load-cache holds rows of `type` whose frames were calibrated before it was saved. Throws
+  /// FileError, also where it has none.
+  models::CacheForm form(const models::Model& model, ElementType type, std::int64_t page_tokens,
+                         const CacheFingerprint& fingerprint) const;
 
   /// Pages of `options` that hold all of --load-cache; 0 without one. Throws FileError.
   std::int64_t pages(const models::Model& model, const models::BatcherOptions& options) const;
@@ -36,6 +42,9 @@ class CacheOptions {
                     std::span<const std::int32_t> tokens) const;
 
  private:
+  std::int64_t checked_bytes(const models::Model& model, std::int64_t page_tokens,
+                             const models::CacheForm& form) const;
+
   std::string save_, load_;
 };
 

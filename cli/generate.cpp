@@ -79,7 +79,9 @@ class Generate : public Command {
                       const Console& console, Outcome& outcome) const;
   ManyOptions many_options() const;
   /// Files of the cache, where there are any, and what they must be of.
-  void take_files(ManyOptions& options, const ModelFile& file) const;
+  /// How pages hold rows, and the files of the cache.
+  void prepare_pages(const Model& model, const ModelFile& file, const Tokenizer& tokenizer,
+                     std::span<const std::int32_t> prompt, ManyOptions& options) const;
   void report(const Console& console, const Outcome& outcome) const;
 
   /// Throws UsageError where options make no sense together, or by themselves.
@@ -211,11 +213,17 @@ ManyOptions Generate::many_options() const {
   return options;
 }
 
-void Generate::take_files(ManyOptions& options, const ModelFile& file) const {
-  if (!files_.given()) return;
+/// Frames that --load-cache was saved with need no text.
+void Generate::prepare_pages(const Model& model, const ModelFile& file, const Tokenizer& tokenizer,
+                             std::span<const std::int32_t> prompt, ManyOptions& options) const {
+  if (files_.given()) {
+    options.files = &files_;
+    options.fingerprint = models::cache_fingerprint(file, model_.options());
+  }
+  options.cache = files_.loads() && kv_.follows_prompt()
+                      ? files_.form(model, *kv_.type(), options.page_tokens, options.fingerprint)
+                      : cache_for(model, tokenizer, prompt);
   files_.check();  // now that the model and --kv-text are read, which it may not write over
-  options.files = &files_;
-  options.fingerprint = models::cache_fingerprint(file, model_.options(), options.cache);
 }
 
 void Generate::speak_in_pages(const Model& model, const ModelFile& file, const Tokenizer& tokenizer,
@@ -223,8 +231,7 @@ void Generate::speak_in_pages(const Model& model, const ModelFile& file, const T
   ManyOptions options = many_options();
   options.batch = 1;
   options.max_tokens = std::max<std::int64_t>(max_tokens_, 1);  // a prompt is read to predict one
-  options.cache = cache_for(model, tokenizer, outcome.prompt);
-  take_files(options, file);
+  prepare_pages(model, file, tokenizer, outcome.prompt, options);
   std::ostringstream unseen;
   TextStream text(json_ ? unseen : console.out, console.out_terminal && !json_);
   Stopwatch watch;
@@ -322,8 +329,7 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   check_prompts(prompts_, prompts, options, file.config().context_length);
   const Model model = model_.load(file);
   progress.clear();
-  options.cache = cache_for(model, tokenizer, {});  // the same for all: no prompt decides
-  take_files(options, file);
+  prepare_pages(model, file, tokenizer, {}, options);  // the same for all: no prompt decides
   generate_many(console, model, tokenizer, prompts_, prompts, options);
 }
 
@@ -360,15 +366,10 @@ void Generate::check_options() const {
   if (app_->count("--page-tokens") > 0 && prompts_.empty() && !files_.given())
     throw UsageError("--page-tokens needs --prompts, --save-cache or --load-cache");
   kv_.check({{"--prompt", prompt_}, {"--prompts", prompts_}});
-  if (!prompts_.empty() && kv_.follows_prompt()) {
+  if (!prompts_.empty() && kv_.follows_prompt() && !files_.loads()) {
     throw UsageError(
-        "--prompts with --kv-keys channel needs --kv-text: calibrated on one of the prompts, the "
-        "others would not get the bits they have alone");
-  }
-  if (files_.given() && kv_.follows_prompt()) {
-    throw UsageError(
-        "--save-cache and --load-cache with --kv-keys channel need --kv-text: calibrated on a "
-        "prompt, keys of another prompt are stored differently");
+        "--prompts with --kv-keys channel needs --kv-text or --load-cache: calibrated on one of "
+        "the prompts, the others would not get the bits they have alone");
   }
   files_.check();
 }

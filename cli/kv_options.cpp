@@ -57,12 +57,15 @@ void KvOptions::check(std::initializer_list<std::pair<const char*, std::string>>
   }
 }
 
+std::optional<ElementType> KvOptions::type() const {
+  if (type_.empty()) return std::nullopt;
+  return std::ranges::find(kTypes, type_, [](const auto& row) { return row.first; })->second;
+}
+
 models::CacheForm KvOptions::form(const models::Model& model, const models::Tokenizer& tokenizer,
                                   std::span<const std::int32_t> ids, std::int64_t length) const {
-  if (type_.empty()) return {};
-  const ElementType type =
-      std::ranges::find(kTypes, type_, [](const auto& row) { return row.first; })->second;
-  if (keys_ != "channel") return {type, {}};
+  const std::optional<ElementType> of = type();
+  if (!of || keys_ != "channel") return {of};
   const std::int64_t context = model.config().context_length;
   std::vector<std::int32_t> text;
   if (!text_.empty()) {
@@ -79,7 +82,7 @@ models::CacheForm KvOptions::form(const models::Model& model, const models::Toke
     ids = text;
   }
   const auto most = static_cast<std::size_t>(std::min(kCalibration, context));
-  return model.calibrated(type, ids.first(std::min(ids.size(), most)), std::min(length, context));
+  return model.calibrated(*of, ids.first(std::min(ids.size(), most)), std::min(length, context));
 }
 
 }  // namespace polyhead::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +24,9 @@ class KvOptions {
 
   /// Whether the form depends on what is read.
   bool follows_prompt() const { return keys_ == "channel" && text_.empty(); }
+
+  /// Of --kv-type; none without it.
+  std::optional<ElementType> type() const;
 
   /// What they ask for. Keys by channel are calibrated on the first tokens of --kv-text for the
   /// model's context, or else of `ids` for a cache of `length` tokens, the context at most; a text

@@ -436,7 +436,7 @@ static void test_paged(void) {
   CHECK_REFUSED(polyhead_paged_sequence_adopt_prefix(cache, fork, NULL, 3, NULL), "tokens is null");
   CHECK_OK(polyhead_paged_sequence_release(cache, fork));
 
-  CHECK_OK(polyhead_paged_sequences_save(FILE_NAME, &kPrint, cache, sequences, kBatch));
+  CHECK_OK(polyhead_paged_sequences_save(FILE_NAME, &kPrint, cache, sequences, kBatch, NULL, 0));
   config = paged_config(4);
   CHECK_OK(polyhead_paged_cache_create(&config, &other));
   CHECK(polyhead_paged_sequences_load(FILE_NAME, &kPrint, other, 7, loaded, kBatch) ==
@@ -549,14 +549,27 @@ static void test_paged_scales(void) {
   polyhead_paged_cache_config config = paged_config(4);
   polyhead_paged_cache* cache = NULL;
   int64_t sequence = -1;
+  char notes[6] = {0};
+  size_t bytes = 0;
   int i;
   for (i = 0; i < kKvHeads * kDim; ++i) scales[i] = 0.5f + (float)i;
   config.element_type = POLYHEAD_INT8;
   config.key_scales = &made;
   CHECK_OK(polyhead_paged_cache_create(&config, &cache));
   CHECK_OK(polyhead_paged_sequence_create(cache, 0, &sequence));
-  CHECK_OK(polyhead_paged_sequences_save(FILE_NAME, &kPrint, cache, &sequence, 1));
+  CHECK_REFUSED(polyhead_paged_sequences_save(FILE_NAME, &kPrint, cache, &sequence, 1, NULL, 3),
+                "notes is null");
+  CHECK_OK(polyhead_paged_sequences_save(FILE_NAME, &kPrint, cache, &sequence, 1, "notes", 6));
   polyhead_paged_cache_destroy(cache);
+  CHECK_OK(polyhead_paged_sequences_notes(FILE_NAME, &kPrint, notes, 5, &bytes));
+  CHECK(bytes == 6 && notes[0] == 0); /* too short for all of them */
+  CHECK_OK(polyhead_paged_sequences_notes(FILE_NAME, &kPrint, NULL, 0, &bytes));
+  CHECK_OK(polyhead_paged_sequences_notes(FILE_NAME, &kPrint, notes, bytes, &bytes));
+  CHECK(strcmp(notes, "notes") == 0);
+  CHECK_REFUSED(polyhead_paged_sequences_notes(FILE_NAME, &kPrint, NULL, 1, &bytes),
+                "notes is null");
+  CHECK_REFUSED(polyhead_paged_sequences_notes(FILE_NAME, &kPrint, NULL, 0, NULL),
+                "notes_bytes is null");
   CHECK_REFUSED(polyhead_paged_sequences_key_scales(FILE_NAME, &kPrint, &wrong),
                 "is not dense float32 [1, 2, 8]: layers, kv_heads, head_dim");
   CHECK_OK(polyhead_paged_sequences_key_scales(FILE_NAME, &kPrint, &got));

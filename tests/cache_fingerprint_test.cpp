@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <vector>
-
 #include "polyhead/rope.h"
 #include "support/scratch_directory.hpp"
 #include "support/tiny_models.hpp"
@@ -25,7 +23,7 @@ ModelFile open(const GgufBuilder& file) {
   return ModelFile(folder.write("m.gguf", file.build()));
 }
 
-CacheFingerprint print_of(const ModelFile& file) { return cache_fingerprint(file, {}, {}); }
+CacheFingerprint print_of(const ModelFile& file) { return cache_fingerprint(file, {}); }
 
 TEST(CacheFingerprint, TellsWindowsApart) {
   GgufBuilder narrow = tiny_gguf(Architecture::gemma3);
@@ -48,27 +46,6 @@ TEST(CacheFingerprint, TellsPairingsOfRotationsApart) {
   ASSERT_EQ(frequencies(llama), frequencies(qwen2));
   EXPECT_EQ(print_of(qwen2).rope, print_of(qwen3).rope);
   EXPECT_NE(print_of(qwen2).rope, print_of(llama).rope);
-}
-
-TEST(CacheFingerprint, TellsFramesApart) {
-  const ModelFile file = open(tiny_gguf(Architecture::llama));
-  const std::vector<float> numbers(8, 1.0f);
-  const CodeFrame frame{numbers, numbers, numbers, numbers};
-  models::CacheForm form{.type = ElementType::int8, .frames = {2, {frame, frame}}};
-  const auto model = [&] { return cache_fingerprint(file, {}, form).model; };
-  const std::uint64_t framed = model();
-  for (LayerFrames& layer : form.frames) {
-    for (CodeFrame* side : {&layer.keys, &layer.values}) {
-      for (auto* part : {&side->centre, &side->stretch, &side->carry, &side->cost}) {
-        part->back() = 2;
-        EXPECT_NE(model(), framed);
-        part->back() = 1;
-      }
-    }
-  }
-  EXPECT_EQ(model(), framed);
-  form.frames.clear();
-  EXPECT_NE(model(), framed);
 }
 
 }  // namespace

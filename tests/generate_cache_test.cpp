@@ -121,6 +121,53 @@ TEST_F(GenerateCache, EveryTypeOfCache) {
   }
 }
 
+// What channels were calibrated on is saved with the keys: whoever reads them needs no text.
+TEST_F(GenerateCache, FramesComeFromTheFile) {
+  const std::string text = folder_.write("text.txt", "abcjjiia");
+  const std::string prompts = folder_.write("prompts.txt", kBegin + "j\nab\n");
+  for (const std::string type : {"int8", "int4"}) {
+    const std::string file = folder_.file(type + ".kv");
+    const std::vector<std::string> channel = {"--kv-type",     type, "--kv-keys", "channel",
+                                              "--page-tokens", "8"};
+    const auto run = [&](std::vector<std::string> how) {
+      how.insert(how.end(), channel.begin(), channel.end());
+      return generate(how);
+    };
+    for (const bool by_text : {true, false}) {
+      std::vector<std::string> save = {"--prompt", kBegin, "--save-cache", file};
+      if (by_text) save.insert(save.end(), {"--kv-text", text});
+      const json made = run(save);
+      const json loaded = run({"--prompt", kBegin, "--load-cache", file});
+      EXPECT_EQ(loaded["ids"], made["ids"]);
+      EXPECT_EQ(loaded["cache"]["loaded_tokens"], 16);
+      // Another prompt's answer is that of these frames, however it came to them.
+      const std::string copy = folder_.file("copy.kv");
+      const json other =
+          run({"--prompt", kBegin + "j", "--load-cache", file, "--save-cache", copy});
+      if (by_text) {
+        EXPECT_EQ(other["ids"],
+                  run({"--prompt", kBegin + "j", "--kv-text", text, "--save-cache", copy})["ids"]);
+      }
+      for (const std::string& from : {file, copy}) {
+        const json many = run({"--prompts", prompts, "--load-cache", from});
+        EXPECT_EQ(many["answers"][0]["ids"], other["ids"]);
+        EXPECT_EQ(many["cache"]["shared_tokens"], 16);
+      }
+    }
+    const std::string in_frames = " was saved in other frames than the pool's (a file serves";
+    const auto refused = [&](const std::vector<std::string>& how, const std::string& why) {
+      const std::string said = refusal(file, how);
+      EXPECT_NE(said.find(file + why), std::string::npos) << said;
+    };
+    refused({"--kv-type", type, "--kv-keys", "channel", "--kv-text", text}, in_frames);
+    refused({"--kv-type", type}, in_frames);
+    const std::string plain = folder_.file("plain.kv");
+    generate({"--prompt", kBegin, "--kv-type", type, "--page-tokens", "8", "--save-cache", plain});
+    const std::string said = refusal(plain, {"--kv-type", type, "--kv-keys", "channel"});
+    EXPECT_NE(said.find(plain + " was saved without --kv-keys channel"), std::string::npos) << said;
+  }
+}
+
 TEST_F(GenerateCache, TheTypeThatIsTakenAnywayMayBeNamed) {
   const std::string file = saved();
   const json made = generate(
@@ -198,8 +245,6 @@ TEST_F(GenerateCache, OptionsThatMakeNoSense) {
           "--save-cache requires --prompt");
   refused({"--prompt", "a", "--page-tokens", "8"}, cli::kBadUsage,
           "--page-tokens needs --prompts, --save-cache or --load-cache");
-  refused({"--prompt", "a", "--load-cache", prompts, "--kv-type", "int8", "--kv-keys", "channel"},
-          cli::kBadUsage, "--save-cache and --load-cache with --kv-keys channel need --kv-text");
   refused({"--prompt", "a", "--save-cache", "/nowhere/x.kv"}, cli::kFailure,
           "/nowhere/x.kv: cannot be written");
 }

@@ -282,8 +282,9 @@ TEST(KvType, TheProgramTakesIt) {
         std::string("polyhead: ") + command + ": --kv-keys token needs --kv-type int8 or int4");
   }
   EXPECT_EQ(said({"generate", "--prompts", "x", "--kv-type", "int8", "--kv-keys", "channel"}),
-            "polyhead: generate: --prompts with --kv-keys channel needs --kv-text: calibrated on "
-            "one of the prompts, the others would not get the bits they have alone");
+            "polyhead: generate: --prompts with --kv-keys channel needs --kv-text or "
+            "--load-cache: calibrated on one of the prompts, the others would not get the bits "
+            "they have alone");
   EXPECT_EQ(said({"generate", "--prompt", "x", "--chat", "--chat-template", ""}),
             "polyhead: --chat-template: the value is empty");
   EXPECT_EQ(said({"generate", "--prompt", "x", "--chat", "--chat-template", "foo"}),

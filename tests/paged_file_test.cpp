@@ -207,7 +207,7 @@ TEST_F(PagedFile, RefusesAnotherModelOrCache) {
   std::string older = ScratchDirectory::read(path_);
   older[8] = 1;
   put_bytes(older);
-  EXPECT_EQ(load(cache, into), "load_sequences: FILE has version 1, expected 2");
+  EXPECT_EQ(load(cache, into), "load_sequences: FILE has version 1, expected 3");
 }
 
 // Prompts of one model must not find pages of another, under whatever salt.
@@ -290,6 +290,40 @@ TEST_F(PagedFile, SaysTheScalesThatItsCacheHas) {
   PagedCache by_token = cache_of({ElementType::int8});
   save_sequences(path_, kPrint, by_token, fill(by_token));
   EXPECT_FALSE(load_key_scales(path_, kPrint).view().given());
+}
+
+TEST_F(PagedFile, NotesComeBackAsTheyWereGiven) {
+  PagedCache cache = cache_of({});
+  const auto sequences = fill(cache);
+  std::vector<std::byte> notes(1000);
+  for (std::size_t i = 0; i < notes.size(); ++i) notes[i] = static_cast<std::byte>(i * i % 251);
+  const std::vector<std::int64_t> none;
+  for (const auto& of : {sequences, none}) {
+    save_sequences(path_, kPrint, cache, of, notes);
+    EXPECT_EQ(load_notes(path_, kPrint), notes);
+    EXPECT_EQ(
+        refusal_of([&] {
+          (void)load_notes(path_, {1, 2, 9, 4});
+        }),
+        "load_notes: " + path_ + " was saved with another fingerprint of the RoPE (3), expected 9");
+  }
+  save_sequences(path_, kPrint, cache, sequences, notes);
+  std::vector<std::int64_t> into;
+  PagedCache other = cache_of({});
+  ASSERT_EQ(load(other, into), "ok");
+  EXPECT_EQ(saved(other, into), saved(cache, sequences));
+  save_sequences(path_, kPrint, cache, sequences);
+  EXPECT_TRUE(load_notes(path_, kPrint).empty());
+  // More notes than bytes are left, under a right checksum.
+  std::string bytes = ScratchDirectory::read(path_);
+  bytes.resize(bytes.size() - sizeof(std::uint64_t));
+  const std::uint64_t noted = bytes.size();
+  std::memcpy(bytes.data() + 48, &noted, sizeof noted);
+  const std::uint64_t sum = base::checksum(std::as_bytes(std::span(bytes)));
+  bytes.append(reinterpret_cast<const char*>(&sum), sizeof sum);
+  put_bytes(bytes);
+  EXPECT_EQ(load(other, into), "load_sequences: FILE promises " + std::to_string(noted) +
+                                   " bytes of notes, but has " + std::to_string(noted - 56));
 }
 
 TEST_F(PagedFile, RefusesDamage) {

@@ -1,6 +1,7 @@
 // Saving what caches hold, so that a prompt's keys and values can be used again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -55,9 +56,11 @@ void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<SlidingCache* const> caches);
 
 /// The same for sequences of a paged cache: one file of all of them. Throws InvalidArgument, also
-/// for a sequence that was released.
+/// for a sequence that was released. `notes` are bytes of the caller's own that belong beside the
+/// rows, as the frames of their codes do (code_frame.h); load_notes() gives them back.
 void save_sequences(const std::string& path, const CacheFingerprint& fingerprint,
-                    const PagedCache& cache, std::span<const std::int64_t> sequences);
+                    const PagedCache& cache, std::span<const std::int64_t> sequences,
+                    std::span<const std::byte> notes = {});
 
 /// The sequences of a file as new ones of `cache`, in the order in which they were saved; their
 /// full pages are shared with later prompts of the same salt. Exhausted where they do not fit into
@@ -92,6 +95,10 @@ struct KeyScales {
 /// loads the file. None where keys have no scales or some for each token, and in a file of no
 /// sequence. Throws InvalidArgument as load_sequences does.
 KeyScales load_key_scales(const std::string& path, const CacheFingerprint& fingerprint);
+
+/// The notes that a file's sequences were saved with. Throws InvalidArgument as load_sequences
+/// does.
+std::vector<std::byte> load_notes(const std::string& path, const CacheFingerprint& fingerprint);
 
 }  // namespace polyhead::inline v0
 #pragma GCC visibility pop

@@ -275,10 +275,11 @@ POLYHEAD_C_API polyhead_status polyhead_sliding_caches_load(const char* path,
                                                             polyhead_sliding_cache* const* caches,
                                                             int64_t count);
 
-/* The same for sequences of a paged cache. */
+/* The same for sequences of a paged cache. Notes are bytes of the caller's own that belong beside
+ * the rows, as the frames of their codes do; none: NULL, 0. */
 POLYHEAD_C_API polyhead_status polyhead_paged_sequences_save(
     const char* path, const polyhead_cache_fingerprint* print, const polyhead_paged_cache* cache,
-    const int64_t* sequences, int64_t count);
+    const int64_t* sequences, int64_t count, const void* notes, size_t notes_bytes);
 /* The sequences of a file as new ones, into `sequences` [count], as many as were saved; pages may
  * be of another size. Their full pages are shared with later prompts of the same salt.
  * POLYHEAD_EXHAUSTED where they do not fit into the pool's free pages. Refused where another file
@@ -292,6 +293,11 @@ POLYHEAD_C_API polyhead_status polyhead_paged_sequences_load(
  * Refuses a file without, and scales of other extents. */
 POLYHEAD_C_API polyhead_status polyhead_paged_sequences_key_scales(
     const char* path, const polyhead_cache_fingerprint* print, const polyhead_view* scales);
+/* The notes that a file's sequences were saved with: how many bytes into *notes_bytes, and all of
+ * them into `notes` where `capacity` is enough. */
+POLYHEAD_C_API polyhead_status
+polyhead_paged_sequences_notes(const char* path, const polyhead_cache_fingerprint* print,
+                               void* notes, size_t capacity, size_t* notes_bytes);
 
 #ifdef __cplusplus
 } /* extern "C" */

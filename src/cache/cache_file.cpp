@@ -2,8 +2,10 @@
 //   "PHKVCACH", u32 version, u32 items (caches), u64 fingerprint [model, weights, rope, tokens],
 //   each cache as KvCache::save writes it, u64 checksum of all before.
 // Sliding caches: "PHKVRING", the same header, and each as SlidingCache::save writes it.
-// Sequences of a paged cache: "PHKVPAGE", the same header, and each as PagedCache::save writes it.
-// Each kind has a version of its own: 2 of the last two says whether values are in the keys.
+// Sequences of a paged cache: "PHKVPAGE", the same header, u64 bytes of notes, the notes, and each
+// sequence as PagedCache::save writes it.
+// Each kind has a version of its own: from 2 on the last two say whether values are in the keys,
+// from 3 on the last one has notes.
 #include "polyhead/cache_file.h"
 
 #include <algorithm>
@@ -34,8 +36,9 @@ struct Kind {
 };
 constexpr Kind kCaches{"load_caches", "PHKVCACH", 1, "caches"};
 constexpr Kind kSliding{"load_caches", "PHKVRING", 2, "sliding caches"};
-constexpr Kind kSequences{"load_sequences", "PHKVPAGE", 2, "sequences"};
-constexpr Kind kScales{"load_key_scales", "PHKVPAGE", 2, "sequences"};
+constexpr Kind kSequences{"load_sequences", "PHKVPAGE", 3, "sequences"};
+constexpr Kind kScales{"load_key_scales", "PHKVPAGE", 3, "sequences"};
+constexpr Kind kNotes{"load_notes", "PHKVPAGE", 3, "sequences"};
 
 struct Header {
   char magic[8];
@@ -177,9 +180,17 @@ class SequencesFile {
         path_(path),
         bytes_(cache::read_file(kind.call, path, {kind.magic, sizeof Header::magic})),
         fingerprint_(fingerprint),
-        body_(checked_body(kind, path, bytes_, fingerprint, header_)) {}
+        body_(checked_body(kind, path, bytes_, fingerprint, header_)) {
+    std::uint64_t noted = 0;
+    if (!cache::take(body_, &noted, sizeof noted) || noted > body_.size()) {
+      base::refuse(call_, path_, " promises ", noted, " bytes of notes, but has ", body_.size());
+    }
+    notes_ = body_.first(noted);
+    body_ = body_.subspan(noted);
+  }
 
   std::size_t count() const { return header_.items; }
+  std::span<const std::byte> notes() const { return notes_; }
 
   PagedCache::Status load(PagedCache& cache, std::uint64_t salt,
                           std::vector<std::int64_t>& sequences) const {
@@ -221,7 +232,7 @@ class SequencesFile {
   Header header_{};
   std::vector<std::byte> bytes_;
   const CacheFingerprint& fingerprint_;
-  std::span<const std::byte> body_;
+  std::span<const std::byte> body_, notes_;
 };
 
 }  // namespace
@@ -265,8 +276,12 @@ void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
 }
 
 void save_sequences(const std::string& path, const CacheFingerprint& fingerprint,
-                    const PagedCache& cache, std::span<const std::int64_t> sequences) {
+                    const PagedCache& cache, std::span<const std::int64_t> sequences,
+                    std::span<const std::byte> notes) {
   std::vector<std::byte> bytes = begun(kSequences, fingerprint, sequences.size());
+  const std::uint64_t noted = notes.size();
+  cache::put(bytes, &noted, sizeof noted);
+  cache::put(bytes, notes.data(), notes.size());
   for (const std::int64_t sequence : sequences) cache.save(sequence, bytes);
   finish("save_sequences", path, bytes);
 }
@@ -294,6 +309,11 @@ PagedCache::Status load_sequences(const std::string& path, const CacheFingerprin
 
 KeyScales load_key_scales(const std::string& path, const CacheFingerprint& fingerprint) {
   return SequencesFile(kScales, path, fingerprint).key_scales();
+}
+
+std::vector<std::byte> load_notes(const std::string& path, const CacheFingerprint& fingerprint) {
+  const SequencesFile file(kNotes, path, fingerprint);
+  return {file.notes().begin(), file.notes().end()};
 }
 
 }  // namespace polyhead::inline v0

@@ -11,10 +11,7 @@ namespace polyhead::inline v0::cache {
 /// What is wrong where take() finds too little.
 inline constexpr const char* kCutShort = "it is cut short";
 
-inline void put(std::vector<std::byte>& to, const void* data, std::size_t bytes) {
-  const auto* const from = static_cast<const std::byte*>(data);
-  to.insert(to.end(), from, from + bytes);
-}
+void put(std::vector<std::byte>& to, const void* data, std::size_t bytes);
 
 /// Moves the front of `from` to `to`; false, with nothing moved, where there is not enough.
 inline bool take(std::span<const std::byte>& from, void* to, std::size_t bytes) {

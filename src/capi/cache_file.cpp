@@ -64,12 +64,15 @@ polyhead_status polyhead_sliding_caches_load(const char* path,
 polyhead_status polyhead_paged_sequences_save(const char* path,
                                               const polyhead_cache_fingerprint* print,
                                               const polyhead_paged_cache* cache,
-                                              const int64_t* sequences, int64_t count) {
+                                              const int64_t* sequences, int64_t count,
+                                              const void* notes, size_t notes_bytes) {
   constexpr const char* kCall = "polyhead_paged_sequences_save";
   return guarded(kCall, [&] {
     need(kCall, "cache", cache);
+    if (notes_bytes > 0) need(kCall, "notes", notes);
     polyhead::save_sequences(need(kCall, "path", path), to_fingerprint(kCall, print), cache->cache,
-                             to_span(kCall, "sequences", sequences, count));
+                             to_span(kCall, "sequences", sequences, count),
+                             {static_cast<const std::byte*>(notes), notes_bytes});
   });
 }
 
@@ -100,5 +103,19 @@ polyhead_status polyhead_paged_sequences_key_scales(const char* path,
              static_cast<long long>(held.head_dim), path);
     }
     std::ranges::copy(held.values, static_cast<float*>(to.data));
+  });
+}
+
+polyhead_status polyhead_paged_sequences_notes(const char* path,
+                                               const polyhead_cache_fingerprint* print, void* notes,
+                                               size_t capacity, size_t* notes_bytes) {
+  constexpr const char* kCall = "polyhead_paged_sequences_notes";
+  return guarded(kCall, [&] {
+    need(kCall, "notes_bytes", notes_bytes);
+    if (capacity > 0) need(kCall, "notes", notes);
+    const std::vector<std::byte> held =
+        polyhead::load_notes(need(kCall, "path", path), to_fingerprint(kCall, print));
+    *notes_bytes = held.size();
+    if (held.size() <= capacity) std::ranges::copy(held, static_cast<std::byte*>(notes));
   });
 }

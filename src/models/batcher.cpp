@@ -5,6 +5,7 @@
 
 #include "base/ceil_div.hpp"
 #include "base/refuse.hpp"
+#include "models/cache_notes.hpp"
 
 namespace polyhead::inline v0::models {
 namespace {
@@ -296,13 +297,18 @@ std::int64_t Batcher::save(std::span<const std::int32_t> tokens, const std::stri
   and_one.push_back(0);
   const LentSequence sequence(cache, salt);
   const std::int64_t held = cache.adopt_prefix(sequence.number, and_one);
-  if (held > 0) save_sequences(path, fingerprint, cache, {&sequence.number, 1});
+  if (held > 0) {
+    save_sequences(path, fingerprint, cache, {&sequence.number, 1},
+                   notes_of(options_.cache.frames));
+  }
   return held;
 }
 
 void Batcher::load(const std::string& path, const CacheFingerprint& fingerprint,
                    std::uint64_t salt) {
   PagedCache& cache = pool_.cache();
+  if (load_notes(path, fingerprint) != notes_of(options_.cache.frames))
+    base::refuse("Batcher::load", path, " was saved in other frames than the pool's");
   std::vector<std::int64_t> sequences;
   if (load_sequences(path, fingerprint, cache, sequences, salt) == PagedCache::Status::exhausted) {
     base::refuse("Batcher::load", path, " holds more pages than are free, ", cache.free_pages());

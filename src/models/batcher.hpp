@@ -95,8 +95,8 @@ class Batcher {
                     const CacheFingerprint& fingerprint, std::uint64_t salt = 0);
 
   /// Remembers the pages of such a file, for prompts of this salt that begin with its tokens, until
-  /// the pool needs them. Throws InvalidArgument as load_sequences does, and where they are more
-  /// than the free ones.
+  /// the pool needs them. Throws InvalidArgument as load_sequences does, where they are more than
+  /// the free ones, and where the pool's frames are others.
   void load(const std::string& path, const CacheFingerprint& fingerprint, std::uint64_t salt = 0);
 
   /// What there is of an answer; the reference lasts until it is taken. Throws InvalidArgument for

@@ -1,27 +1,13 @@
 #include "models/cache_fingerprint.hpp"
 
-#include <vector>
-
 #include "models/fingerprint.hpp"
 #include "polyhead/isa.h"
 
 namespace polyhead::inline v0::models {
 namespace {
 
-void add(Fingerprint& to, const std::vector<float>& numbers) {
-  to.add(std::as_bytes(std::span(numbers)));
-}
-
-void add(Fingerprint& to, const CodeFrame& frame) {
-  for (const std::vector<float>* numbers :
-       {&frame.centre, &frame.stretch, &frame.carry, &frame.cost}) {
-    add(to, *numbers);
-  }
-}
-
-/// What the configuration says of numbers that are no weights, and how the cache holds rows, but
-/// for their type, which its file names.
-std::uint64_t of_model(const ModelFile& file, const CacheForm& form) {
+/// What the configuration says of numbers that are no weights.
+std::uint64_t of_model(const ModelFile& file) {
   const ModelConfig& config = file.config();
   Fingerprint hash;
   hash.add(file.fingerprint());
@@ -37,11 +23,6 @@ std::uint64_t of_model(const ModelFile& file, const CacheForm& form) {
   }
   for (const LayerGeometry& layer : config.layers)
     hash.add(static_cast<std::uint64_t>(layer.window));
-  for (const std::vector<float>& scales : form.key_scales) add(hash, scales);
-  for (const LayerFrames& frames : form.frames) {
-    add(hash, frames.keys);
-    add(hash, frames.values);
-  }
   return hash.value();
 }
 
@@ -69,9 +50,8 @@ std::uint64_t of_rope(const ModelConfig& config) {
 
 }  // namespace
 
-CacheFingerprint cache_fingerprint(const ModelFile& file, const ModelOptions& options,
-                                   const CacheForm& form) {
-  return {of_model(file, form), of_weights(file, options), of_rope(file.config()), 0};
+CacheFingerprint cache_fingerprint(const ModelFile& file, const ModelOptions& options) {
+  return {of_model(file), of_weights(file, options), of_rope(file.config()), 0};
 }
 
 }  // namespace polyhead::inline v0::models

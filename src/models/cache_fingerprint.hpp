@@ -7,9 +7,8 @@
 namespace polyhead::inline v0::models {
 
 /// For files of caches of `file`'s model as it is run: a file of other weights, another form of
-/// them, another instruction set, another configuration or another form of cache is refused, since
-/// its keys and values would have other bits. Reads all weights.
-CacheFingerprint cache_fingerprint(const ModelFile& file, const ModelOptions& options,
-                                   const CacheForm& form);
+/// them, another instruction set or another configuration is refused, since its keys and values
+/// would have other bits. Reads all weights. How the cache holds rows, the file says by itself.
+CacheFingerprint cache_fingerprint(const ModelFile& file, const ModelOptions& options);
 
 }  // namespace polyhead::inline v0::models
