@@ -600,6 +600,38 @@ static void test_older_programs(void) {
   polyhead_kv_cache_destroy(cache);
 }
 
+/* A program built with later headers: longer structs, whose rest is zero, are filled as far as this
+ * library knows them. */
+static void test_newer_programs(void) {
+  struct {
+    polyhead_mask mask;
+    int64_t newer_field;
+  } mask = {{.struct_bytes = sizeof mask}, 0};
+  struct {
+    polyhead_kv_view view;
+    int64_t newer_field;
+  } view = {{.struct_bytes = sizeof view}, 0};
+  polyhead_kv_cache_config config = kv_config(POLYHEAD_FLOAT32);
+  polyhead_sliding_cache_config sliding = {.struct_bytes = sizeof sliding};
+  polyhead_kv_cache* cache = NULL;
+  polyhead_sliding_cache* ring = NULL;
+  CHECK_OK(polyhead_kv_cache_create(&config, &cache));
+  CHECK_OK(polyhead_kv_cache_view(cache, &view.view));
+  CHECK(view.view.struct_bytes == sizeof view && view.view.k.axes == 4);
+  view.newer_field = 1;
+  CHECK_REFUSED(polyhead_kv_cache_view(cache, &view.view), "does not know");
+  polyhead_kv_cache_destroy(cache);
+  sliding.batch = 1;
+  sliding.kv_heads = kKvHeads;
+  sliding.head_dim = kDim;
+  sliding.window = 5;
+  sliding.element_type = POLYHEAD_FLOAT32;
+  CHECK_OK(polyhead_sliding_cache_create(&sliding, &ring));
+  CHECK_OK(polyhead_sliding_cache_mask(ring, &mask.mask));
+  CHECK(mask.mask.struct_bytes == sizeof mask && mask.mask.windowed == 1 && mask.mask.left == 4);
+  polyhead_sliding_cache_destroy(ring);
+}
+
 int main(void) {
   test_contiguous();
   test_codes();
@@ -610,5 +642,6 @@ int main(void) {
   test_values_in_keys();
   test_paged_scales();
   test_older_programs();
+  test_newer_programs();
   return test_failures != 0;
 }

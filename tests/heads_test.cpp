@@ -388,6 +388,11 @@ TEST(Heads, RefusesWhatContradictsItself) {
       "HeadStatistics: tokens (9) are not kv_len (8)");
   EXPECT_EQ(refusal_of([&] { HeadStatistics(with([&](HeadStudy& s) { s.maps[0].q_bins = 0; })); }),
             "HeadStatistics: maps: bins (0, 5) are not positive");
+  EXPECT_EQ(refusal_of([&] {
+              HeadStatistics(
+                  with([&](HeadStudy& s) { s.maps[0].pool = static_cast<HeadMapSpec::Pool>(9); }));
+            }),
+            "HeadStatistics: maps: pool (9) is none, expected maximum or sum");
   constexpr std::int64_t kMany = 1 << 24;  // whose square times 2^16 is 2^64
   HeadStudy huge;
   huge.q_heads = 1 << 16;

@@ -312,7 +312,7 @@ TEST(LayerContext, RefusesWhatDoesNotFit) {
   EXPECT_EQ(said([&](LayerCall& c) {
               c.context_lengths = {lengths, {3}};
             }),
-            forward + "context_lengths and context_offsets are both given");
+            forward + "context_lengths and context_offsets are both given, expected one");
   EXPECT_EQ(said([&](LayerCall& c) { c.context_positions = c.positions; }),
             forward + "context_positions: tokens is 13, expected 103");
   LayerConfig plain = crossing(ElementType::float32);

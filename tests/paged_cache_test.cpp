@@ -190,7 +190,8 @@ TEST(PagedCache, RefusesByName) {
   bad = one_layer(1);
   bad.type = ElementType::int32;
   EXPECT_EQ(refusal_of([&] { PagedCache{bad}; }),
-            "PagedCache: type (int32) is not one a cache holds");
+            "PagedCache: type is int32, expected float32, float16, bfloat16, int8, int4, "
+            "float8_e4m3 or float8_e5m2");
   bad.values_in_keys = true;
   bad.type = ElementType::int8;
   bad.head_dim = 40;

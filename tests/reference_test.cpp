@@ -16,6 +16,7 @@
 #include "kernels/dropout.hpp"
 #include "kernels/reference/attend.hpp"
 #include "polyhead/attention.h"
+#include "support/refusal.h"
 
 namespace polyhead::test {
 namespace {
@@ -197,6 +198,12 @@ TEST(Reference, AlibiSlopesOfThePaper) {
   for (int head = 0; head < 8; ++head) EXPECT_EQ(alibi_slope(head, 12), alibi_slope(head, 8));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(alibi_slope(8 + i, 12), alibi_slope(2 * i, 16));
   EXPECT_EQ(alibi_slope(0, 1), static_cast<float>(std::ldexp(1.0, -8)));
+  EXPECT_EQ(test::refusal_of([] { alibi_slope(3, 3); }),
+            "alibi_slope: head (3) is not within 0 .. 2");
+  EXPECT_EQ(test::refusal_of([] { alibi_slope(-1, 4); }),
+            "alibi_slope: head (-1) is not within 0 .. 3");
+  EXPECT_NE(test::refusal_of([] { alibi_slope(0, 0); }).find("alibi_slope: heads (0)"),
+            std::string::npos);
 }
 
 // The known answers of the Random123 distribution (kat_vectors, philox4x32 10).

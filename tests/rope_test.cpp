@@ -317,6 +317,16 @@ void expect_refused(const char* message, Change change) {
 TEST(Rope, RefusesImpossibleConfigurations) {
   expect_refused("rope_frequencies: rope.pairing is not stated; expected half_split or interleaved",
                  [](RopeConfig& c) { c.pairing = RopePairing::unstated; });
+  expect_refused(
+      "rope_frequencies: rope.pairing (9) is no pairing, expected half_split or interleaved",
+      [](RopeConfig& c) { c.pairing = static_cast<RopePairing>(9); });
+  expect_refused(
+      "rope_frequencies: rope.scaling (9) is no scaling, expected none, linear, ntk_aware, yarn or "
+      "llama3",
+      [](RopeConfig& c) { c.scaling = static_cast<RopeScaling>(9); });
+  EXPECT_EQ(
+      polyhead::test::refusal_of([] { polyhead::rope_attention_factor({}); }),
+      "rope_attention_factor: rope.pairing is not stated; expected half_split or interleaved");
   expect_refused("rope_frequencies: rope.base (0) is not positive and finite",
                  [](RopeConfig& c) { c.base = 0; });
   expect_refused(
@@ -325,10 +335,10 @@ TEST(Rope, RefusesImpossibleConfigurations) {
   expect_refused(
       "rope_frequencies: rope.rotary_dims (3) is not an even number from 0 to head_dim (64)",
       [](RopeConfig& c) { c.rotary_dims = 3; });
-  EXPECT_EQ(
-      polyhead::test::refusal_of(
-          [] { polyhead::rope_frequencies(config_of(RopePairing::half_split), -4); }),
-      "rope_frequencies: rope.rotary_dims (-4) is not an even number from 0 to head_dim (-4)");
+  EXPECT_EQ(polyhead::test::refusal_of(
+                [] { polyhead::rope_frequencies(config_of(RopePairing::half_split), -4); }),
+            "rope_frequencies: rope turns all of -4 dims, expected an even number of them or "
+            "rope.rotary_dims");
   expect_refused("rope_frequencies: rope.factor (8) is given without a rope.scaling",
                  [](RopeConfig& c) { c.factor = 8; });
   expect_refused("rope_frequencies: rope.factor (0.5) is not finite and at least 1",
@@ -367,7 +377,7 @@ TEST(Rope, TheAttentionFactorRefusesWhatFrequenciesDo) {
               c = config_of(RopePairing::half_split);
               c.scaling = static_cast<RopeScaling>(9);
             }),
-            kCall + "scaling (9) is none, expected none, linear, ntk_aware, yarn or llama3");
+            kCall + "scaling (9) is no scaling, expected none, linear, ntk_aware, yarn or llama3");
   EXPECT_EQ(message([](RopeConfig& c) { c.mscale_all_dim = -1; }),
             kCall + "mscale_all_dim (-1) is negative or not finite");
   EXPECT_EQ(message([](RopeConfig& c) { c.mscale = -1e-9; }),

@@ -281,6 +281,12 @@ TEST(InCache, APlanRefusesWhatItIsNotFor) {
   const InCacheWorkspace taken = std::move(workspace);
   EXPECT_EQ(refusal_of([&] { plan.run(cache, part(text.q, 5, 3), out.view(), workspace); }),
             "attend_in_cache: workspace was moved from, expected the plan's");
+  InCacheWorkspace smaller = InCachePlan(limits(1, 8), rope()).make_workspace();
+  EXPECT_EQ(refusal_of([&] { plan.run(cache, part(text.q, 5, 3), out.view(), smaller); }),
+            "attend_in_cache: workspace is of smaller limits, expected one this plan made");
+  InCacheWorkspace larger = InCachePlan(limits(5, 8), rope()).make_workspace();
+  EXPECT_EQ(refusal_of([&] { plan.run(cache, part(text.q, 5, 3), out.view(), larger); }),
+            "accepted");
 }
 
 // What the calls within would refuse, too.

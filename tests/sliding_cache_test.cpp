@@ -301,7 +301,8 @@ TEST(SlidingCache, RefusesByName) {
   EXPECT_EQ(refusal_of([&] {
               SlidingCache{config({1, 0, 1, ElementType::bit})};
             }),
-            "SlidingCache: type (bit) is not one a cache holds");
+            "SlidingCache: type is bit, expected float32, float16, bfloat16, int8, int4, "
+            "float8_e4m3 or float8_e5m2");
   SlidingCacheConfig many = config({100, 3, 20, f32});
   many.batch = std::int64_t{1} << 30;
   EXPECT_EQ(refusal_of([&] { SlidingCache{many}; }),

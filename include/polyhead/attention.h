@@ -111,6 +111,7 @@ class Plan {
   /// Throws InvalidArgument for impossible limits or an instruction set this machine lacks.
   Plan(const Limits& limits, const Options& options = {});
   ~Plan();
+  /// What was moved from may be assigned to or destroyed, no more.
   Plan(Plan&&) noexcept;
   Plan& operator=(Plan&&) noexcept;
 

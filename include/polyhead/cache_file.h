@@ -82,7 +82,7 @@ void save_sequences(const std::string& path, const CacheFingerprint& fingerprint
 /// Scales of keys by channel.
 struct KeyScales {
   std::int64_t layers = 0, kv_heads = 0, head_dim = 0;
-  std::vector<float> values;  ///< [layers][kv_heads][head_dim]; empty: there are none
+  std::vector<float> values{};  ///< [layers][kv_heads][head_dim]; empty: there are none
 
   /// As PagedCacheConfig::key_scales takes them: not given where there are none.
   ConstView view() const {

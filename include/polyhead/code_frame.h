@@ -116,6 +116,7 @@ class FrameCalibration {
  public:
   /// Throws InvalidArgument for impossible sizes or RoPE.
   explicit FrameCalibration(const FrameCalibrationConfig& config);
+  /// What was moved from may be assigned to or destroyed, no more.
   FrameCalibration(FrameCalibration&&) noexcept;
   FrameCalibration& operator=(FrameCalibration&&) noexcept;
   ~FrameCalibration();

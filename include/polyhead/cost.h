@@ -54,7 +54,7 @@ enum class Unit : std::uint8_t { parameters, flops, bytes, elements };
 
 /// One number of a term's product. `name` is empty for a plain constant.
 struct Factor {
-  std::string name;
+  std::string name{};
   Count value;
 };
 
@@ -62,11 +62,11 @@ struct Factor {
 /// parts where there are any. What is printed is what was computed: text and number have one
 /// source.
 struct Term {
-  std::string id;    ///< "scores": the same in tables, JSON and CSV
-  std::string note;  ///< what it is, and what it assumes; may be empty
+  std::string id{};    ///< "scores": the same in tables, JSON and CSV
+  std::string note{};  ///< what it is, and what it assumes; may be empty
   Unit unit = Unit::flops;
-  std::vector<Factor> factors;
-  std::vector<Term> parts;
+  std::vector<Factor> factors{};
+  std::vector<Term> parts{};
   Count value;
 
   std::string formula() const;                  ///< "2 · tokens · model_dim", "count · (a + b)"
@@ -106,7 +106,7 @@ struct FeedForward {
 /// One or several equal layers. With `latent` given, q_heads and value_dim hold as they stand,
 /// head_dim is nope_dim + rope_dim and kv_heads is q_heads.
 struct Layer {
-  std::string name;        ///< "local", "dense"; may be empty
+  std::string name{};      ///< "local", "dense"; may be empty
   std::int64_t count = 1;  ///< equal layers
   std::int64_t model_dim = 0;
   std::int64_t q_heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
@@ -126,22 +126,22 @@ struct Layer {
 /// 32, a float32 scale for 32 or none; "int8-by-channel" and "int4-by-channel" its keys with scales
 /// by channel.
 struct StorageType {
-  std::string name;
+  std::string name{};
   std::int64_t block_elements = 1, block_bytes = 2;
   std::int64_t channel_bytes = 0;  ///< of scales, for each dim of each KV head of a layer
 };
 
 /// So many weights of one of the parts of parameters() lie in memory as `type`.
 struct StoredWeights {
-  std::string part;
+  std::string part{};
   StorageType type;
   std::int64_t weights = 0;
 };
 
 struct ModelDescription {
-  std::string id, name, source;
-  std::vector<std::string> aliases;
-  std::vector<Layer> layers;
+  std::string id{}, name{}, source{};
+  std::vector<std::string> aliases{};
+  std::vector<Layer> layers{};
   std::int64_t vocab_size = 0;
   bool tied_output = true;            ///< the output matrix is the token embedding
   bool output_matrix = true;          ///< false: no logits (an encoder)
@@ -149,15 +149,15 @@ struct ModelDescription {
   std::int64_t other_parameters = 0;  ///< final norm, token types, pooler
   std::int64_t context_length = 0;    ///< tokens it was made for; 0: not said
   std::string weight_type = "bf16";   ///< what its weights are published in
-  std::string expert_type;            ///< of expert matrices; empty: weight_type
+  std::string expert_type{};          ///< of expert matrices; empty: weight_type
   /// The weights of every part by their own types, as a file has them; a part that is not listed
   /// has weight_type.
-  std::vector<StoredWeights> stored;
+  std::vector<StoredWeights> stored{};
 };
 
 struct Machine {
-  std::string id, name, source;
-  std::vector<std::string> aliases;
+  std::string id{}, name{}, source{};
+  std::vector<std::string> aliases{};
   double f32_flops = 0, f16_flops = 0, fp8_flops = 0;  ///< dense, a second; 0: does not have it
   std::int64_t memory_bytes = 0;                       ///< of one device
   double memory_bandwidth = 0;                         ///< bytes a second
@@ -210,13 +210,13 @@ struct Workload {
   Counting counting = Counting::full;
   LatentForm prefill_form = LatentForm::expanded, decode_form = LatentForm::absorbed;
   StorageType kv_type{"f16", 1, 2};
-  std::optional<StorageType> key_type;  ///< keys, where they are not stored as kv_type
+  std::optional<StorageType> key_type{};  ///< keys, where they are not stored as kv_type
   StorageType activation_type{"f16", 1, 2};
-  std::optional<StorageType> weight_type;  ///< of all weights; none: as the model is published
-  std::int64_t page_tokens = 0;            ///< tokens of a cache page; 0: no paging
-  bool bounded_windows = true;             ///< windowed layers keep their window only
-  std::optional<RingCache> ring;           ///< of windowed layers
-  std::int64_t scratch_tokens = 8192;      ///< at most so many rows under way where chunk is 0
+  std::optional<StorageType> weight_type{};  ///< of all weights; none: as the model is published
+  std::int64_t page_tokens = 0;              ///< tokens of a cache page; 0: no paging
+  bool bounded_windows = true;               ///< windowed layers keep their window only
+  std::optional<RingCache> ring{};           ///< of windowed layers
+  std::int64_t scratch_tokens = 8192;        ///< at most so many rows under way where chunk is 0
   Scratch scratch = Scratch::reused;
   std::int64_t context() const { return prompt + generated; }
 };
@@ -320,7 +320,7 @@ struct Utilisation {
 
 /// One kind of kernel against the roofline.
 struct KernelTime {
-  std::string id;  ///< projections, attention, feed_forward, logits; row_wise where it is counted
+  std::string id{};  ///< projections, attention, feed_forward, logits; row_wise where it is counted
   Count flops, bytes;
   double compute_seconds = 0, memory_seconds = 0;
   double seconds() const {
@@ -332,7 +332,7 @@ struct KernelTime {
 };
 
 struct PhaseTime {
-  std::vector<KernelTime> kernels;
+  std::vector<KernelTime> kernels{};
   double seconds = 0;            ///< kernel after kernel, each at its own roof
   double attention_seconds = 0;  ///< attention_only() FLOPs at peak compute and nothing else
   double peak_seconds = 0;       ///< all FLOPs at peak compute
@@ -355,8 +355,8 @@ PhaseTime phase_time(const ModelDescription& model, const Workload& workload, Ph
 /// held against: 2 · model_dim for plain MHA counted in full, 4 · model_dim with the triangle taken
 /// as N²/2. None: never (windows), or beyond 2^40 tokens.
 struct Crossover {
-  std::optional<std::int64_t> projections;  ///< of attention
-  std::optional<std::int64_t> everything;   ///< projections, feed-forward
+  std::optional<std::int64_t> projections{};  ///< of attention
+  std::optional<std::int64_t> everything{};   ///< projections, feed-forward
 };
 Crossover crossover(const ModelDescription& model, Counting counting,
                     LatentForm form = LatentForm::expanded);

@@ -97,23 +97,23 @@ struct HeadStudy {
   std::int64_t q_heads = 0, q_len = 0, kv_len = 0;
   /// Id of each key's token, [kv_len], any integers: equal ids are copies. Empty: induction and
   /// duplicate are not measurable.
-  std::span<const std::int32_t> tokens;
+  std::span<const std::int32_t> tokens{};
   /// Not 0 where a key is a delimiter, [kv_len]. Empty: not measurable.
-  std::span<const std::uint8_t> delimiters;
+  std::span<const std::uint8_t> delimiters{};
   /// Queries are tokens of another text (cross attention): distance and all targets but delimiters
   /// are not measurable. Otherwise the query at position i is the token of key i.
   bool cross = false;
-  bool rows = true;               ///< keep HeadRowStatistics: 16 bytes a row and head
-  bool received = true;           ///< keep the mass received by each key: 4 bytes a key and head
-  std::vector<HeadMapSpec> maps;  ///< at most kMaxHeadMaps
+  bool rows = true;                 ///< keep HeadRowStatistics: 16 bytes a row and head
+  bool received = true;             ///< keep the mass received by each key: 4 bytes a key and head
+  std::vector<HeadMapSpec> maps{};  ///< at most kMaxHeadMaps
 };
 
 /// One head's rows, [q_len] each. A row that sees nothing has 0, 0, 0 and -1.
 struct HeadRowStatistics {
-  std::span<const float> entropy;             ///< nats
-  std::span<const float> first;               ///< weight on key 0
-  std::span<const float> largest;             ///< largest weight
-  std::span<const std::int32_t> largest_key;  ///< its key, the first on ties
+  std::span<const float> entropy{};             ///< nats
+  std::span<const float> first{};               ///< weight on key 0
+  std::span<const float> largest{};             ///< largest weight
+  std::span<const std::int32_t> largest_key{};  ///< its key, the first on ties
 };
 
 /// A few rows of one head as they become known; pointers live until the visit returns.
@@ -161,6 +161,7 @@ class HeadStatistics {
  public:
   /// Copies the tokens. Throws InvalidArgument for sizes that contradict each other.
   explicit HeadStatistics(const HeadStudy& study);
+  /// What was moved from may be assigned to or destroyed, no more.
   HeadStatistics(HeadStatistics&&) noexcept;
   HeadStatistics& operator=(HeadStatistics&&) noexcept;
   ~HeadStatistics();

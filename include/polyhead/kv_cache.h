@@ -51,6 +51,7 @@ class KvCache {
  public:
   /// Throws InvalidArgument for impossible sizes or types, std::bad_alloc without memory for them.
   explicit KvCache(const KvCacheConfig& config);
+  /// What was moved from may be assigned to or destroyed, no more.
   KvCache(KvCache&&) noexcept;
   KvCache& operator=(KvCache&&) noexcept;
   ~KvCache();

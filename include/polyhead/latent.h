@@ -79,6 +79,7 @@ class LatentAttention {
  public:
   LatentAttention(const LatentConfig& config, const LatentWeights& weights,
                   const Options& options = {});
+  /// What was moved from may be assigned to or destroyed, no more.
   LatentAttention(LatentAttention&&) noexcept;
   LatentAttention& operator=(LatentAttention&&) noexcept;
   ~LatentAttention();

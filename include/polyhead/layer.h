@@ -152,6 +152,7 @@ class MultiHeadAttention {
   /// `options` serve every call; its executor outlives the layer.
   MultiHeadAttention(const LayerConfig& config, const LayerWeights& weights,
                      const Options& options = {});
+  /// What was moved from may be assigned to or destroyed, no more.
   MultiHeadAttention(MultiHeadAttention&&) noexcept;
   MultiHeadAttention& operator=(MultiHeadAttention&&) noexcept;
   ~MultiHeadAttention();

@@ -92,7 +92,7 @@ struct Modifiers {
 
 /// The closed-form ALiBi slope of `head`, 0 .. heads - 1, among `heads` (any number from 1 on): for
 /// a power of two 2^(-8 (head + 1) / heads); the rest take every second slope of the next power of
-/// two.
+/// two. Throws InvalidArgument for a head that is none of them.
 float alibi_slope(std::int64_t head, std::int64_t heads);
 
 }  // namespace polyhead::inline v0

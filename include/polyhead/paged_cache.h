@@ -62,6 +62,7 @@ class PagedCache {
 
   /// Throws InvalidArgument for impossible sizes or types, std::bad_alloc without memory for them.
   explicit PagedCache(const PagedCacheConfig& config);
+  /// What was moved from may be assigned to or destroyed, no more.
   PagedCache(PagedCache&&) noexcept;
   PagedCache& operator=(PagedCache&&) noexcept;
   ~PagedCache();

@@ -40,7 +40,7 @@ struct RopeConfig {
   std::int64_t original_length = 0;           ///< yarn, llama3: original_max_position_embeddings
   double beta_fast = 32.0, beta_slow = 1.0;   ///< yarn
   bool truncate = true;                       ///< yarn: ramp ends rounded outward to whole pairs
-  std::optional<double> attention_factor;     ///< yarn: given outright, else from the two below
+  std::optional<double> attention_factor{};   ///< yarn: given outright, else from the two below
   double mscale = 0.0, mscale_all_dim = 0.0;  ///< yarn; 0: not given
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  ///< llama3
   /// f_i / divisor_i on top, one a pair (GGUF rope_freqs, LongRoPE's factors); empty: none.

@@ -68,6 +68,7 @@ class InCachePlan {
   /// Throws InvalidArgument for impossible limits or rope, or an instruction set this machine
   /// lacks.
   InCachePlan(const Limits& limits, const RopeConfig& rope, const Options& options = {});
+  /// What was moved from may be assigned to or destroyed, no more.
   InCachePlan(InCachePlan&&) noexcept;
   InCachePlan& operator=(InCachePlan&&) noexcept;
   ~InCachePlan();

@@ -51,6 +51,7 @@ class SlidingCache {
  public:
   /// Throws InvalidArgument for impossible sizes or types, std::bad_alloc without memory for them.
   explicit SlidingCache(const SlidingCacheConfig& config);
+  /// What was moved from may be assigned to or destroyed, no more.
   SlidingCache(SlidingCache&&) noexcept;
   SlidingCache& operator=(SlidingCache&&) noexcept;
   ~SlidingCache();

@@ -16,7 +16,7 @@ struct DraftTree {
   std::int64_t held = 0;  ///< tokens of the sequence before the draft; all drafted ones see them
   /// For each drafted token the one that it follows, counted within the draft and before it; -1
   /// where it follows the last held one.
-  std::span<const std::int32_t> parents;
+  std::span<const std::int32_t> parents{};
 };
 
 /// The mask under which every token of a draft sees the held tokens, those it follows and itself,

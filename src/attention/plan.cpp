@@ -61,8 +61,7 @@ void check_types(const Limits& limits) {
   }
   const ElementType k = limits.kv_type, v = v_type_of(limits);
   if (!base::is_floating(k) && !base::is_code(k)) {
-    base::refuse("plan", "kv_type is ", element_name(k),
-                 ", expected float32, float16, bfloat16, int8, int4, float8_e4m3 or float8_e5m2");
+    base::refuse("plan", "kv_type is ", element_name(k), ", expected ", base::kTypesOfCaches);
   }
   if (v == k) return;
   if (base::is_code(k))

@@ -46,7 +46,7 @@ void check_mask(const char* call, const Mask& mask) {
     base::refuse(call, "mask.prefix_length (", mask.prefix_length, ") is negative");
   if (mask.prefix_length > 0 && mask.prefix_lengths.given()) {
     base::refuse(call, "mask.prefix_length (", mask.prefix_length,
-                 ") and mask.prefix_lengths are both given");
+                 ") and mask.prefix_lengths are both given, expected one");
   }
   const ElementType visible = mask.visible.type;
   if (mask.visible.given() && visible != ElementType::boolean && visible != ElementType::bit) {

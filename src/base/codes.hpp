@@ -23,6 +23,10 @@ constexpr bool is_code(ElementType type) {
          type == ElementType::float8_e4m3 || type == ElementType::float8_e5m2;
 }
 
+/// What caches hold, for refusals.
+inline constexpr const char* kTypesOfCaches =
+    "float32, float16, bfloat16, int8, int4, float8_e4m3 or float8_e5m2";
+
 /// Whether its codes are integers, which need a scale.
 constexpr bool is_scaled(ElementType type) {
   return type == ElementType::int8 || type == ElementType::int4;

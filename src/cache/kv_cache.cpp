@@ -83,9 +83,7 @@ void check_config(const KvCacheConfig& config) {
   base::check_size("KvCache", "head_dim", config.head_dim, 0, base::kMaxDim);
   base::check_size("KvCache", "value_dim", config.value_dim, 0, base::kMaxDim);
   base::check_size("KvCache", "capacity", config.capacity, 0, kMostTokens);
-  if (!cache::storable(config.type)) {
-    base::refuse("KvCache", "type (", element_name(config.type), ") is not one a cache holds");
-  }
+  cache::check_storable("KvCache", config.type);
   cache::check_values_in_keys("KvCache", config);
 }
 

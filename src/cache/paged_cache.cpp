@@ -37,8 +37,7 @@ void check_config(const PagedCacheConfig& config) {
     base::refuse(kCall, "page_tokens (", config.page_tokens, ") is not a power of two from ",
                  base::kLeastPage, " to ", base::kMostPage);
   }
-  if (!cache::storable(config.type))
-    base::refuse(kCall, "type (", element_name(config.type), ") is not one a cache holds");
+  cache::check_storable(kCall, config.type);
   cache::check_values_in_keys(kCall, config);
   const ConstView& scales = config.key_scales;
   if (!scales.given()) return;

@@ -41,6 +41,10 @@ class File {
   int descriptor_;
 };
 
+void check_named(const char* call, const std::string& path) {
+  if (path.empty()) base::refuse(call, "path is empty, expected the name of a file");
+}
+
 [[noreturn]] void cannot(const char* call, const std::string& path, const char* what) {
   const int error = errno;
   base::refuse(call, path, " cannot be ", what, ": ", std::strerror(error));
@@ -66,6 +70,7 @@ void grow(const char* call, const std::string& path, std::vector<std::byte>& byt
 
 std::vector<std::byte> read_file(const char* call, const std::string& path,
                                  std::string_view magic) {
+  check_named(call, path);
   constexpr std::size_t kStep = 1 << 16;  // bytes, of a pipe that does not say how many come
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status {};
@@ -94,6 +99,7 @@ std::vector<std::byte> read_file(const char* call, const std::string& path,
 }
 
 void write_file(const char* call, const std::string& path, std::span<const std::byte> bytes) {
+  check_named(call, path);
   struct stat before {};
   if (::stat(path.c_str(), &before) == 0 && !S_ISREG(before.st_mode))
     return write_through(call, path, bytes);

@@ -40,8 +40,7 @@ void check_config(const SlidingCacheConfig& config) {
   check("window", config.window, 1, kMostTokens);
   check("first_tokens", config.first_tokens, 0, kMostTokens);
   check("chunk", config.chunk, 1, kMostTokens);
-  if (!cache::storable(config.type))
-    base::refuse("SlidingCache", "type (", element_name(config.type), ") is not one a cache holds");
+  cache::check_storable("SlidingCache", config.type);
   cache::check_values_in_keys("SlidingCache", config);
 }
 

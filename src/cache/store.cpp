@@ -57,7 +57,10 @@ void fill_empty_channels(std::vector<float>& scales, std::int64_t dim) {
 
 }  // namespace
 
-bool storable(ElementType type) { return base::is_floating(type) || base::is_code(type); }
+void check_storable(const char* call, ElementType type) {
+  if (base::is_floating(type) || base::is_code(type)) return;
+  base::refuse(call, "type is ", element_name(type), ", expected ", base::kTypesOfCaches);
+}
 
 Store::Store(const char* name, const StoreShape& shape, std::vector<float> channel_scales)
     : shape_(shape), channel_scales_(std::move(channel_scales)) {

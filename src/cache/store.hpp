@@ -83,8 +83,8 @@ class Store {
   std::vector<float> channel_scales_;  // [head][dim]
 };
 
-/// Whether a cache can hold `type`.
-bool storable(ElementType type);
+/// Throws InvalidArgument, in the name of `call`, unless a cache can hold `type`.
+void check_storable(const char* call, ElementType type);
 
 /// The scale of each channel of k [batch, tokens, heads, dim] for codes of `type`, [heads][dim]:
 /// from the value of largest magnitude. Throws InvalidArgument, beginning with `call`, where one is

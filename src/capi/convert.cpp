@@ -126,9 +126,11 @@ void fill_view(polyhead_view* view, const ConstView& from) {
           static_cast<int>(ElementType::float8_e5m2) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT8_E5M2,
       "the two lists of element types run in parallel");
   if (view == nullptr) return;
+  const std::size_t bytes = view->struct_bytes;
   *view =
       polyhead_make_view(from.data, static_cast<int32_t>(from.type) + POLYHEAD_FLOAT32,
                          from.layout.axes, from.layout.extents.data(), from.layout.strides.data());
+  if (bytes > sizeof *view) view->struct_bytes = bytes;
 }
 
 Limits to_limits(const char* call, const polyhead_limits* limits) {

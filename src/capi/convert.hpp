@@ -39,12 +39,17 @@ S read_struct(const char* call, const char* name, const S* from, std::size_t lea
   return copy;
 }
 
-/// A struct that the library is to fill: null, or one whose struct_bytes is right.
-template <class Struct>
-void check_written(const char* call, const char* name, const Struct* to) {
-  if (to == nullptr || to->struct_bytes == sizeof(Struct)) return;
-  refuse("%s: %s.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)", call,
-         name, to->struct_bytes, sizeof(Struct));
+/// A struct that the library is to fill: null, or as read_struct() takes it.
+template <class S>
+void check_written(const char* call, const char* name, const S* to, std::size_t least = sizeof(S)) {
+  if (to != nullptr) check_struct(call, name, to, to->struct_bytes, least, sizeof(S));
+}
+
+/// Fills a struct that was checked, as far as it reaches; it keeps its size.
+template <class S>
+void write_struct(S* to, S from) {
+  from.struct_bytes = to->struct_bytes;
+  std::memcpy(to, &from, from.struct_bytes < sizeof(S) ? from.struct_bytes : sizeof(S));
 }
 
 /// `count` entries at `data`, which may be null where there are none.

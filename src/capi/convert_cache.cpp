@@ -1,16 +1,13 @@
 #include "capi/convert_cache.hpp"
 
 #include <cstddef>
-#include <cstring>
 
 namespace polyhead::inline v0::capi {
 
 void fill_kv_view(const char* call, polyhead_kv_view* view, const KvView& from) {
   need(call, "view", view);
-  const bool older = view->struct_bytes == offsetof(polyhead_kv_view, oldest);
-  if (!older) check_written(call, "view", view);
+  check_written(call, "view", view, offsetof(polyhead_kv_view, oldest));
   polyhead_kv_view to = {};
-  to.struct_bytes = view->struct_bytes;
   fill_view(&to.k, from.k);
   fill_view(&to.v, from.v);
   fill_view(&to.k_scales, from.k_scales);
@@ -19,7 +16,7 @@ void fill_kv_view(const char* call, polyhead_kv_view* view, const KvView& from) 
   fill_view(&to.lengths, from.lengths);
   fill_view(&to.oldest, from.oldest);
   to.first_tokens = from.first_tokens;
-  std::memcpy(view, &to, to.struct_bytes);
+  write_struct(view, to);
 }
 
 CacheFingerprint to_fingerprint(const char* call, const polyhead_cache_fingerprint* print) {

@@ -129,19 +129,20 @@ polyhead_status polyhead_trace_get_row(const polyhead_trace* trace, polyhead_tra
     need(kCall, "trace", trace);
     check_written(kCall, "row", need(kCall, "row", row));
     const polyhead::RowTrace& from = trace->row;
-    *row = {.struct_bytes = sizeof *row,
-            .batch = from.batch,
-            .query = from.query,
-            .q_pos = from.q_pos,
-            .kv_len = from.kv_len,
-            .heads = static_cast<int64_t>(from.heads.size()),
-            .scale = from.scale,
-            .input = data_of(from.input),
-            .concatenated = data_of(from.concatenated),
-            .projected = data_of(from.projected),
-            .input_count = static_cast<int64_t>(from.input.size()),
-            .concatenated_count = static_cast<int64_t>(from.concatenated.size()),
-            .projected_count = static_cast<int64_t>(from.projected.size())};
+    write_struct(row, polyhead_trace_row{
+                          .struct_bytes = 0,
+                          .batch = from.batch,
+                          .query = from.query,
+                          .q_pos = from.q_pos,
+                          .kv_len = from.kv_len,
+                          .heads = static_cast<int64_t>(from.heads.size()),
+                          .scale = from.scale,
+                          .input = data_of(from.input),
+                          .concatenated = data_of(from.concatenated),
+                          .projected = data_of(from.projected),
+                          .input_count = static_cast<int64_t>(from.input.size()),
+                          .concatenated_count = static_cast<int64_t>(from.concatenated.size()),
+                          .projected_count = static_cast<int64_t>(from.projected.size())});
   });
 }
 
@@ -158,25 +159,25 @@ polyhead_status polyhead_trace_get_head(const polyhead_trace* trace, int64_t ind
     }
     const HeadTrace& from = trace->row.heads[static_cast<std::size_t>(index)];
     const polyhead_trace::Head& flat = trace->heads[static_cast<std::size_t>(index)];
-    *head = {.struct_bytes = sizeof *head,
-             .head = from.head,
-             .kv_head = from.kv_head,
-             .head_dim = static_cast<int64_t>(from.q.size()),
-             .value_dim = static_cast<int64_t>(from.output.size()),
-             .q = from.q.data(),
-             .k = flat.k.data(),
-             .v = flat.v.data(),
-             .products = from.products.data(),
-             .scaled = from.scaled.data(),
-             .modified = from.modified.data(),
-             .visible = flat.visible.data(),
-             .masked = from.masked.data(),
-             .weights = from.weights.data(),
-             .dropped = from.dropped.data(),
-             .output = from.output.data(),
-             .lse = from.lse,
-             .sink = from.sink,
-             .has_sink = from.has_sink,
-             .reserved = 0};
+    write_struct(head, polyhead_trace_head{.struct_bytes = 0,
+                                           .head = from.head,
+                                           .kv_head = from.kv_head,
+                                           .head_dim = static_cast<int64_t>(from.q.size()),
+                                           .value_dim = static_cast<int64_t>(from.output.size()),
+                                           .q = from.q.data(),
+                                           .k = flat.k.data(),
+                                           .v = flat.v.data(),
+                                           .products = from.products.data(),
+                                           .scaled = from.scaled.data(),
+                                           .modified = from.modified.data(),
+                                           .visible = flat.visible.data(),
+                                           .masked = from.masked.data(),
+                                           .weights = from.weights.data(),
+                                           .dropped = from.dropped.data(),
+                                           .output = from.output.data(),
+                                           .lse = from.lse,
+                                           .sink = from.sink,
+                                           .has_sink = from.has_sink,
+                                           .reserved = 0});
   });
 }

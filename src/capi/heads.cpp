@@ -139,23 +139,24 @@ polyhead_status polyhead_head_statistics_measures(const polyhead_head_statistics
     need(kCall, "statistics", statistics);
     check_written(kCall, "measures", need(kCall, "measures", measures));
     const polyhead::HeadMeasures from = statistics->statistics.measures(head);
-    *measures = {.struct_bytes = sizeof *measures,
-                 .mean_entropy = from.mean_entropy,
-                 .first = from.first,
-                 .spread = from.spread,
-                 .mean_distance = from.mean_distance,
-                 .mean_largest = from.mean_largest,
-                 .role = static_cast<int32_t>(from.role),
-                 .reserved = 0,
-                 .targets = {}};
+    polyhead_head_measures to = {.struct_bytes = 0,
+                                 .mean_entropy = from.mean_entropy,
+                                 .first = from.first,
+                                 .spread = from.spread,
+                                 .mean_distance = from.mean_distance,
+                                 .mean_largest = from.mean_largest,
+                                 .role = static_cast<int32_t>(from.role),
+                                 .reserved = 0,
+                                 .targets = {}};
     for (int i = 0; i < POLYHEAD_TARGETS; ++i) {
       const polyhead::TargetMass& mass = from.targets[static_cast<std::size_t>(i)];
-      measures->targets[i] = {.mean = mass.mean,
-                              .mean_chance = mass.mean_chance,
-                              .share = mass.share,
-                              .share_chance = mass.share_chance,
-                              .rows = mass.rows};
+      to.targets[i] = {.mean = mass.mean,
+                       .mean_chance = mass.mean_chance,
+                       .share = mass.share,
+                       .share_chance = mass.share_chance,
+                       .rows = mass.rows};
     }
+    write_struct(measures, to);
   });
 }
 

@@ -84,14 +84,14 @@ polyhead_status polyhead_sliding_cache_mask(const polyhead_sliding_cache* cache,
     need(kCall, "mask", mask);
     check_written(kCall, "mask", mask);
     const polyhead::Mask from = cache->cache.mask();
-    *mask = {};
-    mask->struct_bytes = sizeof *mask;
-    mask->causal = from.causal;
-    mask->windowed = from.windowed;
-    mask->left = from.left;
-    mask->right = from.right;
-    mask->align = static_cast<int32_t>(from.align);
-    mask->first_tokens = from.first_tokens;
+    polyhead_mask to = {};
+    to.causal = from.causal;
+    to.windowed = from.windowed;
+    to.left = from.left;
+    to.right = from.right;
+    to.align = static_cast<int32_t>(from.align);
+    to.first_tokens = from.first_tokens;
+    write_struct(mask, to);
   });
 }
 

@@ -37,6 +37,10 @@ std::int64_t bins_kept(std::int64_t bins, std::int64_t tokens) {
 void check_map(const HeadStudy& study, const HeadMapSpec& map) {
   if (map.q_bins < 1 || map.kv_bins < 1)
     base::refuse(kCall, "maps: bins (", map.q_bins, ", ", map.kv_bins, ") are not positive");
+  if (map.pool != HeadMapSpec::maximum && map.pool != HeadMapSpec::sum) {
+    base::refuse(kCall, "maps: pool (", static_cast<int>(map.pool),
+                 ") is none, expected maximum or sum");
+  }
   const std::int64_t q_bins = bins_kept(map.q_bins, study.q_len);
   const std::int64_t kv_bins = bins_kept(map.kv_bins, study.kv_len);
   if (study.q_heads * q_bins > kMostBins / kv_bins) {

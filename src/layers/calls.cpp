@@ -66,7 +66,7 @@ Input sequences_of(const char* call, const Names& names, const ConstView& view,
                    names.columns, "] with ", names.offsets);
     }
     if (lengths.given())
-      base::refuse(call, names.lengths, " and ", names.offsets, " are both given");
+      base::refuse(call, names.lengths, " and ", names.offsets, " are both given, expected one");
     check_offsets(call, names.offsets, offsets, input.rows.tokens, names.rows);
     input.ragged = true;
     input.offsets = door::integers_of(offsets);

@@ -16,6 +16,13 @@ struct InCacheSizes {
   std::int64_t batch = 0, tokens = 0, q_heads = 0, head_dim = 0, value_dim = 0;
   std::int64_t q_bytes = 0;  ///< of an element, before or after rotation, whichever is more
   int workers = 1;
+
+  /// Whether rooms for these do for `other` too.
+  bool cover(const InCacheSizes& other) const {
+    return batch >= other.batch && tokens >= other.tokens && q_heads >= other.q_heads &&
+           head_dim >= other.head_dim && value_dim >= other.value_dim && q_bytes >= other.q_bytes &&
+           workers >= other.workers;
+  }
 };
 
 /// Memory of one call at a time: grows to the largest.

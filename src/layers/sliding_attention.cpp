@@ -39,6 +39,7 @@ void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& r
 
 struct InCacheWorkspace::State {
   Workspace attention;
+  layers::InCacheSizes sizes;  ///< that the rooms are for
   layers::InCacheRooms rooms;
 };
 
@@ -55,6 +56,16 @@ struct InCachePlan::State {
   position::Rotation rotation;
   Crew crew;
   Plan attention;
+
+  layers::InCacheSizes sizes() const {
+    return {.batch = limits.batch,
+            .tokens = limits.batch * limits.q_len,
+            .q_heads = limits.q_heads,
+            .head_dim = limits.head_dim,
+            .value_dim = limits.value_dim,
+            .q_bytes = element_bytes(limits.q_type),
+            .workers = crew.workers};
+  }
 };
 
 InCachePlan::InCachePlan(const Limits& limits, const RopeConfig& rope, const Options& options) {
@@ -70,15 +81,8 @@ InCachePlan::~InCachePlan() = default;
 
 InCacheWorkspace InCachePlan::make_workspace() const {
   auto state = std::make_unique<InCacheWorkspace::State>(
-      InCacheWorkspace::State{state_->attention.make_workspace(), {}});
-  const Limits& limits = state_->limits;
-  state->rooms.need({.batch = limits.batch,
-                     .tokens = limits.batch * limits.q_len,
-                     .q_heads = limits.q_heads,
-                     .head_dim = limits.head_dim,
-                     .value_dim = limits.value_dim,
-                     .q_bytes = element_bytes(limits.q_type),
-                     .workers = state_->crew.workers});
+      InCacheWorkspace::State{state_->attention.make_workspace(), state_->sizes(), {}});
+  state->rooms.need(state->sizes);
   return InCacheWorkspace(std::move(state));
 }
 
@@ -97,6 +101,8 @@ void InCachePlan::run(const SlidingCache& cache, ConstView q, View out, InCacheW
   if (dim != limits.head_dim)
     base::refuse(kCall, "head_dim (", dim, ") is not the plan's ", limits.head_dim);
   if (!workspace.state_) base::refuse(kCall, "workspace was moved from, expected the plan's");
+  if (!workspace.state_->sizes.cover(state_->sizes()))
+    base::refuse(kCall, "workspace is of smaller limits, expected one this plan made");
   call.run(
       state_->rotation, workspace.state_->rooms,
       [&](const AttentionArguments& arguments) {

@@ -128,7 +128,8 @@ void check_named(const char* name, const ConstView& q, const ConstView& v, const
   const auto& extents = q.layout.extents;
   const std::int64_t value_dim = v.layout.extents[v.layout.axes - 1];
   if (ragged) {
-    if (call.lengths.given()) base::refuse(name, "lengths and offsets are both given");
+    if (call.lengths.given())
+      base::refuse(name, "lengths and offsets are both given, expected one");
     layers::check_offsets(name, "offsets", call.offsets, extents[0], "q");
     door::check_axes(name, "heads", heads,
                      {{"tokens", extents[0]}, {"q_heads", extents[1]}, {"value_dim", value_dim}});
@@ -145,7 +146,7 @@ void check_named(const char* name, const ConstView& q, const ConstView& v, const
 /// The same of k, whose lengths and offsets are the context's.
 void check_named_context(const char* name, const ConstView& k, const LayerCall& call) {
   if (call.offsets.given() && call.context_lengths.given())
-    base::refuse(name, "context_lengths and offsets are both given");
+    base::refuse(name, "context_lengths and offsets are both given, expected one");
   if (k.layout.axes == 4) {
     layers::check_lengths(name, "context_lengths", call.context_lengths, k.layout.extents[0],
                           k.layout.extents[1]);

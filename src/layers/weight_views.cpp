@@ -18,6 +18,7 @@ void check_matrix(const char* call, const char* name, const ConstView& view, std
 }
 
 void check_vector(const char* call, const char* name, const ConstView& view, std::int64_t size) {
+  if (!view.given()) base::refuse(call, name, " is not given, expected ", size, " numbers");
   door::check_axes(call, name, view, {{"size", size}});
   door::check_floating(call, name, view);
   door::footprint_of(call, name, view);

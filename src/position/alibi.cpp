@@ -1,7 +1,9 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
+#include "base/refuse.hpp"
 #include "polyhead/modifiers.h"
 
 namespace polyhead::inline v0 {
@@ -9,6 +11,8 @@ namespace polyhead::inline v0 {
 // Source: Press et al. 2022, section 3 and the authors' code for head counts that are no power of
 // two.
 float alibi_slope(std::int64_t head, std::int64_t heads) {
+  base::check_size("alibi_slope", "heads", heads, 1, std::numeric_limits<std::int64_t>::max());
+  base::check_size("alibi_slope", "head", head, 0, heads - 1);
   const std::int64_t power =
       static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
   const double step =

@@ -123,6 +123,12 @@ double yarn_mscale(double factor, double mscale) {
 
 /// All of a configuration that does not depend on the heads it is for.
 void check_scaling(const char* call, const RopeConfig& config) {
+  if (config.pairing == RopePairing::unstated)
+    refuse(call, "rope.pairing is not stated; expected half_split or interleaved");
+  if (config.pairing != RopePairing::half_split && config.pairing != RopePairing::interleaved) {
+    refuse(call, "rope.pairing (", static_cast<int>(config.pairing),
+           ") is no pairing, expected half_split or interleaved");
+  }
   check_positive(call, "base", config.base);
   if (!std::isfinite(config.factor) || config.factor < 1) {
     refuse(call, "rope.factor (", number_text(config.factor), ") is not finite and at least 1");
@@ -138,7 +144,7 @@ void check_scaling(const char* call, const RopeConfig& config) {
       break;
     default:
       refuse(call, "rope.scaling (", static_cast<int>(config.scaling),
-             ") is none, expected none, linear, ntk_aware, yarn or llama3");
+             ") is no scaling, expected none, linear, ntk_aware, yarn or llama3");
   }
   if (config.original_length <= 0) {
     refuse(call, "rope.original_length (", config.original_length, ") is not positive");
@@ -155,10 +161,12 @@ void check_scaling(const char* call, const RopeConfig& config) {
 }  // namespace
 
 void check_rope(const char* call, const RopeConfig& config, std::int64_t head_dim) {
-  if (config.pairing != RopePairing::half_split && config.pairing != RopePairing::interleaved) {
-    refuse(call, "rope.pairing is not stated; expected half_split or interleaved");
-  }
+  check_scaling(call, config);
   const std::int64_t dims = rotary_dims(config, head_dim);
+  if (config.rotary_dims == 0 && (head_dim < 0 || head_dim % 2 != 0)) {
+    refuse(call, "rope turns all of ", head_dim,
+           " dims, expected an even number of them or rope.rotary_dims");
+  }
   if (dims < 0 || dims > head_dim || dims % 2 != 0) {
     refuse(call, "rope.rotary_dims (", dims, ") is not an even number from 0 to head_dim (",
            head_dim, ")");
@@ -174,7 +182,6 @@ void check_rope(const char* call, const RopeConfig& config, std::int64_t head_di
     const std::string name = "frequency_divisors[" + std::to_string(bad - divisors.begin()) + "]";
     check_positive(call, name.c_str(), static_cast<double>(*bad));
   }
-  check_scaling(call, config);
 }
 
 }  // namespace position
