@@ -158,12 +158,17 @@ TEST(CheckpointConfig, OldAndNewFieldsOfRotationsSayTheSame) {
   // gemma3 adds the older field to the newer one.
   const std::string full = ",\"layer_types\":[\"full_attention\"]";
   const auto of_gemma = [&](const std::string& all) {
-    return both("\"full_attention\":{\"rope_theta\":50" + all + "}", linear) + full;
+    return both("\"full_attention\":{\"rope_theta\":50" + all + "}",
+                R"("rope_type":"linear","factor":4)") +
+           full;
   };
   const RopeConfig added = rope_of(of_gemma(""), "gemma3_text");
   EXPECT_EQ(added.base, 50);
   EXPECT_EQ(added.factor, 4.0);
   EXPECT_EQ(refused(of_gemma(R"(,"rope_type":"linear","factor":8)"), "gemma3_text"), differ);
+  EXPECT_EQ(refused(",\"rope_scaling\":{" + linear + "}", "gemma3_text"),
+            "c.json: 'rope_scaling.type' is given without 'rope_scaling.rope_type' (expected both: "
+            "versions of Transformers differ in what it is)");
 }
 
 TEST(CheckpointConfig, OnlyGemmaHasRotationsByLayerType) {
@@ -173,14 +178,19 @@ TEST(CheckpointConfig, OnlyGemmaHasRotationsByLayerType) {
   }
 }
 
-TEST(CheckpointConfig, OnlyGemmaHasSoftCaps) {
+TEST(CheckpointConfig, OnlyLogitsOfGemmaHaveASoftCap) {
   for (const std::string name : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     EXPECT_EQ(refused(",\"" + name + "\":30.0"),
               "c.json: '" + name + "' is 30.0 (expected null or 0 of a llama)");
     EXPECT_EQ(refused(",\"" + name + "\":null"), "accepted");
     EXPECT_EQ(refused(",\"" + name + "\":0"), "accepted");
-    EXPECT_EQ(refused(",\"" + name + "\":30.0", "gemma3_text"), "accepted");
   }
+  EXPECT_EQ(config_of(",\"final_logit_softcapping\":30.0", "gemma3_text").logit_soft_cap, 30.0f);
+  EXPECT_EQ(config_of(",\"final_logit_softcapping\":null", "gemma3_text").logit_soft_cap, 0.0f);
+  EXPECT_EQ(refused(",\"final_logit_softcapping\":0", "gemma3_text"),
+            "c.json: 'final_logit_softcapping' is 0 (expected a positive number)");
+  EXPECT_EQ(refused(",\"attn_logit_softcapping\":50", "gemma3_text"),
+            "c.json: 'attn_logit_softcapping' is 50 (expected null or 0 of a gemma3)");
 }
 
 TEST(CheckpointConfig, RefusalsNameTheFieldOfTheFile) {

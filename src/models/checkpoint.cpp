@@ -79,7 +79,7 @@ std::string module_path(const std::string& list, const nlohmann::json& module,
                         const std::string& otherwise) {
   if (!module.contains("path")) return otherwise;
   const auto& given = module["path"];
-  const std::string path = given.is_string() ? given.get<std::string>() : given.dump();
+  std::string path = given.is_string() ? given.get<std::string>() : given.dump();
   if (!given.is_string() || path.find_first_of(std::string("/\\\0", 3)) != std::string::npos ||
       path == "." || path == ".." || path.empty() != otherwise.empty()) {
     throw FileError(list, "has a module at 'path' " + quote(path) + " (expected " +

@@ -15,7 +15,6 @@
 namespace polyhead::inline v0::models {
 namespace {
 
-using formats::FileError;
 using formats::quote;
 using nlohmann::json;
 
@@ -72,8 +71,8 @@ class Decoder {
     config.qk_norm = gemma || architecture_ == Architecture::qwen3;
     config.tied_output = fields_.boolean("tie_word_embeddings", gemma);
     if (gemma) {
-      config.attention_soft_cap = static_cast<float>(fields_.real("attn_logit_softcapping", 0.0));
-      config.logit_soft_cap = static_cast<float>(fields_.real("final_logit_softcapping", 0.0));
+      const char* const cap = "final_logit_softcapping";
+      if (fields_.has(cap)) config.logit_soft_cap = static_cast<float>(fields_.positive(cap, 1.0));
       config.embedding_scale = std::sqrt(static_cast<float>(config.model_dim));
     }
     if (architecture_ == Architecture::llama) {
@@ -271,10 +270,11 @@ void read_bert(const Fields& fields, ModelConfig& config) {
   add_plain_layers(fields, "num_hidden_layers", "num_attention_heads", config);
 }
 
-/// Those of gemma3 would change the figures; other architectures have none.
+/// Transformers passes over a soft-cap of scores even in gemma3, and has one of logits only there.
 void refuse_soft_caps(const Fields& fields, Architecture architecture) {
   for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping"}) {
-    if (fields.real(name, 0.0) == 0.0) continue;
+    const bool read = architecture == Architecture::gemma3 && name[0] == 'f';
+    if (read || fields.real(name, 0.0) == 0.0) continue;
     fields.refuse_value(name, std::string("null or 0 of a ") + architecture_name(architecture));
   }
 }
@@ -305,7 +305,7 @@ ModelConfig config_from_json(const std::string& path, std::string_view text, Rea
   }
   const bool nested = gemma && whole.has("text_config");
   const Fields fields = nested ? whole.object("text_config") : whole;
-  if (reading == Reading::run && !gemma) refuse_soft_caps(fields, config.architecture);
+  if (reading == Reading::run) refuse_soft_caps(fields, config.architecture);
   if (config.architecture == Architecture::gpt2) {
     read_gpt2(fields, config);
   } else if (config.architecture == Architecture::bert) {

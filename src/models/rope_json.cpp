@@ -40,12 +40,17 @@ class Reader {
     plain.base = local ? fields_.positive("rope_local_base_freq", 10000.0)
                        : fields_.positive("rope_theta", gemma() ? 1e6 : 10000.0);
     refuse_partial(fields_);
-    const RopeConfig newer = parameters(plain);
+    RopeConfig newer = parameters(plain);
     if (local || !fields_.has("rope_scaling")) return newer;
+    const Fields scaling = fields_.object("rope_scaling");
+    if (gemma() && scaling.has("type") && !scaling.has("rope_type")) {
+      scaling.refuse("type", "is given without " + scaling.full_name("rope_type") +
+                                 " (expected both: versions of Transformers differ in what it is)");
+    }
     // gemma3 adds its older field to the newer one; in others one of them would be dropped.
     const bool adds =
         !fields_.has("rope_parameters") || (gemma() && newer.scaling == RopeScaling::none);
-    RopeConfig older = scaled(fields_.object("rope_scaling"), adds ? newer : plain);
+    RopeConfig older = scaled(scaling, adds ? newer : plain);
     if (!adds && !same(newer, older)) {
       fields_.refuse("rope_scaling", "and " + fields_.full_name("rope_parameters") +
                                          " are given and differ (expected one of them)");
