@@ -99,6 +99,11 @@ TEST(Checkpoint, BiasesThatTheConfigPromisesMustBeThere) {
   EXPECT_EQ(Folder(llama_config(",\"attention_bias\":false"), biased).refused(),
             "model.safetensors: has a tensor 'model.layers.0.self_attn.q_proj.bias', and "
             "config.json says that 'attention_bias' is false");
+  std::vector<StoredTensor> norm = llama_tensors();
+  norm.push_back({"model.norm.bias", "BF16", {8}, ""});
+  EXPECT_EQ(
+      Folder(llama_config(",\"attention_bias\":false,\"mlp_bias\":false"), norm).refused(),
+      ": has a tensor 'output_norm.bias', which a llama model as supported here does not have");
 }
 
 TEST(Checkpoint, ReadsAGpt2Checkpoint) {

@@ -248,6 +248,7 @@ TEST(ConfigReaders, APlanTakesWhatOnlyARunCannotDo) {
            {"llama3", {{"final_logit_softcapping", 30}}},
            {"gpt2", {{"attn_logit_softcapping", 50}}},
            {"gemma3", {{"query_pre_attn_scalar", 0}}},
+           {"gemma3", {{"final_logit_softcapping", 0}}},
            {"llama3", {{"rms_norm_eps", -1}}},
            {"llama3", {{"quantization_config", {{"quant_method", "fp8"}}}}},
            {"gpt2", {{"scale_attn_by_inverse_layer_idx", true}}},

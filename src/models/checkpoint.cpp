@@ -191,8 +191,9 @@ WeightTensor weight_of(const Safetensors& file, const std::string& theirs, bool 
 /// A bias that the configuration says is not there: Transformers would run without it.
 void check_bias(const Checkpoint& of, const Safetensors& file, const std::string& theirs,
                 std::string_view name) {
-  if (!name.ends_with(".bias")) return;
-  const bool attention = name.find(".attn_") != std::string_view::npos;
+  const auto is_of = [&](const char* part) { return name.find(part) != std::string_view::npos; };
+  const bool attention = is_of(".attn_");
+  if (!name.ends_with(".bias") || is_of("norm") || (!attention && !is_of(".ffn_"))) return;
   if ((attention ? of.config.attention_biases : of.config.ffn_biases) != Biases::none) return;
   throw FileError(file.path(), "has a tensor " + quote(theirs) + ", and " + of.config_path +
                                    " says that '" + (attention ? "attention_bias" : "mlp_bias") +

@@ -72,7 +72,8 @@ class Decoder {
     config.tied_output = fields_.boolean("tie_word_embeddings", gemma);
     if (gemma) {
       const char* const cap = "final_logit_softcapping";
-      if (fields_.has(cap)) config.logit_soft_cap = static_cast<float>(fields_.positive(cap, 1.0));
+      if (fields_.has(cap) && !fields_.described())
+        config.logit_soft_cap = static_cast<float>(fields_.positive(cap, 1.0));
       config.embedding_scale = std::sqrt(static_cast<float>(config.model_dim));
     }
     if (architecture_ == Architecture::llama) {
