@@ -26,14 +26,7 @@ using test::safetensors_file;
 using test::ScratchDirectory;
 using test::StoredTensor;
 
-struct Folder : ScratchDirectory {
-  explicit Folder(const std::string& config) { write("config.json", config); }
-  Folder(const std::string& config, const std::vector<StoredTensor>& tensors) : Folder(config) {
-    write("model.safetensors", safetensors_file(tensors));
-  }
-  std::string path() const { return file(""); }
-  std::string refused() const { return refusal(*this, path()); }
-};
+using Folder = test::CheckpointFolder;
 
 TEST(Checkpoint, ReadsALlamaCheckpoint) {
   const Folder folder(
@@ -71,11 +64,6 @@ TEST(Checkpoint, NamesItselfAfterItsFolder) {
   EXPECT_EQ(ModelFile(folder.file("model.safetensors")).config().name, "model");
 }
 
-TEST(Checkpoint, ATiedOutputInTheFileIsNotRead) {
-  const Folder folder(llama_config(",\"tie_word_embeddings\":true"), llama_tensors());
-  EXPECT_FALSE(ModelFile(folder.path()).has("output.weight"));
-}
-
 TEST(Checkpoint, MistralHasItsWindow) {
   const Folder folder(llama_config(",\"sliding_window\":4,\"head_dim\":4", "mistral"),
                       llama_tensors(16, 8));
@@ -89,6 +77,9 @@ TEST(Checkpoint, MistralHasItsWindow) {
   EXPECT_EQ(ModelFile(absent.path()).config().layers[0].window, 4096) << "what Transformers takes";
   const Folder llama(llama_config(",\"sliding_window\":4"), llama_tensors());
   EXPECT_EQ(ModelFile(llama.path()).config().layers[0].window, 0) << "a Llama has none";
+  const Folder full(llama_config(",\"layer_types\":[\"full_attention\"]", "mistral"),
+                    llama_tensors());
+  EXPECT_EQ(ModelFile(full.path()).config().layers[0].window, 0) << "it says so layer by layer";
 }
 
 TEST(Checkpoint, BiasesThatTheConfigPromisesMustBeThere) {
@@ -101,6 +92,18 @@ TEST(Checkpoint, BiasesThatTheConfigPromisesMustBeThere) {
                 .refused()
                 .find("blk.0.ffn_gate.bias"),
             std::string::npos);
+  std::vector<StoredTensor> biased = llama_tensors();
+  biased.push_back({"model.layers.0.self_attn.q_proj.bias", "BF16", {8}, ""});
+  EXPECT_EQ(Folder(llama_config(), biased).refused(), "accepted");
+  EXPECT_EQ(Folder(llama_config(",\"mlp_bias\":false"), biased).refused(), "accepted");
+  EXPECT_EQ(Folder(llama_config(",\"attention_bias\":false"), biased).refused(),
+            "model.safetensors: has a tensor 'model.layers.0.self_attn.q_proj.bias', and "
+            "config.json says that 'attention_bias' is false");
+  std::vector<StoredTensor> norm = llama_tensors();
+  norm.push_back({"model.norm.bias", "BF16", {8}, ""});
+  EXPECT_EQ(
+      Folder(llama_config(",\"attention_bias\":false,\"mlp_bias\":false"), norm).refused(),
+      ": has a tensor 'output_norm.bias', which a llama model as supported here does not have");
 }
 
 TEST(Checkpoint, ReadsAGpt2Checkpoint) {
@@ -196,6 +199,8 @@ TEST(Checkpoint, ReadsABertCheckpoint) {
 
 TEST(Checkpoint, RefusesModulesBehindThePooling) {
   const Folder folder(kBertConfig, bert_tensors());
+  std::filesystem::create_directory(folder.file("1_Pooling"));
+  folder.write("1_Pooling/config.json", R"({"pooling_mode":"mean"})");
   const std::string begin = R"([{"type":"sentence_transformers.models.Transformer"},
                                 {"type":"sentence_transformers.models.Pooling"},
                                 {"type":"sentence_transformers.models.Normalize"})";
@@ -205,8 +210,40 @@ TEST(Checkpoint, RefusesModulesBehindThePooling) {
   EXPECT_EQ(folder.refused(),
             "modules.json: has a module of type 'sentence_transformers.models.Dense' (expected "
             "Transformer, Pooling and Normalize)");
+  folder.write("modules.json", R"([{"type":"sentence_transformers.models.Transformer"}])");
+  EXPECT_EQ(folder.refused(), "modules.json: has no module of type Pooling");
+  folder.write("modules.json", begin + R"(,{"type":"x.Pooling"}])");
+  EXPECT_EQ(folder.refused(), "modules.json: has more than one module of type Pooling");
   folder.write("modules.json", "{}");
   EXPECT_EQ(folder.refused(), "modules.json: is not a list of modules");
+}
+
+TEST(Checkpoint, ReadsThePoolingWhereModulesSay) {
+  const Folder folder(kBertConfig, bert_tensors());
+  const auto modules = [&](const std::string& model, const std::string& pooling) {
+    folder.write("modules.json", R"([{"type":"x.Transformer","path":)" + model +
+                                     R"(},{"type":"x.Pooling","path":)" + pooling + "}]");
+  };
+  for (const char* name : {"1_Pooling", "pool"})
+    std::filesystem::create_directory(folder.file(name));
+  folder.write("1_Pooling/config.json", R"({"pooling_mode_mean_tokens":true})");
+  folder.write("pool/config.json", R"({"pooling_mode_cls_token":true})");
+  modules("\"\"", "\"pool\"");
+  EXPECT_EQ(ModelFile(folder.path()).config().pooling, models::Pooling::first);
+  modules("\"\"", "\"1_Pooling\"");
+  EXPECT_EQ(ModelFile(folder.path()).config().pooling, models::Pooling::mean);
+  modules("\"\"", "\"2_Pooling\"");
+  EXPECT_EQ(folder.refused(), "2_Pooling/config.json: is missing: modules.json names its folder");
+  for (const char* name : {"", "..", "a/b", "../pool"}) {
+    modules("\"\"", std::string("\"") + name + "\"");
+    EXPECT_EQ(folder.refused(), std::string("modules.json: has a module at 'path' '") + name +
+                                    "' (expected a folder's plain name)");
+  }
+  modules("\"\"", "5");
+  EXPECT_EQ(folder.refused(),
+            "modules.json: has a module at 'path' '5' (expected a folder's plain name)");
+  modules("\"0_Transformer\"", "\"pool\"");
+  EXPECT_EQ(folder.refused(), "modules.json: has a module at 'path' '0_Transformer' (expected '')");
 }
 
 std::string gemma_config(const std::string& more) {
@@ -269,8 +306,10 @@ TEST(Checkpoint, QwenWindowsOnlyWhereItSaysSo) {
   EXPECT_EQ(window(",\"use_sliding_window\":true,\"max_window_layers\":0"), 16);
   EXPECT_EQ(window(",\"use_sliding_window\":true,\"max_window_layers\":1"), 0);
   const std::string listed = ",\"layer_types\":[\"sliding_attention\"]";
-  EXPECT_EQ(window(listed), 0) << "use_sliding_window is not given";
   EXPECT_EQ(window(",\"use_sliding_window\":true" + listed), 16);
+  EXPECT_EQ(Folder(llama_config(listed, "qwen2"), tensors).refused(),
+            "config.json: 'layer_types' holds sliding_attention (expected full_attention alone "
+            "where 'use_sliding_window' is not true)");
   const Folder unbiased(llama_config("", "qwen2"), llama_tensors());
   EXPECT_EQ(unbiased.refused(), ": has no tensor 'blk.0.attn_q.bias', which a qwen2 model needs");
 }
@@ -308,7 +347,7 @@ TEST(Checkpoint, RefusesConfigurationsInWords) {
   EXPECT_EQ(with(llama_config(",\"quantization_config\":{}")),
             "config.json: 'quantization_config' is given; quantised safetensors are not supported");
   EXPECT_EQ(with(llama_config(",\"head_dim\":9223372036854775807")),
-            ": head_dim of layer 0 is 9223372036854775807 (expected 1 to 768)");
+            "config.json: head_dim of layer 0 is 9223372036854775807 (expected 1 to 768)");
   EXPECT_EQ(with(R"({"model_type":"llama","hidden_size":8})"),
             "config.json: 'intermediate_size' is missing");
   EXPECT_EQ(Folder("{").refused().substr(0, 34), "config.json: the file is not JSON:");
@@ -367,6 +406,15 @@ TEST(Checkpoint, ReadsShards) {
   const ModelFile file(folder.path());
   EXPECT_EQ(file.tensors().size(), 12u);
   EXPECT_TRUE(file.has("blk.0.ffn_down.weight"));
+}
+
+TEST(Checkpoint, AWholeFileGoesBeforeAnIndex) {
+  const Sharded folder;
+  folder.write("model.safetensors", "nothing");
+  EXPECT_NE(folder.refused().find("model.safetensors: "), std::string::npos);
+  folder.write("model.safetensors", safetensors_file(llama_tensors()));
+  std::filesystem::remove(folder.file("b.safetensors"));
+  EXPECT_EQ(ModelFile(folder.path()).tensors().size(), 12u);
 }
 
 TEST(Checkpoint, ShardsArePlainNames) {

@@ -146,6 +146,38 @@ TEST(ModelFile, GgufRotationsAreDividedByRopeFreqs) {
             "elements (expected 2, one a pair)");
 }
 
+TEST(ModelFile, GgufYarnHasItsRampAndNothingThatIsNotRead) {
+  const ScratchDirectory folder;
+  const auto yarn = [](const std::string& key, float value) {
+    GgufBuilder file = tiny_gguf(Architecture::qwen2);
+    file.set("qwen2.rope.scaling.type", std::string("yarn"));
+    file.set("qwen2.rope.scaling.factor", 4.0f);
+    return file.set("qwen2.rope.scaling.yarn_" + key, value);
+  };
+  EXPECT_EQ(open(folder, yarn("beta_fast", 8.0f)).config().layers[0].rope->beta_fast, 8.0);
+  EXPECT_EQ(open(folder, yarn("beta_slow", 2.0f)).config().layers[0].rope->beta_slow, 2.0);
+  for (const auto& [key, usual, expected] :
+       {std::tuple{"attn_factor", 1.0f, "1 or none"}, std::tuple{"ext_factor", 1.0f, "1 of yarn"},
+        std::tuple{"log_multiplier", 0.0f, "none"}}) {
+    EXPECT_EQ(refusal(yarn(key, usual)), "accepted");
+    EXPECT_EQ(refusal(yarn(key, 0.5f)), std::string("m.gguf: metadata 'qwen2.rope.scaling.yarn_") +
+                                            key + "' is 0.5 (expected " + expected + ")");
+  }
+  EXPECT_EQ(refusal(yarn("ext_factor", -1.0f)), "accepted") << "llama.cpp's word for not given";
+}
+
+TEST(ModelFile, GgufSoftCapsAreOfGemma) {
+  for (const std::string name : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    GgufBuilder llama = tiny_gguf(Architecture::llama);
+    llama.set("llama." + name, 30.0f);
+    EXPECT_EQ(refusal(llama), "m.gguf: metadata 'llama." + name +
+                                  "' is 30 (expected none of a "
+                                  "llama)");
+    GgufBuilder gemma = tiny_gguf(Architecture::gemma3);
+    EXPECT_EQ(refusal(gemma.set("gemma3." + name, 30.0f)), "accepted");
+  }
+}
+
 TEST(ModelFile, TheOutputIsTiedWhereItIsNotThere) {
   const ScratchDirectory folder;
   EXPECT_TRUE(open(folder, tiny_gguf(Architecture::llama)).config().tied_output);

@@ -25,6 +25,8 @@ using formats::Safetensors;
 constexpr std::size_t kMaxConfigBytes = 1u << 20;  // real ones have a few KiB
 constexpr std::size_t kMaxIndexBytes = 64u << 20;
 constexpr std::size_t kMaxShards = 1024;  // files that are mapped at once
+constexpr const char* kWeights = "model.safetensors";
+constexpr const char* kPooling = "1_Pooling";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
 /// A small file; none when there is no such file.
@@ -72,22 +74,53 @@ std::string shard_path(const std::string& index, const fs::path& folder, const s
   return path.string();
 }
 
+/// A module's place in the folder, a plain name; `otherwise` where the list does not say.
+std::string module_path(const std::string& list, const nlohmann::json& module,
+                        const std::string& otherwise) {
+  if (!module.contains("path")) return otherwise;
+  const auto& given = module["path"];
+  std::string path = given.is_string() ? given.get<std::string>() : given.dump();
+  if (!given.is_string() || path.find_first_of(std::string("/\\\0", 3)) != std::string::npos ||
+      path == "." || path == ".." || path.empty() != otherwise.empty()) {
+    throw FileError(list, "has a module at 'path' " + quote(path) + " (expected " +
+                              (otherwise.empty() ? "''" : "a folder's plain name") + ")");
+  }
+  return path;
+}
+
 /// Sentence Transformers' list of what runs one after the other: the model, its pooling, and a
-/// norm, which is always taken.
-void check_modules(const fs::path& path) {
+/// norm, which is always taken. The pooling's folder; none without a list.
+std::optional<std::string> pooling_folder(const std::string& path) {
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) return;
-  const auto modules = formats::read_json(path.string(), kMaxConfigBytes, 4);
-  if (!modules.is_array()) throw FileError(path.string(), "is not a list of modules");
+  if (!fs::exists(path, ignored)) return std::nullopt;
+  const auto modules = formats::read_json(path, kMaxConfigBytes, 4);
+  if (!modules.is_array()) throw FileError(path, "is not a list of modules");
+  std::optional<std::string> pooling;
   for (const auto& module : modules) {
     const bool named = module.is_object() && module.contains("type") && module["type"].is_string();
     const std::string type = named ? module["type"].get<std::string>() : "";
     const std::string name = type.substr(type.rfind('.') + 1);
-    if (name != "Transformer" && name != "Pooling" && name != "Normalize") {
-      throw FileError(path.string(), "has a module of type " + quote(type) +
-                                         " (expected Transformer, Pooling and Normalize)");
+    if (name == "Transformer") {
+      module_path(path, module, "");
+    } else if (name == "Pooling") {
+      if (pooling) throw FileError(path, "has more than one module of type Pooling");
+      pooling = module_path(path, module, kPooling);
+    } else if (name != "Normalize") {
+      throw FileError(path, "has a module of type " + quote(type) +
+                                " (expected Transformer, Pooling and Normalize)");
     }
   }
+  if (!pooling) throw FileError(path, "has no module of type Pooling");
+  return pooling;
+}
+
+Pooling read_pooling(const fs::path& folder, Pooling otherwise) {
+  const auto listed = pooling_folder((folder / "modules.json").string());
+  const std::string path = (folder / listed.value_or(kPooling) / "config.json").string();
+  const auto text = small_file(path, kMaxConfigBytes);
+  if (text) return pooling_from_json(path, *text);
+  if (listed) throw FileError(path, "is missing: modules.json names its folder");
+  return otherwise;
 }
 
 using WeightMap = std::map<std::string, std::set<std::string>>;  // shard: its tensors
@@ -155,7 +188,41 @@ WeightTensor weight_of(const Safetensors& file, const std::string& theirs, bool 
   return weight;
 }
 
+/// A bias that the configuration says is not there: Transformers would run without it.
+void check_bias(const Checkpoint& of, const Safetensors& file, const std::string& theirs,
+                std::string_view name) {
+  const auto is_of = [&](const char* part) { return name.find(part) != std::string_view::npos; };
+  const bool attention = is_of(".attn_");
+  if (!name.ends_with(".bias") || is_of("norm") || (!attention && !is_of(".ffn_"))) return;
+  if ((attention ? of.config.attention_biases : of.config.ffn_biases) != Biases::none) return;
+  throw FileError(file.path(), "has a tensor " + quote(theirs) + ", and " + of.config_path +
+                                   " says that '" + (attention ? "attention_bias" : "mlp_bias") +
+                                   "' is false");
+}
+
+/// The output matrix of a file whose output is tied.
+struct TiedOutput {
+  WeightTensor weight;
+  std::string file, name;
+};
+
+/// It is dropped where it is the embedding once more. Where it is not, versions of Transformers
+/// differ in which of the two they run.
+void check_tied(const Checkpoint& of, const TiedOutput& output) {
+  const auto embedding = std::ranges::find(of.tensors, "token_embd.weight", &WeightTensor::name);
+  if (embedding == of.tensors.end()) return;  // refused where tensors are counted
+  const WeightTensor& weight = output.weight;
+  if (weight.type == embedding->type && weight.shape == embedding->shape &&
+      std::ranges::equal(weight.data, embedding->data)) {
+    return;
+  }
+  throw FileError(output.file, "has a tensor " + quote(output.name) +
+                                   " that differs from the token embedding, and " + of.config_path +
+                                   " says that they are one ('tie_word_embeddings')");
+}
+
 void collect_tensors(Checkpoint& to, Owner& owner) {
+  std::optional<TiedOutput> tied;
   for (const Safetensors& file : owner.files) {
     for (const std::string& theirs : file.names()) {
       const auto canonical = canonical_name(to.config.architecture, theirs);
@@ -164,14 +231,19 @@ void collect_tensors(Checkpoint& to, Owner& owner) {
                                          architecture_name(to.config.architecture) +
                                          " model as supported here does not have");
       }
-      // Where the output is tied, a copy of it in the file is not what runs.
-      if (canonical->name.empty() || (to.config.tied_output && canonical->name == "output.weight"))
+      if (canonical->name.empty()) continue;
+      WeightTensor weight = weight_of(file, theirs, canonical->transposed);
+      if (to.config.tied_output && canonical->name == "output.weight") {
+        tied = {std::move(weight), file.path(), theirs};
         continue;
-      to.tensors.push_back(weight_of(file, theirs, canonical->transposed));
+      }
+      check_bias(to, file, theirs, canonical->name);
+      to.tensors.push_back(std::move(weight));
       owner.names.push_back(canonical->name);
     }
   }
   for (std::size_t i = 0; i < to.tensors.size(); ++i) to.tensors[i].name = owner.names[i];
+  if (tied) check_tied(to, *tied);
 }
 
 }  // namespace
@@ -183,7 +255,7 @@ Checkpoint read_checkpoint(const std::string& path) {
   const bool is_folder = fs::is_directory(given, ignored);
   const fs::path folder = is_folder ? given : given.parent_path();
 
-  const std::string config_path = (folder / "config.json").string();
+  const std::string& config_path = checkpoint.config_path = (folder / "config.json").string();
   const auto config = small_file(config_path, kMaxConfigBytes);
   if (!config) throw FileError(config_path, "is missing: a model's weights need it beside them");
   checkpoint.config = config_from_json(config_path, *config);
@@ -192,19 +264,16 @@ Checkpoint read_checkpoint(const std::string& path) {
           ? fs::absolute(given / "", ignored).lexically_normal().parent_path().filename().string()
           : given.stem().string();
   if (checkpoint.config.architecture == Architecture::bert) {
-    check_modules(folder / "modules.json");
-    const fs::path pooling = folder / "1_Pooling" / "config.json";
-    if (const auto text = small_file(pooling, kMaxConfigBytes))
-      checkpoint.config.pooling = pooling_from_json(pooling.string(), *text);
+    checkpoint.config.pooling = read_pooling(folder, checkpoint.config.pooling);
   }
 
   auto owner = std::make_shared<Owner>();
   if (!is_folder) {
     owner->files.emplace_back(path);
-  } else if (fs::exists(folder / kIndex, ignored)) {
+  } else if (!fs::exists(folder / kWeights, ignored) && fs::exists(folder / kIndex, ignored)) {
     owner->files = open_shards(folder);
-  } else {
-    owner->files.emplace_back((folder / "model.safetensors").string());
+  } else {  // also beside an index, as Transformers has it
+    owner->files.emplace_back((folder / kWeights).string());
   }
   collect_tensors(checkpoint, *owner);
   checkpoint.owner = std::move(owner);

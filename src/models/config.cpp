@@ -97,8 +97,9 @@ class Expectation {
   }
 
   /// Of a layer's matrices, where the file may say that it has them.
-  Bias bias(bool said) const {
-    if (said || config_.norm == Norm::layer) return Bias::required;
+  Bias bias(Biases said) const {
+    if (said == Biases::all || config_.norm == Norm::layer) return Bias::required;
+    if (said == Biases::none) return Bias::none;
     return config_.architecture == Architecture::llama ? Bias::optional : Bias::none;
   }
 

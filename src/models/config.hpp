@@ -15,6 +15,9 @@ enum class Norm : std::uint8_t { rms, layer };
 enum class Activation : std::uint8_t { silu, gelu, gelu_tanh };
 enum class Pooling : std::uint8_t { none, mean, first };
 
+/// What a llama's file says of its biases; one that says nothing may have some.
+enum class Biases : std::uint8_t { may, none, all };
+
 /// The attention of one layer.
 struct LayerGeometry {
   std::int64_t q_heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
@@ -38,8 +41,7 @@ struct ModelConfig {
   bool gated_ffn = true;  ///< down(activation(gate(x)) * up(x)), else down(activation(up(x)))
   bool causal = true;
   bool qk_norm = false;
-  /// Of a llama whose file says that it has them; one that does not say so may.
-  bool attention_biases = false, ffn_biases = false;
+  Biases attention_biases = Biases::may, ffn_biases = Biases::may;
   float attention_scale = 0.0f;     ///< multiplies q.k
   float attention_soft_cap = 0.0f;  ///< 0: none
   float logit_soft_cap = 0.0f;      ///< 0: none

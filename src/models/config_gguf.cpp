@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/limits.hpp"
+#include "base/number_text.hpp"
 #include "base/weight_type.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/read_config.hpp"
@@ -65,8 +66,8 @@ class Reader {
                                                      : Activation::silu;
     config_.gated_ffn = !layer_norm;
     config_.qk_norm = a == Architecture::gemma3 || a == Architecture::qwen3;
-    config_.attention_soft_cap = static_cast<float>(real("attn_logit_softcapping", 0.0));
-    config_.logit_soft_cap = static_cast<float>(real("final_logit_softcapping", 0.0));
+    config_.attention_soft_cap = soft_cap("attn_logit_softcapping");
+    config_.logit_soft_cap = soft_cap("final_logit_softcapping");
     if (a == Architecture::gemma3) {
       config_.embedding_scale = std::sqrt(static_cast<float>(config_.model_dim));
     }
@@ -95,6 +96,18 @@ class Reader {
   }
   double real(const char* name, double otherwise) const {
     return file_.real(key(name)).value_or(otherwise);
+  }
+
+  [[noreturn]] void refuse(const char* name, double found, const std::string& expected) const {
+    throw FileError(file_.path(), "metadata " + quote(key(name)) + " is " +
+                                      base::number_text(found) + " (expected " + expected + ")");
+  }
+
+  float soft_cap(const char* name) const {
+    const double cap = real(name, 0.0);
+    if (cap != 0.0 && config_.architecture != Architecture::gemma3)
+      refuse(name, cap, std::string("none of a ") + architecture_name(config_.architecture));
+    return static_cast<float>(cap);
   }
 
   /// A number for each layer: one for all, or an array.
@@ -255,6 +268,7 @@ class Reader {
     const std::string_view type = file_.text(key("rope.scaling.type")).value_or("");
     const double factor = real("rope.scaling.factor", real("rope.scale_linear", 1.0));
     if (type == "none" || factor == 0.0 || (type.empty() && factor == 1.0)) return;
+    refuse_other_yarn(type == "yarn");
     rope.factor = factor;
     if (type == "linear" || type.empty()) {
       rope.scaling = RopeScaling::linear;
@@ -262,6 +276,8 @@ class Reader {
       rope.scaling = RopeScaling::yarn;
       rope.original_length =
           integer("rope.scaling.original_context_length", config_.context_length);
+      rope.beta_fast = real("rope.scaling.yarn_beta_fast", rope.beta_fast);
+      rope.beta_slow = real("rope.scaling.yarn_beta_slow", rope.beta_slow);
       if (const auto factor_of = file_.real(key("rope.scaling.attn_factor"))) {
         // ggml multiplies by 1 + 0.1 ln(factor) besides.
         rope.attention_factor = *factor_of * (1.0 + 0.1 * std::log(factor));
@@ -269,6 +285,18 @@ class Reader {
     } else {
       throw FileError(file_.path(), "metadata " + quote(key("rope.scaling.type")) + " is " +
                                         quote(type) + " (expected none, linear or yarn)");
+    }
+  }
+
+  /// What of YaRN llama.cpp's versions take differently: only their defaults.
+  void refuse_other_yarn(bool yarn) const {
+    const double mixed = real("rope.scaling.yarn_ext_factor", -1.0);  // below 0: not given
+    if (mixed >= 0.0 && mixed != (yarn ? 1.0 : 0.0))
+      refuse("rope.scaling.yarn_ext_factor", mixed, yarn ? "1 of yarn" : "0 of linear");
+    for (const auto& [name, usual] : {std::pair{"rope.scaling.yarn_attn_factor", 1.0},
+                                      {"rope.scaling.yarn_log_multiplier", 0.0}}) {
+      if (real(name, usual) != usual)
+        refuse(name, real(name, usual), usual == 0.0 ? "none" : "1 or none");
     }
   }
 

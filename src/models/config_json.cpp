@@ -2,107 +2,23 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "base/limits.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/json_text.hpp"
+#include "models/json_fields.hpp"
 #include "models/read_config.hpp"
+#include "models/rope_json.hpp"
 
 namespace polyhead::inline v0::models {
 namespace {
 
-using formats::FileError;
 using formats::quote;
 using nlohmann::json;
 
 constexpr int kMaxDepth = 16;  // vision parts nest a few objects
-
-/// One object of the file; null counts as absent.
-class Fields {
- public:
-  Fields(const std::string& path, const json& from, Reading reading = Reading::run,
-         std::string prefix = "")
-      : path_(path), from_(from), prefix_(std::move(prefix)), reading_(reading) {
-    if (!from.is_object()) {
-      throw FileError(path, prefix_.empty()
-                                ? "is not an object"
-                                : quote(prefix_.substr(0, prefix_.size() - 1)) + " is no object");
-    }
-  }
-
-  bool has(const char* name) const { return given(name) && !from_[name].is_null(); }
-  bool given(const char* name) const { return from_.contains(name); }  ///< if as null
-  const json& at(const char* name) const { return from_[name]; }
-  Fields object(const char* name) const {
-    return Fields(path_, from_[name], reading_, prefix_ + name + ".");
-  }
-  bool described() const { return reading_ == Reading::described; }
-
-  [[noreturn]] void refuse(const char* name, const std::string& why) const {
-    throw FileError(path_, quote(prefix_ + name) + " " + why);
-  }
-
-  std::int64_t integer(const char* name) const {
-    if (!has(name)) refuse(name, "is missing");
-    const json& value = from_[name];
-    if (!value.is_number_integer() ||
-        (value.is_number_unsigned() &&
-         value.get<std::uint64_t>() >
-             static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))) {
-      refuse(name, "is not a whole number");
-    }
-    return value.get<std::int64_t>();
-  }
-  std::int64_t integer(const char* name, std::int64_t otherwise) const {
-    return has(name) ? integer(name) : otherwise;
-  }
-  double real(const char* name, double otherwise) const {
-    if (!has(name)) return otherwise;
-    if (!from_[name].is_number()) refuse(name, "is not a number");
-    return from_[name].get<double>();
-  }
-  bool boolean(const char* name, bool otherwise) const {
-    if (!has(name)) return otherwise;
-    if (!from_[name].is_boolean()) refuse(name, "is neither true nor false");
-    return from_[name].get<bool>();
-  }
-  /// Numbers, at most `most` of them.
-  std::vector<float> reals(const char* name, std::size_t most) const {
-    if (!has(name)) refuse(name, "is missing");
-    const json& list = from_[name];
-    if (!list.is_array() || list.size() > most ||
-        !std::all_of(list.begin(), list.end(), [](const json& x) { return x.is_number(); })) {
-      refuse(name, "is not a list of at most " + std::to_string(most) + " numbers");
-    }
-    return list.get<std::vector<float>>();
-  }
-  std::string text(const char* name, const std::string& otherwise) const {
-    if (!has(name)) return otherwise;
-    if (!from_[name].is_string()) refuse(name, "is not text");
-    return from_[name].get<std::string>();
-  }
-  /// For what would change the numbers and is not supported.
-  void only(const char* name, const std::string& found, const std::string& expected) const {
-    if (found != expected) refuse(name, "is " + quote(found) + " (expected " + expected + ")");
-  }
-  void never(const char* name) const {
-    if (boolean(name, false)) refuse(name, "is true, which is not supported");
-  }
-  /// For what changes no size.
-  void never_run(const char* name) const {
-    if (!described()) never(name);
-  }
-
- private:
-  const std::string& path_;
-  const json& from_;
-  std::string prefix_;
-  Reading reading_;
-};
 
 struct ModelType {
   const char* name;
@@ -154,19 +70,22 @@ class Decoder {
                               : activation_of(fields_, "hidden_act", "silu");
     config.qk_norm = gemma || architecture_ == Architecture::qwen3;
     config.tied_output = fields_.boolean("tie_word_embeddings", gemma);
-    config.attention_soft_cap = static_cast<float>(fields_.real("attn_logit_softcapping", 0.0));
-    config.logit_soft_cap = static_cast<float>(fields_.real("final_logit_softcapping", 0.0));
-    if (gemma) config.embedding_scale = std::sqrt(static_cast<float>(config.model_dim));
+    if (gemma) {
+      const char* const cap = "final_logit_softcapping";
+      if (fields_.has(cap) && !fields_.described())
+        config.logit_soft_cap = static_cast<float>(fields_.positive(cap, 1.0));
+      config.embedding_scale = std::sqrt(static_cast<float>(config.model_dim));
+    }
     if (architecture_ == Architecture::llama) {
-      config.attention_biases = fields_.boolean("attention_bias", false);
-      config.ffn_biases = fields_.boolean("mlp_bias", false);
+      config.attention_biases = biases("attention_bias");
+      config.ffn_biases = biases("mlp_bias");
     } else {
       fields_.never("attention_bias");
     }
     fields_.never_run("use_bidirectional_attention");
     read_layers(config);
-    const double scalar = gemma ? fields_.real("query_pre_attn_scalar", 256.0)
-                                : static_cast<double>(config.layers.front().head_dim);
+    double scalar = static_cast<double>(config.layers.front().head_dim);
+    if (gemma && !fields_.described()) scalar = fields_.positive("query_pre_attn_scalar", 256.0);
     config.attention_scale = static_cast<float>(1.0 / std::sqrt(scalar));
   }
 
@@ -177,6 +96,11 @@ class Decoder {
                                                  : fields_.integer(key);
   }
 
+  Biases biases(const char* name) const {
+    if (!fields_.has(name)) return Biases::may;
+    return fields_.boolean(name, false) ? Biases::all : Biases::none;
+  }
+
   void read_layers(ModelConfig& config) const {
     const std::int64_t count = size("num_hidden_layers", 26);
     if (count < 1 || count > kMaxLayers) {
@@ -185,148 +109,95 @@ class Decoder {
     }
     LayerGeometry layer;
     const bool gemma = architecture_ == Architecture::gemma3;
-    layer.q_heads = size("num_attention_heads", 8);
-    layer.kv_heads =
-        fields_.integer("num_key_value_heads", gemma ? std::int64_t{4} : layer.q_heads);
-    const std::int64_t fair = layer.q_heads > 0 ? config.model_dim / layer.q_heads : 0;
-    layer.head_dim = fields_.integer("head_dim", gemma ? std::int64_t{256} : fair);
-    layer.value_dim = layer.head_dim;
+    read_heads(config, layer);
     const std::vector<bool> local = local_layers(count);
-    const std::int64_t window = window_size();
     LayerGeometry windowed = layer;
     if (!fields_.described()) {
-      layer.rope = rope("full_attention", config);
-      windowed.rope = gemma ? rope("sliding_attention", config) : layer.rope;
+      layer.rope = rope_from_json(fields_, gemma ? RopeOf::gemma_global : RopeOf::all, config);
+      windowed.rope = gemma ? rope_from_json(fields_, RopeOf::gemma_local, config) : layer.rope;
     }
-    windowed.window = window;
+    if (any(local)) windowed.window = window_size();
     for (const bool is_local : local) config.layers.push_back(is_local ? windowed : layer);
   }
 
-  /// Of layers that have one. Absent it is what Transformers takes then, null is none.
+  void read_heads(const ModelConfig& config, LayerGeometry& layer) const {
+    const bool gemma = architecture_ == Architecture::gemma3;
+    layer.q_heads = size("num_attention_heads", 8);
+    if (layer.q_heads < 1) fields_.refuse_value("num_attention_heads", "at least 1");
+    layer.kv_heads =
+        fields_.integer("num_key_value_heads", gemma ? std::int64_t{4} : layer.q_heads);
+    if (layer.kv_heads < 1 || layer.q_heads % layer.kv_heads != 0) {
+      fields_.refuse("num_key_value_heads", "is " + std::to_string(layer.kv_heads) +
+                                                ", which does not divide the " +
+                                                std::to_string(layer.q_heads) + " of " +
+                                                fields_.full_name("num_attention_heads"));
+    }
+    layer.head_dim =
+        fields_.integer("head_dim", gemma ? std::int64_t{256} : config.model_dim / layer.q_heads);
+    layer.value_dim = layer.head_dim;
+  }
+
+  bool is_mistral() const { return fields_.text("model_type", "") == "mistral"; }
+  static bool any(const std::vector<bool>& local) {
+    return std::ranges::find(local, true) != local.end();
+  }
+
+  /// Of layers that have one. Absent it is what Transformers takes then.
   std::int64_t window_size() const {
     constexpr std::int64_t kOfTransformers = 4096;
+    if (!fields_.given("sliding_window")) return kOfTransformers;
+    const std::int64_t window = fields_.integer("sliding_window", 0);
+    if (window < 1) {
+      fields_.refuse_value("sliding_window", "at least 1, since there are layers that have it");
+    }
+    return window;
+  }
+
+  std::vector<bool> listed_layers(std::size_t layers) const {
+    std::vector<bool> local(layers, false);
+    const json& types = fields_.at("layer_types");
+    if (!types.is_array() || types.size() != layers) {
+      fields_.refuse("layer_types", "is not a list of " + std::to_string(layers) + " elements");
+    }
+    for (std::size_t i = 0; i < layers; ++i) {
+      if (types[i] != "full_attention" && types[i] != "sliding_attention") {
+        fields_.refuse("layer_types",
+                       "holds something else than full_attention and sliding_attention");
+      }
+      local[i] = types[i] == "sliding_attention";
+    }
+    if (any(local)) refuse_local();
+    return local;
+  }
+
+  /// Where Transformers has no window, whatever the list says.
+  void refuse_local() const {
+    const std::string found = "holds sliding_attention (expected full_attention alone ";
+    if (architecture_ == Architecture::llama && !is_mistral())
+      fields_.refuse("layer_types", found + "of a llama)");
     const bool qwen = architecture_ == Architecture::qwen2 || architecture_ == Architecture::qwen3;
-    if (fields_.text("model_type", "") == "llama") return 0;
-    if (qwen && !fields_.boolean("use_sliding_window", false)) return 0;
-    return fields_.integer("sliding_window", fields_.given("sliding_window") ? 0 : kOfTransformers);
+    if (qwen && !fields_.boolean("use_sliding_window", false))
+      fields_.refuse("layer_types", found + "where 'use_sliding_window' is not true)");
   }
 
   std::vector<bool> local_layers(std::int64_t count) const {
     const auto layers = static_cast<std::size_t>(count);
+    if (fields_.has("layer_types")) return listed_layers(layers);
     std::vector<bool> local(layers, false);
-    if (fields_.has("layer_types") && architecture_ != Architecture::llama) {
-      const json& types = fields_.at("layer_types");
-      if (!types.is_array() || types.size() != layers) {
-        fields_.refuse("layer_types", "is not a list of " + std::to_string(layers) + " elements");
-      }
-      for (std::size_t i = 0; i < layers; ++i) {
-        if (types[i] != "full_attention" && types[i] != "sliding_attention") {
-          fields_.refuse("layer_types",
-                         "holds something else than full_attention and sliding_attention");
-        }
-        local[i] = types[i] == "sliding_attention";
-      }
-      return local;
-    }
-    if (architecture_ == Architecture::llama) return std::vector<bool>(layers, true);
     if (architecture_ == Architecture::gemma3) {
-      const std::int64_t pattern =
-          fields_.integer("sliding_window_pattern", fields_.integer("_sliding_window_pattern", 6));
+      const std::int64_t pattern = fields_.integer("sliding_window_pattern", 6);
       if (pattern < 1) fields_.refuse("sliding_window_pattern", "is not positive");
       for (std::size_t i = 0; i < layers; ++i)
         local[i] = (static_cast<std::int64_t>(i) + 1) % pattern != 0;
       return local;
     }
+    if (fields_.given("sliding_window") && !fields_.has("sliding_window")) return local;  // null
+    if (architecture_ == Architecture::llama) return std::vector(layers, is_mistral());
     if (!fields_.boolean("use_sliding_window", false)) return local;  // qwen
     const std::int64_t first =
         std::clamp<std::int64_t>(fields_.integer("max_window_layers", 28), 0, count);
     std::fill(local.begin() + first, local.end(), true);
     return local;
-  }
-
-  /// rope_parameters, by layer type or for all, or the older rope_theta and rope_scaling.
-  RopeConfig rope(const char* layer_type, ModelConfig& config) const {
-    const bool gemma = architecture_ == Architecture::gemma3;
-    const bool local = gemma && std::string_view(layer_type) == "sliding_attention";
-    RopeConfig rope;
-    rope.pairing = RopePairing::half_split;
-    rope.base = local ? fields_.real("rope_local_base_freq", 10000.0)
-                      : fields_.real("rope_theta", gemma ? 1e6 : 10000.0);
-    refuse_partial(fields_);
-    if (fields_.has("rope_parameters")) {
-      const Fields all = fields_.object("rope_parameters");
-      if (all.has(layer_type)) {
-        read_scaling(all.object(layer_type), config, rope);
-      } else if (!gemma) {
-        read_scaling(all, config, rope);
-      }
-    }
-    if (!local && fields_.has("rope_scaling")) {
-      read_scaling(fields_.object("rope_scaling"), config, rope);
-    }
-    return rope;
-  }
-
-  static void refuse_partial(const Fields& from) {
-    if (from.real("partial_rotary_factor", 1.0) != 1.0)
-      from.refuse("partial_rotary_factor", "is not 1");
-  }
-
-  void read_scaling(const Fields& from, ModelConfig& config, RopeConfig& rope) const {
-    refuse_partial(from);
-    rope.base = from.real("rope_theta", rope.base);
-    const std::string type = from.text("rope_type", from.text("type", "default"));
-    // Dynamic NTK changes frequencies only beyond max_position_embeddings, the context here.
-    if (type == "default" || type == "dynamic") return;
-    if (type == "longrope") return read_longrope(from, config, rope);
-    const auto require = [&](const char* name) {
-      if (!from.has(name)) from.refuse(name, "is missing (rope_type " + quote(type) + ")");
-    };
-    if (type == "linear" || type == "llama3") require("factor");
-    rope.factor = from.real("factor", 1.0);
-    rope.original_length = from.integer("original_max_position_embeddings", config.context_length);
-    if (type == "linear") {
-      rope.scaling = RopeScaling::linear;
-    } else if (type == "llama3") {
-      rope.scaling = RopeScaling::llama3;
-      require("low_freq_factor");
-      require("high_freq_factor");
-      rope.low_freq_factor = from.real("low_freq_factor", rope.low_freq_factor);
-      rope.high_freq_factor = from.real("high_freq_factor", rope.high_freq_factor);
-    } else if (type == "yarn") {
-      rope.scaling = RopeScaling::yarn;
-      rope.beta_fast = from.real("beta_fast", rope.beta_fast);
-      rope.beta_slow = from.real("beta_slow", rope.beta_slow);
-      rope.truncate = from.boolean("truncate", rope.truncate);
-      rope.mscale = from.real("mscale", rope.mscale);
-      rope.mscale_all_dim = from.real("mscale_all_dim", rope.mscale_all_dim);
-      if (from.has("attention_factor")) rope.attention_factor = from.real("attention_factor", 1.0);
-    } else {
-      from.refuse("rope_type", "is " + quote(type) + " (expected default, linear, llama3, yarn, " +
-                                   "longrope or dynamic)");
-    }
-  }
-
-  /// LongRoPE has one divisor a pair for texts up to the original length and others for longer
-  /// ones, where a token's rotation depends on how long its text becomes. A token here has the same
-  /// bits in any text, so the original length is the context. Source: Ding et al. 2024.
-  void read_longrope(const Fields& from, ModelConfig& config, RopeConfig& rope) const {
-    const std::int64_t most = config.context_length;
-    const std::int64_t length =
-        from.integer("original_max_position_embeddings",
-                     fields_.integer("original_max_position_embeddings", most));
-    if (length < 2) from.refuse("original_max_position_embeddings", "is not at least 2");
-    const double stretch =
-        from.real("factor", static_cast<double>(most) / static_cast<double>(length));
-    const double factor =
-        stretch <= 1.0 ? 1.0
-                       : std::sqrt(1.0 + std::log(stretch) / std::log(static_cast<double>(length)));
-    rope.frequency_divisors =
-        from.reals("short_factor", static_cast<std::size_t>(base::kMaxDim / 2));
-    rope.scaling = RopeScaling::yarn;  // of factor 1: frequencies as they are, cos and sin times
-    rope.attention_factor = from.real("attention_factor", factor);
-    rope.original_length = length;
-    config.context_length = std::min(most, length);
   }
 
   const Fields& fields_;
@@ -352,7 +223,21 @@ void add_plain_layers(const Fields& fields, const char* layers_name, const char*
   config.attention_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(layer.head_dim)));
 }
 
+/// What gpt2's fields are called in other architectures stands for the same.
+void refuse_other_sizes_of_gpt2(const Fields& fields) {
+  for (const auto& [name, other] : {std::pair{"n_embd", "hidden_size"},
+                                    {"n_layer", "num_hidden_layers"},
+                                    {"n_head", "num_attention_heads"},
+                                    {"n_positions", "max_position_embeddings"}}) {
+    if (!fields.has(other) || fields.integer(other) == fields.integer(name)) continue;
+    fields.refuse(other, "is " + std::to_string(fields.integer(other)) + ", and " +
+                             fields.full_name(name) + " is " +
+                             std::to_string(fields.integer(name)) + " (expected one of them)");
+  }
+}
+
 void read_gpt2(const Fields& fields, ModelConfig& config) {
+  refuse_other_sizes_of_gpt2(fields);
   config.model_dim = fields.integer("n_embd");
   config.ffn_dim =
       fields.integer("n_inner", 4 * std::clamp<std::int64_t>(config.model_dim, 0, 1 << 30));
@@ -386,6 +271,24 @@ void read_bert(const Fields& fields, ModelConfig& config) {
   add_plain_layers(fields, "num_hidden_layers", "num_attention_heads", config);
 }
 
+/// Transformers passes over a soft-cap of scores even in gemma3, and has one of logits only there.
+void refuse_soft_caps(const Fields& fields, Architecture architecture) {
+  for (const char* name : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    const bool read = architecture == Architecture::gemma3 && name[0] == 'f';
+    if (read || fields.real(name, 0.0) == 0.0) continue;
+    fields.refuse_value(name, std::string("null or 0 of a ") + architecture_name(architecture));
+  }
+}
+
+/// Which of the two counts depends on the version of Transformers.
+void check_tied(const Fields& whole, const Fields& part, bool tied) {
+  const char* const name = "tie_word_embeddings";
+  if (!whole.has(name) || whole.boolean(name, tied) == tied) return;
+  whole.refuse(name, std::string("is ") + (tied ? "false" : "true") + ", and " +
+                         part.full_name(name) + (tied ? " is true" : " is false") +
+                         (part.has(name) ? "" : " where it is missing"));
+}
+
 }  // namespace
 
 bool runs_model_type(std::string_view model_type) {
@@ -403,7 +306,7 @@ ModelConfig config_from_json(const std::string& path, std::string_view text, Rea
   }
   const bool nested = gemma && whole.has("text_config");
   const Fields fields = nested ? whole.object("text_config") : whole;
-  config.vocab_size = fields.integer("vocab_size", gemma ? std::int64_t{262208} : std::int64_t{0});
+  if (reading == Reading::run) refuse_soft_caps(fields, config.architecture);
   if (config.architecture == Architecture::gpt2) {
     read_gpt2(fields, config);
   } else if (config.architecture == Architecture::bert) {
@@ -411,6 +314,9 @@ ModelConfig config_from_json(const std::string& path, std::string_view text, Rea
   } else {
     Decoder(fields, config.architecture).read(config);
   }
+  config.vocab_size =
+      gemma ? fields.integer("vocab_size", std::int64_t{262208}) : fields.integer("vocab_size");
+  if (nested) check_tied(whole, fields, config.tied_output);
   return config;
 }
 

@@ -87,6 +87,7 @@ bool is_aside(const ModelConfig& config, std::string_view name) {
 void add_gguf(const std::string& path, ModelFile::State& state) {
   auto file = std::make_shared<const formats::Gguf>(path);
   state.config = config_from_gguf(*file);
+  check_config(path, state.config);
   for (const formats::GgufTensor& tensor : file->tensors()) {
     if (is_aside(state.config, tensor.name)) continue;
     state.tensors.push_back({tensor.name, tensor.type, tensor.shape, false, tensor.data});
@@ -96,6 +97,7 @@ void add_gguf(const std::string& path, ModelFile::State& state) {
 
 void add_checkpoint(const std::string& path, ModelFile::State& state) {
   Checkpoint checkpoint = read_checkpoint(path);
+  check_config(checkpoint.config_path, checkpoint.config);
   state.config = std::move(checkpoint.config);
   state.tensors = std::move(checkpoint.tensors);
   state.owner = std::move(checkpoint.owner);
@@ -112,7 +114,6 @@ ModelFile::ModelFile(const std::string& path) {
   } else {
     add_gguf(path, *state);
   }
-  check_config(path, state->config);
   Fingerprint fingerprint;
   for (std::size_t i = 0; i < state->tensors.size(); ++i) {
     const WeightTensor& tensor = state->tensors[i];

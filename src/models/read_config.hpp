@@ -26,7 +26,7 @@ ModelConfig config_from_json(const std::string& path, std::string_view text,
 /// Whether config_from_json takes this model_type.
 bool runs_model_type(std::string_view model_type);
 
-/// Sentence transformers' 1_Pooling/config.json.
+/// Sentence Transformers' config.json of a pooling.
 Pooling pooling_from_json(const std::string& path, std::string_view text);
 
 /// What a tensor of a Hugging Face checkpoint is called here.

@@ -173,7 +173,13 @@ MODEL_CONFIG = {
     "longrope_length": config(rope_scaling={**LONGROPE, "original_max_position_embeddings": 1}),
     "longrope_factor": config(rope_scaling={**LONGROPE, "attention_factor": -1}),
     "ok_llama": config(), "ok_window": config(model_type="mistral", sliding_window=4), "ok_llama3": config(rope_scaling=LLAMA3),
-    "ok_yarn": config(rope_scaling=YARN), "ok_index": index({name: "model.safetensors" for name in NAMES}),
+    "ok_layer_types": config(model_type="mistral", sliding_window=4, layer_types=["sliding_attention"]),
+    "window_listed": config(layer_types=["sliding_attention"]),
+    "window_null": config(**{**GEMMA, "layer_types": None, "sliding_window": None}),
+    "rope_twice": config(rope_scaling=YARN, rope_parameters={**YARN, "factor": 2.0}),
+    "rope_lengths": config(rope_scaling=YARN, original_max_position_embeddings=8),
+    "soft_cap": config(final_logit_softcapping=30.0),
+    "ok_yarn": config(rope_scaling=YARN), "ok_index": index({name: "shard.safetensors" for name in NAMES}),
     "gemma3": config(**GEMMA), "qwen3": config(model_type="qwen3", use_sliding_window=True, sliding_window=8),
     "gpt2": b'{"model_type":"gpt2","n_embd":8,"n_layer":1,"n_head":2,"n_positions":8,"vocab_size":6}',
     "bert": config(model_type="bert", type_vocab_size=2), "pooling": b'{"pooling_mode_cls_token":true}',
@@ -190,10 +196,10 @@ MODEL_CONFIG = {
     "scaling_of_text": config(rope_scaling="linear"), "layer_types_short": config(model_type="qwen2", layer_types=[]),
     "layer_types_other": config(model_type="qwen2", layer_types=["chunked"]), "quantised": config(quantization_config={}),
     "activation": config(hidden_act="relu"), "shape": config(hidden_size=16),
-    "index_empty": index({}), "index_list": config() + b"\0[]", "index_up": index({"a": "../model.safetensors"}),
+    "index_empty": index({}), "index_list": config() + b"\0[]", "index_up": index({"a": "../shard.safetensors"}),
     "index_absolute": index({"a": "/etc/passwd.safetensors"}), "index_missing": index({"a": "other.safetensors"}),
-    "index_promise": index({"a": "model.safetensors"}), "index_number": index({"a": 1}),
-    "index_nul": index({"a": "model.safetensors\0.safetensors"}),
+    "index_promise": index({"a": "shard.safetensors"}), "index_number": index({"a": 1}),
+    "index_nul": index({"a": "shard.safetensors\0.safetensors"}),
 }
 
 for folder, files in (("gguf", GGUF), ("model_config", MODEL_CONFIG)):

@@ -126,10 +126,10 @@ inline std::vector<StoredTensor> llama_tensors(std::int64_t q = 8, std::int64_t 
 }
 
 /// A folder with that llama's weights, and any text as its config.json and, after a NUL, as its
-/// index of shards.
+/// index of shards: then the weights are in shard.safetensors.
 class CheckpointOfText : public ScratchDirectory {
  public:
-  CheckpointOfText() { write("model.safetensors", safetensors_file(llama_tensors())); }
+  CheckpointOfText() { write(kWhole, safetensors_file(llama_tensors())); }
 
   /// Writes both; the folder's path.
   std::string write_text(std::string_view text) const {
@@ -137,10 +137,17 @@ class CheckpointOfText : public ScratchDirectory {
     write("config.json", std::string(text.substr(0, end)));
     const std::string index = file("model.safetensors.index.json");
     std::filesystem::remove(index);
-    if (end != std::string_view::npos)
-      write("model.safetensors.index.json", std::string(text.substr(end + 1)));
+    const bool sharded = end != std::string_view::npos;
+    if (sharded) write("model.safetensors.index.json", std::string(text.substr(end + 1)));
+    const std::string from = file(sharded ? kWhole : kShard);
+    if (std::filesystem::exists(from))
+      std::filesystem::rename(from, file(sharded ? kShard : kWhole));
     return file("");
   }
+
+ private:
+  static constexpr const char* kWhole = "model.safetensors";
+  static constexpr const char* kShard = "shard.safetensors";
 };
 
 /// What opening a model is refused with, without the folder's name; "accepted" where it is not.
@@ -155,5 +162,16 @@ inline std::string refusal(const ScratchDirectory& folder, const std::string& pa
   }
   return "accepted";
 }
+
+/// A checkpoint's folder.
+struct CheckpointFolder : ScratchDirectory {
+  explicit CheckpointFolder(const std::string& config) { write("config.json", config); }
+  CheckpointFolder(const std::string& config, const std::vector<StoredTensor>& tensors)
+      : CheckpointFolder(config) {
+    write("model.safetensors", safetensors_file(tensors));
+  }
+  std::string path() const { return file(""); }
+  std::string refused() const { return refusal(*this, path()); }
+};
 
 }  // namespace polyhead::test
