@@ -136,7 +136,10 @@ TEST(Chat, IsChosenByNameOrByTheModel) {
   spec.source = "model.gguf";
   EXPECT_THROW(models::choose_chat(spec, ""), InvalidArgument);
   EXPECT_EQ(models::choose_chat(spec, "llama2").format, ChatTemplate::llama2);
-  spec.chat_template = "{{ '<|im_start|>system\nYou help.<|im_end|>\n' }}";
+  spec.chat_template =
+      "{% if messages[0]['role'] != 'system' %}"
+      "{{ '<|im_start|>system\nYou help.<|im_end|>\n' }}{% endif %}"
+      "{{ '<|im_start|>assistant\n' }}";
   EXPECT_EQ(models::choose_chat(spec, "").default_system, "You help.");
   EXPECT_EQ(models::choose_chat(spec, "chatml").default_system, "You help.");
   EXPECT_EQ(models::choose_chat(spec, "gemma").default_system, "");

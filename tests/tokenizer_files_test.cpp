@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -113,6 +114,23 @@ TEST(TokenizerFromGguf, WordPieceIsSpeltAsBertDoes) {
   EXPECT_EQ(tokenizer.decode(Ids{2, 4, 5, 4, 3}), "going go");
 }
 
+TEST(TokenizerFromGguf, WordPieceGoesByItsKeysBeforeItsVocabulary) {
+  const auto spec = [](std::optional<bool> lower, std::optional<bool> strip, const char* piece) {
+    GgufBuilder builder = gguf("bert", {"[UNK]", piece}, {2, 1});
+    if (lower) builder.set("tokenizer.ggml.normalizer.lowercase", *lower);
+    if (strip) builder.set("tokenizer.ggml.normalizer.strip_accents", *strip);
+    return read(builder);
+  };
+  const auto is = [](const TokenizerSpec& read, bool lower, bool strip) {
+    return read.lowercase == lower && read.strip_accents == strip;
+  };
+  EXPECT_TRUE(is(spec({}, {}, "\xe2\x96\x81go"), true, true));
+  EXPECT_TRUE(is(spec({}, {}, "\xe2\x96\x81G"), false, false));
+  EXPECT_TRUE(is(spec(false, {}, "\xe2\x96\x81go"), false, false));
+  EXPECT_TRUE(is(spec(true, false, "\xe2\x96\x81G"), true, false));
+  EXPECT_TRUE(is(spec({}, false, "\xe2\x96\x81go"), true, false));
+}
+
 template <class Read>
 void expect_refused(const Read& read_it, const std::string& complaint) {
   try {
@@ -164,6 +182,7 @@ TEST(TokenizerFromFolder, ReadsVocabAndMerges) {
   const ScratchDirectory folder;
   folder.write("vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3, "1": 4, "11": 5})");
   folder.write("merges.txt", "#version: 0.2\na b\n1 1\n");
+  folder.write("config.json", R"({"model_type": "gpt2"})");
   const Tokenizer gpt2(models::tokenizer_from_folder(folder.file("")));
   EXPECT_EQ(gpt2.encode("ab11<|endoftext|>", {true, true}), (Ids{2, 5, 3}));
   EXPECT_TRUE(gpt2.ends_answer(3));

@@ -123,6 +123,65 @@ TEST(TokenizerSettings, ATemplateHasTheTextOnceAndTheVocabularysIds) {
   expect_refused(changed([](json& p) { p.erase("special_tokens"); }), "t.json", "ids 'null'");
 }
 
+TEST(TokenizerSettings, ASecondTemplateIsRefused) {
+  json file = base("bert");
+  json& processor = file["post_processor"];
+  processor = {{"type", "Sequence"}, {"processors", {processor, processor}}};
+  expect_refused([&] { from_json(file); }, "t.json",
+                 "post_processor has two steps TemplateProcessing (expected one)");
+}
+
+TEST(TokenizerSettings, SettingsOfAnotherTypeAreRefused) {
+  struct Case {
+    const char* base;
+    const char* pointer;
+    json value;
+    const char* complaint;
+  };
+  const std::vector<Case> cases{
+      {"llama2", "/model/byte_fallback", "true",
+       "model.byte_fallback is '\"true\"' (expected true"},
+      {"llama2", "/model/byte_fallback", 1, "model.byte_fallback is '1' (expected true or false)"},
+      {"gpt2", "/model/byte_fallback", 1, "model.byte_fallback is '1'"},
+      {"llama3", "/model/ignore_merges", "true", "model.ignore_merges is"},
+      {"llama2", "/model/fuse_unk", 1, "model.fuse_unk is '1'"},
+      {"llama2", "/model/unk_token", 0, "model.unk_token is '0' (expected a text)"},
+      {"bert", "/model/unk_token", 0, "model.unk_token is '0' (expected a text)"},
+      {"gpt2", "/added_tokens", json::object(), "added_tokens is '{}' (expected a list)"},
+      {"gpt2", "/added_tokens", 5, "added_tokens is '5' (expected a list)"},
+      {"bert", "/added_tokens/0/special", "true",
+       ": special is '\"true\"' (expected true or false)"},
+      {"bert", "/added_tokens/0/normalized", 1, ": normalized is '1' (expected true or false)"},
+      {"bert", "/normalizer/strip_accents", 5, "normalizer.strip_accents is '5' (expected true"}};
+  for (const Case& one : cases) {
+    json file = base(one.base);
+    file[json::json_pointer(one.pointer)] = one.value;
+    expect_refused([&] { from_json(file); }, "t.json", one.complaint);
+    file[json::json_pointer(one.pointer)] = nullptr;
+    if (one.base == std::string("bert")) continue;  // needs an unknown token
+    EXPECT_NO_THROW(from_json(file)) << one.pointer;
+  }
+}
+
+/// Hugging Face's model sees its own vocabulary alone.
+TEST(TokenizerSettings, TheAlgorithmsDoNotProduceAddedTokens) {
+  json file = base("bert");
+  file["added_tokens"].push_back(added(480, "qzq", false, true));
+  file["added_tokens"].push_back(added(481, "##zq", false, true));
+  const Tokenizer tokenizer = from_json(file);
+  const Ids plain = from_json(base("bert")).encode("qzq xzq", {false, false});
+  EXPECT_EQ(tokenizer.encode("qzq xzq", {false, false}), plain);
+  EXPECT_EQ(tokenizer.encode("qzq", {false, true}), Ids{480});
+}
+
+TEST(TokenizerSettings, AnAddedTokenIsNoPieceOfAByteToo) {
+  json file = base("llama2");
+  const auto id = file["model"]["vocab"]["<0x41>"].get<std::int32_t>();
+  file["added_tokens"].push_back(added(id, "<0x41>", false, false));
+  expect_refused([&] { from_json(file); }, "t.json",
+                 "the added token '<0x41>' is the piece of a byte, which is not supported");
+}
+
 TEST(TokenizerSettings, ModelsOfAnotherTypeAreNamed) {
   const json unigram{{"type", "Unigram"}, {"vocab", {{"<unk>", 0.0}, {"a", -1.0}}}};
   expect_refused(
@@ -137,6 +196,7 @@ class VocabAndMerges : public testing::Test {
   VocabAndMerges() {
     folder_.write("vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3, "<s>": 4})");
     folder_.write("merges.txt", "#version: 0.2\na b\n");
+    folder_.write("config.json", R"({"model_type": "gpt2"})");
   }
   Tokenizer open(const json& config) const {
     folder_.write("tokenizer_config.json", config.dump());

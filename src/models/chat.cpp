@@ -34,63 +34,27 @@ std::string_view strip(std::string_view text) {
   return end == 0 ? std::string_view() : text.substr(begin, end - begin);
 }
 
-/// The default system message of a chatml template: what it writes between the marks as plain
-/// text. A line's end may be spelled as one or as \n.
-std::string default_system_of(std::string_view text) {
-  constexpr std::string_view kOpen = "<|im_start|>system", kClose = "<|im_end|>";
-  for (std::size_t at = text.find(kOpen); at != std::string_view::npos;
-       at = text.find(kOpen, at + 1)) {
-    std::string_view rest = text.substr(at + kOpen.size());
-    if (rest.starts_with("\\n")) {
-      rest.remove_prefix(2);
-    } else if (rest.starts_with("\n")) {
-      rest.remove_prefix(1);
-    } else {
-      continue;
-    }
-    const std::size_t end = rest.find(kClose);
-    if (end == std::string_view::npos || end == 0) continue;
-    const std::string_view plain = rest.substr(0, end);
-    // A quote or a brace: the template goes on to write something that it works out.
-    if (plain.find_first_of("'\"{}\\") == std::string_view::npos) return std::string(plain);
-  }
-  return "";
-}
-
-/// `text` from behind `mark` to the first of `ends`; empty where there is no mark.
-std::string_view between(std::string_view text, std::string_view mark, std::string_view ends) {
-  const std::size_t at = text.find(mark);
-  if (at == std::string_view::npos) return "";
-  const std::string_view rest = text.substr(at + mark.size());
-  return rest.substr(0, rest.find_first_of(ends));
-}
-
-/// The dates of a llama3 template: the one that it names itself, also where it would take today's
-/// (strftime_now), so that a prompt is the same every day.
-std::string dates_of(std::string_view text) {
-  constexpr std::string_view kKnowledge = "Cutting Knowledge Date: ";
-  const std::string_view knowledge = between(text, kKnowledge, "\\\n\"'");
-  const std::string_view today = between(text, "date_string = \"", "\"");
-  if (knowledge.empty() || today.empty()) return "";
-  return std::string(kKnowledge)
-      .append(knowledge)
-      .append("\nToday Date: ")
-      .append(today)
-      .append("\n\n");
-}
-
-/// What a chatml template writes of an answer itself.
-std::string answer_opening_of(std::string_view text) {
-  constexpr std::string_view kThink = "<think>\n";
-  for (const std::string_view opening :
-       {"<|im_start|>assistant\\n<think>\\n'", "<|im_start|>assistant\\n<think>\\n\""}) {
-    if (text.find(opening) != std::string_view::npos) return std::string(kThink);
-  }
-  return "";
-}
-
 [[noreturn]] void refuse(std::size_t index, const std::string& what) {
   throw InvalidArgument("render_chat: message " + std::to_string(index) + " " + what);
+}
+
+std::string insists(ChatTemplate format) {
+  return "; --chat-template " + std::string(chat_template_name(format)) + " insists";
+}
+
+ChatFormat known(const TokenizerSpec& spec, ChatFormat own) {
+  if (!own.not_known.empty()) {
+    throw InvalidArgument("chat: " + spec.source + " has a chat template like " +
+                          chat_template_name(own.format) + " that " + own.not_known +
+                          ", which is not known" + insists(own.format));
+  }
+  return own;
+}
+
+ChatFormat insisted_on(ChatFormat own) {
+  own.not_known.clear();
+  own.no_system.clear();
+  return own;
 }
 
 void check_roles(std::span<const ChatMessage> messages) {
@@ -128,7 +92,10 @@ std::string chatml(const ChatFormat& chat, std::span<const ChatMessage> messages
   };
   const bool told = !messages.empty() && messages[0].role == "system";
   if (!told && !chat.default_system.empty()) add("system", chat.default_system);
-  for (const ChatMessage& message : messages) add(message.role, message.content);
+  for (const ChatMessage& message : messages) {
+    add(message.role,
+        chat.strips.value_or(false) ? std::string(strip(message.content)) : message.content);
+  }
   return text + "<|im_start|>assistant\n" + chat.answer_opening;
 }
 
@@ -145,15 +112,16 @@ std::string gemma(std::span<const ChatMessage> messages) {
   return text + "<start_of_turn>model\n";
 }
 
-std::string llama2(std::span<const ChatMessage> messages) {
+std::string llama2(const ChatFormat& chat, std::span<const ChatMessage> messages) {
   const Turns turns = take_turns(messages);
-  std::string prefix =
-      turns.system != nullptr ? "<<SYS>>\n" + turns.system->content + "\n<</SYS>>\n\n" : "";
+  const std::string& system = turns.system != nullptr ? turns.system->content : chat.default_system;
+  const bool told = turns.system != nullptr || !system.empty();
+  std::string prefix = told ? "<<SYS>>\n" + system + "\n<</SYS>>\n\n" : "";
   std::string text;
   for (const ChatMessage& turn : turns.rest) {
     const std::string content = std::exchange(prefix, "") + turn.content;
     if (turn.role == "user") {
-      text += text.empty() ? "[INST] " : "<s>[INST] ";
+      text += text.empty() || chat.one_bos ? "[INST] " : "<s>[INST] ";
       text += strip(content);
       text += " [/INST]";
     } else {
@@ -170,11 +138,12 @@ std::string llama3(const ChatFormat& chat, std::span<const ChatMessage> messages
   const auto add = [&](const std::string& role, std::string_view content) {
     text += "<|start_header_id|>" + role + "<|end_header_id|>\n\n";
     text += std::exchange(opening, "");
-    text += strip(content);
+    text += chat.strips.value_or(true) ? strip(content) : content;
     text += "<|eot_id|>";
   };
   const bool told = !messages.empty() && messages[0].role == "system";
-  if (!told && !opening.empty()) add("system", "");
+  if (!told && (!opening.empty() || !chat.default_system.empty() || chat.always_system))
+    add("system", chat.default_system);
   for (const ChatMessage& message : messages) add(message.role, message.content);
   return text + "<|start_header_id|>assistant<|end_header_id|>\n\n";
 }
@@ -193,32 +162,10 @@ const char* chat_template_name(ChatTemplate format) {
   return kNames[static_cast<std::size_t>(format)];
 }
 
-std::optional<ChatFormat> recognise_chat(std::string_view template_text) {
-  const auto holds = [&](std::string_view mark) {
-    return template_text.find(mark) != std::string_view::npos;
-  };
-  ChatFormat chat;
-  if (holds("<|im_start|>")) {
-    chat.format = ChatTemplate::chatml;
-    chat.default_system = default_system_of(template_text);
-    chat.answer_opening = answer_opening_of(template_text);
-  } else if (holds("<start_of_turn>")) {
-    chat.format = ChatTemplate::gemma;
-  } else if (holds("<|start_header_id|>")) {
-    chat.format = ChatTemplate::llama3;
-    chat.system_opening = dates_of(template_text);
-  } else if (holds("[INST]") && holds("<<SYS>>")) {
-    chat.format = ChatTemplate::llama2;
-  } else {
-    return std::nullopt;
-  }
-  return chat;
-}
-
 ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name) {
   const std::optional<ChatFormat> own = recognise_chat(spec.chat_template);
   if (name.empty()) {
-    if (own) return *own;
+    if (own) return known(spec, *own);
     throw InvalidArgument("chat: " + spec.source +
                           (spec.chat_template.empty() ? " has no chat template"
                                                       : " has a chat template that is not known") +
@@ -229,7 +176,7 @@ ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name) {
     throw InvalidArgument("chat: template '" + std::string(name) + "' is not known (expected " +
                           list_of_names() + ")");
   }
-  if (own && own->format == *named) return *own;
+  if (own && own->format == *named) return insisted_on(*own);
   ChatFormat chat;
   chat.format = *named;
   return chat;
@@ -237,13 +184,17 @@ ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name) {
 
 std::string render_chat(const ChatFormat& chat, std::span<const ChatMessage> messages) {
   check_roles(messages);
+  if (!chat.no_system.empty() && !messages.empty() && messages[0].role == "system") {
+    refuse(0, "is from the system, but the model's chat template " + chat.no_system +
+                  insists(chat.format));
+  }
   switch (chat.format) {
     case ChatTemplate::chatml:
       return chatml(chat, messages);
     case ChatTemplate::gemma:
       return gemma(messages);
     case ChatTemplate::llama2:
-      return llama2(messages);
+      return llama2(chat, messages);
     case ChatTemplate::llama3:
       break;
   }

@@ -18,10 +18,15 @@ enum class ChatTemplate : std::uint8_t { chatml, gemma, llama2, llama3 };
 struct ChatFormat {
   ChatTemplate format = ChatTemplate::chatml;
   std::string
-      default_system;  ///< chatml (SmolLM2, Qwen2), where a conversation has no system message
+      default_system;  ///< chatml, llama2, llama3: where a conversation has no system message
   std::string
       system_opening;  ///< llama3 (Llama 3.1, 3.2): dates before any system message, or alone
   std::string answer_opening;  ///< chatml (QwQ, Qwen3 Thinking): what each answer begins with
+  bool always_system = false;  ///< llama3 (Nemotron): a system message even of no words
+  bool one_bos = false;        ///< llama2 (Vigogne): none before further turns of the user
+  std::optional<bool> strips;  ///< white space around contents; none: all but chatml do
+  std::string not_known;       ///< what the template does that no format has ("writes 'x'")
+  std::string no_system;       ///< the same for a system message alone
 };
 
 struct ChatMessage {
@@ -34,11 +39,13 @@ const char* chat_template_name(ChatTemplate format);
 std::span<const char* const> chat_template_names();
 
 /// Which format the text of a template writes, told by the marks it must hold ("<|im_start|>",
-/// "<start_of_turn>", "<|start_header_id|>", "[INST]" with "<<SYS>>"); none for others.
+/// "<start_of_turn>", "<|start_header_id|>", "[INST]" with "<<SYS>>"); none for others. What it
+/// writes beside the format's own words is read or left in `not_known` and `no_system`.
 std::optional<ChatFormat> recognise_chat(std::string_view template_text);
 
 /// The format named on a command line or, where `name` is empty, the one of the model's own
-/// template. Throws InvalidArgument with the list of names.
+/// template. Throws InvalidArgument with the list of names, or where the template does what is not
+/// known; the name of its format insists.
 ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name);
 
 /// The conversation, and the opening of the assistant's next turn. To be encoded with add_special
@@ -47,8 +54,9 @@ ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name);
 ///
 /// Equal to what `transformers` makes of the models' own templates: gemma and llama2 put the system
 /// message into the first user turn and want user and assistant to take turns; all but chatml strip
-/// white space around contents. Throws InvalidArgument for an unknown role, a system message that
-/// is not the first (gemma, llama2), or turns out of turn.
+/// white space around contents, unless the template does otherwise. Throws InvalidArgument for an
+/// unknown role, a system message that the template has no place for or that is not the first
+/// (gemma, llama2), or turns out of turn.
 std::string render_chat(const ChatFormat& chat, std::span<const ChatMessage> messages);
 
 }  // namespace polyhead::inline v0::models

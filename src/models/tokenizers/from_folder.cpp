@@ -1,4 +1,5 @@
 // A tokenizer as the files of a Hugging Face folder describe it.
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -7,13 +8,14 @@
 
 #include "models/formats/file_error.hpp"
 #include "models/formats/json_text.hpp"
-#include "models/formats/lines.hpp"
 #include "models/formats/mapped_file.hpp"
 #include "models/tokenizers/algorithm.hpp"
 #include "models/tokenizers/end_of_turn.hpp"
 #include "models/tokenizers/known_forms.hpp"
 #include "models/tokenizers/read_tokenizer.hpp"
+#include "models/tokenizers/settings.hpp"
 #include "models/tokenizers/vocabulary.hpp"
+#include "models/tokenizers/vocabulary_files.hpp"
 
 namespace polyhead::inline v0::models {
 namespace {
@@ -22,24 +24,13 @@ using formats::FileError;
 using formats::member;
 using nlohmann::json;
 
-constexpr std::size_t kMaxBytes = std::size_t{256} << 20;  // Gemma's tokenizer.json has 33 MB
-constexpr int kMaxDepth = 64;
-
-json read_json(const std::string& path) { return formats::read_json(path, kMaxBytes, kMaxDepth); }
-
 [[noreturn]] void refuse(const TokenizerSpec& spec, const std::string& what) {
-  throw FileError(spec.source, "tokenizer: " + what);
+  refuse_tokenizer(spec.source, what);
 }
 
 std::string whole_text(const std::string& path) {
   const formats::MappedFile file(path);
   return {reinterpret_cast<const char*>(file.data()), file.size()};
-}
-
-/// A token's spelling: "x" or {"content": "x"}.
-std::string token_text(const json& token) {
-  const json text = token.is_object() ? member(token, "content") : token;
-  return text.is_string() ? text.get<std::string>() : "";
 }
 
 void name_special(TokenizerSpec& spec, const json& config) {
@@ -118,7 +109,7 @@ BytePieces byte_pieces(const json& vocabulary, std::string (*spelling)(int)) {
 /// Whether SentencePiece's bytes all have pieces. With some of them, Hugging Face's tokenizers puts
 /// an unknown token behind the bytes that follow it.
 bool read_byte_fallback(TokenizerSpec& spec, const json& model, const json& vocabulary) {
-  if (member(model, "byte_fallback") != true) return false;
+  if (!flag(spec.source, model, "byte_fallback", "model.").value_or(false)) return false;
   const BytePieces bytes = byte_pieces(vocabulary, byte_piece);
   if (bytes.found > 0 && bytes.found < 256) {
     refuse(spec, "model.byte_fallback is true, but there is no piece " +
@@ -126,15 +117,21 @@ bool read_byte_fallback(TokenizerSpec& spec, const json& model, const json& voca
                      " (expected all of them, or none)");
   }
   for (std::size_t i = 0; bytes.found > 0 && i < spec.pieces.size(); ++i) {
-    if (byte_of_piece(spec.pieces[i]) >= 0) spec.kinds[i] = TokenKind::byte;
+    if (byte_of_piece(spec.pieces[i]) < 0) continue;
+    if (spec.kinds[i] != TokenKind::normal) {
+      refuse(spec, "the added token " + formats::quote(spec.pieces[i]) +
+                       " is the piece of a byte, which is not supported");
+    }
+    spec.kinds[i] = TokenKind::byte;
   }
   return bytes.found > 0;
 }
 
 /// What comes of bytes and characters without a piece. `none`: there are none.
 void read_unknowns(TokenizerSpec& spec, const json& model, const json& vocabulary, bool none) {
-  const std::string unknown = token_text(member(model, "unk_token"));
-  spec.unknowns = member(model, "fuse_unk") == true ? Unknowns::fused : Unknowns::each;
+  const std::string unknown = text_setting(spec.source, model, "unk_token", "model.");
+  const bool fused = flag(spec.source, model, "fuse_unk", "model.").value_or(false);
+  spec.unknowns = fused ? Unknowns::fused : Unknowns::each;
   if (none || unknown.empty()) {
     spec.unknowns = Unknowns::dropped;
   } else if (!vocabulary.contains(unknown)) {
@@ -147,12 +144,12 @@ void read_bpe(TokenizerSpec& spec, const json& file, const json& model, const js
   for (const char* name : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
     expect_absent(spec, model, name);
   read_merges(spec, member(model, "merges"));
-  spec.whole_words = member(model, "ignore_merges") == true;
+  spec.whole_words = flag(spec.source, model, "ignore_merges", "model.").value_or(false);
   if (spec.kind == TokenizerKind::sentence_piece) {
     read_unknowns(spec, model, vocabulary, read_byte_fallback(spec, model, vocabulary));
     return;
   }
-  if (member(model, "byte_fallback") == true)
+  if (flag(spec.source, model, "byte_fallback", "model.").value_or(false))
     refuse(spec, "model.byte_fallback does not go with a byte-level pre_tokenizer");
   read_unknowns(spec, model, vocabulary, byte_pieces(vocabulary, spelled_byte).found == 256);
 }
@@ -166,7 +163,7 @@ void read_word_piece(TokenizerSpec& spec, const json& file, const json& model) {
 
 void read_tokenizer_json(TokenizerSpec& spec, const json& file) {
   const json model = member(file, "model"), vocabulary = member(model, "vocab");
-  const json added = member(file, "added_tokens");
+  const json added = list_setting(spec.source, file, "added_tokens");
   const json type = member(model, "type");
   const bool words = type == "WordPiece";
   const bool merged = type == "BPE" || (type.is_null() && model.contains("merges"));
@@ -174,93 +171,36 @@ void read_tokenizer_json(TokenizerSpec& spec, const json& file) {
     const std::string found = type.is_string() ? type.get<std::string>() : type.dump();
     refuse(spec, "model.type is " + formats::quote(found) + " (expected BPE or WordPiece)");
   }
-  fill_pieces(spec, vocabulary, added.is_array() ? added : json::array());
+  fill_pieces(spec, vocabulary, added);
   if (words) {
     read_word_piece(spec, file, model);
   } else {
     read_bpe(spec, file, model, vocabulary);
   }
-  const std::string unknown = token_text(member(model, "unk_token"));
+  const std::string unknown = text_setting(spec.source, model, "unk_token", "model.");
   if (!unknown.empty()) spec.unknown = find_piece(spec, unknown);
   recognise_template(spec, member(file, "post_processor"));
 }
 
-/// What GPT2Tokenizer puts before a text; Qwen2Tokenizer puts nothing.
-void read_what_is_added(TokenizerSpec& spec, const json& config, bool qwen) {
-  for (const char* name : {"add_prefix_space", "add_bos_token", "add_eos_token"}) {
-    const bool known = name == std::string_view("add_bos_token") && !qwen;
-    if (!known && member(config, name) == true) {
-      refuse(spec, std::string(name) +
-                       " is true, which is not supported where there is no tokenizer.json");
+/// transformers goes by tokenizer_config.json where that says otherwise than tokenizer.json, the
+/// tokenizers' own programs by tokenizer.json: no file is right then.
+void expect_agreement(const TokenizerSpec& spec, const json& config) {
+  const auto agree = [&](const char* name, bool own, const char* owns) {
+    const bool said = flag(spec.source, config, name, "tokenizer_config.json's ").value_or(own);
+    if (said != own) {
+      refuse(spec, std::string(owns) + " is " + (own ? "true" : "false") +
+                       ", but tokenizer_config.json's " + name + " is " +
+                       (said ? "true" : "false") + " (expected the same)");
     }
+  };
+  if (spec.kind == TokenizerKind::word_piece &&
+      member(config, "tokenizer_class") != "PreTrainedTokenizerFast") {
+    agree("do_lower_case", spec.lowercase, "normalizer.lowercase");
+    agree("strip_accents", spec.strip_accents, "normalizer.strip_accents");
+    agree("tokenize_chinese_chars", true, "normalizer.handle_chinese_chars");
   }
-  spec.add_bos = member(config, "add_bos_token") == true;
-}
-
-/// Qwen2's or gpt2's vocab.json and merges.txt.
-void read_vocab_and_merges(TokenizerSpec& spec, const std::string& merges, const json& config) {
-  const json added_by_id = member(config, "added_tokens_decoder");
-  json added = json::array();
-  for (const auto& [id, token] : added_by_id.items()) {
-    json one = token;
-    if (!one.is_object() || id.empty() || id.size() > 9 ||
-        id.find_first_not_of("0123456789") != std::string::npos)
-      refuse(spec, "added_tokens_decoder is not a table of ids and tokens");
-    one["id"] = std::stoul(id);
-    added.push_back(std::move(one));
-  }
-  fill_pieces(spec, read_json(spec.source), added);
-  const json type = member(config, "tokenizer_class");
-  const bool qwen = type == "Qwen2Tokenizer" || type == "Qwen2TokenizerFast";
-  if (!qwen && !type.is_null() && type != "GPT2Tokenizer" && type != "GPT2TokenizerFast") {
-    refuse(spec,
-           "tokenizer_class is " + formats::quote(type.dump()) +
-               " (expected GPT2Tokenizer or Qwen2Tokenizer where there is no tokenizer.json)");
-  }
-  spec.kind = TokenizerKind::byte_bpe;
-  spec.split = qwen ? "qwen2" : "gpt2";
-  spec.compose = qwen;
-  spec.unknowns = Unknowns::dropped;
-  spec.merges_source = merges;
-  for (std::string& line : formats::lines_of(whole_text(merges))) {
-    if (!line.empty() && line.compare(0, 8, "#version") != 0)
-      spec.merges.push_back(std::move(line));
-  }
-  const std::int32_t end = find_piece(spec, "<|endoftext|>");
-  if (end >= 0) spec.kinds[static_cast<std::size_t>(end)] = TokenKind::control;
-  read_what_is_added(spec, config, qwen);
-  name_special(spec, config);
-  if (!qwen && spec.bos < 0) spec.bos = end;
-  if (!qwen && spec.eos < 0) spec.eos = end;
-}
-
-/// The token that the configuration names `name`; where it names none, `usual` if that is a piece.
-std::int32_t word_piece_token(TokenizerSpec& spec, const json& config, const char* name,
-                              const char* usual) {
-  const std::string named = token_text(member(config, name));
-  const std::int32_t id = find_piece(spec, named.empty() ? usual : named);
-  if (id < 0 && !named.empty())
-    refuse(spec, std::string(name) + " is " + formats::quote(named) + " (expected a piece)");
-  if (id >= 0) spec.kinds[static_cast<std::size_t>(id)] = TokenKind::control;
-  return id;
-}
-
-void read_vocab_txt(TokenizerSpec& spec, const json& config) {
-  spec.kind = TokenizerKind::word_piece;
-  spec.pieces = formats::lines_of(whole_text(spec.source));
-  spec.kinds.assign(spec.pieces.size(), TokenKind::normal);
-  const json lower = member(config, "do_lower_case"), strip = member(config, "strip_accents");
-  if (member(config, "tokenize_chinese_chars") == false)
-    refuse(spec, "tokenize_chinese_chars is false, which is not supported");
-  spec.lowercase = lower != false;
-  spec.strip_accents = strip.is_boolean() ? strip.get<bool>() : spec.lowercase;
-  spec.unknown = word_piece_token(spec, config, "unk_token", "[UNK]");
-  spec.first = word_piece_token(spec, config, "cls_token", "[CLS]");
-  spec.separator = word_piece_token(spec, config, "sep_token", "[SEP]");
-  spec.pad = word_piece_token(spec, config, "pad_token", "[PAD]");
-  word_piece_token(spec, config, "mask_token", "[MASK]");
-  spec.add_bos = spec.first >= 0;
-  spec.add_eos = spec.separator >= 0;
+  if (spec.kind == TokenizerKind::byte_bpe && spec.split == "gpt2")
+    agree("add_prefix_space", false, "pre_tokenizer.add_prefix_space");
 }
 
 /// Fills a spec; what the JSON library says of a form that was not looked for names the file.
@@ -283,34 +223,50 @@ void fill_from_folder(TokenizerSpec& spec, const std::string& folder) {
     return std::filesystem::is_regular_file(path / name);
   };
   const auto json_or_null = [&](const char* name) {
-    return there(name) ? read_json(file(name)) : json();
+    return there(name) ? read_tokenizer_file(file(name)) : json();
   };
-  const json config = json_or_null("tokenizer_config.json");
+  const json config = json_or_null("tokenizer_config.json"), model = json_or_null("config.json");
   if (there("tokenizer.json")) {
     spec.source = file("tokenizer.json");
-    read_tokenizer_json(spec, read_json(spec.source));
-  } else if (there("vocab.json") && there("merges.txt")) {
-    spec.source = file("vocab.json");
-    read_vocab_and_merges(spec, file("merges.txt"), config);
-  } else if (there("vocab.txt")) {
-    spec.source = file("vocab.txt");
-    read_vocab_txt(spec, config);
+    read_tokenizer_json(spec, read_tokenizer_file(spec.source));
+    expect_agreement(spec, config);
   } else {
-    throw FileError(folder, "holds no tokenizer.json, vocab.json with merges.txt, or vocab.txt");
+    const json names = json_or_null("special_tokens_map.json"),
+               added = json_or_null("added_tokens.json");
+    const VocabularyFiles files{config, model, names, added};
+    if (there("vocab.json") && there("merges.txt")) {
+      spec.source = file("vocab.json");
+      read_vocab_and_merges(spec, file("merges.txt"), files);
+    } else if (there("vocab.txt")) {
+      spec.source = file("vocab.txt");
+      read_vocab_txt(spec, files);
+    } else {
+      throw FileError(folder, "holds no tokenizer.json, vocab.json with merges.txt, or vocab.txt");
+    }
   }
   name_special(spec, config);
   add_ends(spec, json_or_null("generation_config.json"));
-  add_ends(spec, json_or_null("config.json"));
+  add_ends(spec, model);
   add_known_ends(spec);
   spec.chat_template = there("chat_template.jinja") ? whole_text(file("chat_template.jinja"))
                                                     : chat_template_of(config);
+}
+
+/// Names of files that lie beside a tokenizer's; what they hold is read from their folder.
+bool belongs_to_a_model(const std::filesystem::path& path) {
+  constexpr std::array<std::string_view, 6> kNames{
+      "config.json", "tokenizer.json", "tokenizer_config.json",
+      "vocab.json",  "vocab.txt",      "merges.txt"};
+  const std::string name = path.filename().string();
+  return path.extension() == ".safetensors" || name.ends_with(".safetensors.index.json") ||
+         std::ranges::find(kNames, name) != kNames.end();
 }
 
 }  // namespace
 
 TokenizerSpec tokenizer_from_json(const std::string& path, std::string_view text) {
   return filled(path, [&](TokenizerSpec& spec) {
-    read_tokenizer_json(spec, formats::parse_json(path, "tokenizer", text, kMaxDepth));
+    read_tokenizer_json(spec, formats::parse_json(path, "tokenizer", text, kTokenizerDepth));
     add_known_ends(spec);
   });
 }
@@ -324,6 +280,14 @@ TokenizerSpec read_tokenizer(const std::string& path) {
   if (std::filesystem::is_directory(given)) return tokenizer_from_folder(path);
   for (const char* beside : {".safetensors", ".json", ".txt"}) {
     if (given.extension() != beside) continue;
+    if (!belongs_to_a_model(given)) {
+      throw FileError(path,
+                      "tokenizer: is not a file of a model by its name (expected a folder, a .gguf "
+                      "file, config.json, tokenizer.json, tokenizer_config.json, vocab.json, "
+                      "vocab.txt, merges.txt, *.safetensors or *.safetensors.index.json)");
+    }
+    if (!std::filesystem::is_regular_file(given))
+      throw FileError(path, "tokenizer: there is no such file");
     const std::filesystem::path folder = given.parent_path();
     return tokenizer_from_folder(folder.empty() ? "." : folder.string());
   }

@@ -119,12 +119,15 @@ void fill_sentence_piece(const Gguf& file, TokenizerSpec& spec) {
 void fill_word_piece(const Gguf& file, TokenizerSpec& spec) {
   spec.kind = TokenizerKind::word_piece;
   spell_as_word_piece(spec);
-  // GGUF does not say whether a model tells upper case from lower: a vocabulary that has no upper
-  // case does not.
-  spec.lowercase = spec.strip_accents =
+  // Files from before the key came up do not say whether a model tells upper case from lower: a
+  // vocabulary that has no upper case does not.
+  const bool no_capitals =
       std::none_of(spec.pieces.begin(), spec.pieces.end(), [](const std::string& piece) {
         return piece.size() == 1 && piece[0] >= 'A' && piece[0] <= 'Z';
       });
+  spec.lowercase = file.boolean("tokenizer.ggml.normalizer.lowercase").value_or(no_capitals);
+  spec.strip_accents =
+      file.boolean("tokenizer.ggml.normalizer.strip_accents").value_or(spec.lowercase);
   spec.first = id_at(file, spec, "cls_token_id");
   if (spec.first < 0) spec.first = spec.bos;
   spec.separator = id_at(file, spec, "seperator_token_id");  // spelled so in the format

@@ -2,9 +2,11 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "models/formats/file_error.hpp"
 #include "models/formats/json_text.hpp"
+#include "models/tokenizers/settings.hpp"
 #include "models/tokenizers/vocabulary.hpp"
 
 namespace polyhead::inline v0::models {
@@ -172,15 +174,18 @@ void recognise_word_piece(TokenizerSpec& spec, const json& normalizer, const jso
   if (!bert) refuse(spec, normalizer, pre_tokenizer);
   spec.kind = TokenizerKind::word_piece;
   spec.lowercase = prepared[0]["lowercase"].get<bool>();
-  const json strip = member(prepared[0], "strip_accents");
-  spec.strip_accents = strip.is_boolean() ? strip.get<bool>() : spec.lowercase;
+  spec.strip_accents =
+      flag(spec.source, prepared[0], "strip_accents", "normalizer.").value_or(spec.lowercase);
 }
 
 void recognise_template(TokenizerSpec& spec, const json& post_processor) {
+  bool found = false;
   for (const json& one : steps_of(post_processor, "processors")) {
     const json type = member(one, "type"), single = member(one, "single");
     if (type == "ByteLevel") continue;
     if (type == "TemplateProcessing" && single.is_array()) {
+      if (std::exchange(found, true))
+        refuse_template(spec, "has two steps TemplateProcessing (expected one)");
       set_template(spec, single, member(one, "special_tokens"));
       continue;
     }

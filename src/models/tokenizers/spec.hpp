@@ -32,6 +32,7 @@ struct TokenizerSpec {
   std::vector<float> scores;        ///< sentence_piece; by id
   std::vector<TokenKind> kinds;     ///< by id; empty: all normal
   std::vector<bool> normalised;     ///< by id; empty: none. Looked for in normalised text
+  std::vector<bool> beside;         ///< by id; empty: none. Not in the algorithm's vocabulary
   std::vector<std::string> merges;  ///< byte_bpe (and sentence_piece without scores): "left right"
   std::int32_t bos = -1, eos = -1, unknown = -1, separator = -1, pad = -1, first = -1;
   std::vector<std::int32_t> end_of_turn;  ///< further ids that end an answer

@@ -42,6 +42,11 @@ void check(const TokenizerSpec& spec) {
     refuse(spec, std::to_string(spec.normalised.size()) + " marks of normalised tokens for " +
                      std::to_string(spec.pieces.size()) + " pieces");
   }
+  if (!spec.beside.empty() && spec.beside.size() != spec.pieces.size()) {
+    refuse(spec, std::to_string(spec.beside.size()) +
+                     " marks of tokens beside the vocabulary for " +
+                     std::to_string(spec.pieces.size()) + " pieces");
+  }
   check_id(spec, "bos", spec.bos);
   check_id(spec, "eos", spec.eos);
   check_id(spec, "unknown", spec.unknown);
@@ -60,7 +65,8 @@ PieceTable table_of(const TokenizerSpec& spec) {
       refuse(spec, "piece " + std::to_string(i) + " has " + std::to_string(piece.size()) +
                        " bytes (at most " + std::to_string(kMaxPiece) + ")");
     }
-    if (piece.empty() || kind_of(spec, id) == TokenKind::unused) continue;
+    const bool beside = !spec.beside.empty() && spec.beside[i];
+    if (piece.empty() || beside || kind_of(spec, id) == TokenKind::unused) continue;
     if (!table.insert(id)) {
       refuse(spec, "pieces " + std::to_string(table.find(piece)) + " and " + std::to_string(i) +
                        " are both " + formats::quote(piece));

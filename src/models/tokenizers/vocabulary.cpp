@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/formats/file_error.hpp"
+#include "models/tokenizers/settings.hpp"
 #include "models/tokenizers/spec.hpp"
 
 namespace polyhead::inline v0::models {
@@ -32,10 +33,17 @@ void place(TokenizerSpec& spec, std::vector<bool>& taken, const std::string& pie
   spec.pieces[at] = piece;
 }
 
+std::string named(const json& token) {
+  return "the added token " + formats::quote(token["content"].get<std::string>()) + ": ";
+}
+
+bool is_special(const TokenizerSpec& spec, const json& token) {
+  return flag(spec.source, token, "special", named(token)).value_or(false);
+}
+
 /// Python's default: only what is not special stands in for running text.
-bool is_normalised(const json& token) {
-  const bool special = token.value("special", json(false)) == json(true);
-  return token.value("normalized", json(!special)) == json(true);
+bool is_normalised(const TokenizerSpec& spec, const json& token) {
+  return flag(spec.source, token, "normalized", named(token)).value_or(!is_special(spec, token));
 }
 
 /// Added tokens that the vocabulary does not hold itself; checks the form of all.
@@ -73,13 +81,15 @@ void fill_pieces(TokenizerSpec& spec, const json& vocabulary, const json& added)
   spec.normalised.assign(count, false);
   std::vector<bool> taken(count);
   for (const auto& [piece, id] : vocabulary.items()) place(spec, taken, piece, id);
-  for (const json* token : more)
+  spec.beside.assign(count, false);
+  for (const json* token : more) {
     place(spec, taken, (*token)["content"].get<std::string>(), (*token)["id"]);
+    spec.beside[(*token)["id"].get<std::size_t>()] = true;
+  }
   for (const json& token : added) {
-    const bool special = token.value("special", json(false)) == json(true);
     const auto id = token["id"].get<std::size_t>();
-    spec.kinds[id] = special ? TokenKind::control : TokenKind::user_defined;
-    spec.normalised[id] = is_normalised(token);
+    spec.kinds[id] = is_special(spec, token) ? TokenKind::control : TokenKind::user_defined;
+    spec.normalised[id] = is_normalised(spec, token);
   }
 }
 

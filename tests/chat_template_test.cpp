@@ -1,0 +1,222 @@
+// What templates of models say beside their format's marks: rendered as transformers does, or
+// refused by name.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "models/chat.hpp"
+#include "polyhead/error.h"
+
+namespace polyhead {
+namespace {
+
+using models::ChatFormat;
+using models::ChatMessage;
+
+const ChatMessage kSystem{"system", " Be brief. "}, kUser{"user", " Hi "};
+
+const std::string kTurns =
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] "
+    "+ '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ "
+    "'<|im_start|>assistant\\n' }}{% endif %}";
+const std::string kAsked = "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n";
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  std::size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  for (; at != std::string::npos; at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+  return text;
+}
+
+ChatFormat chosen(const std::string& text, const char* name = "") {
+  models::TokenizerSpec spec;
+  spec.source = "model.gguf";
+  spec.chat_template = text;
+  return models::choose_chat(spec, name);
+}
+
+std::string render(const std::string& text, const std::vector<ChatMessage>& messages) {
+  return models::render_chat(chosen(text), messages);
+}
+
+template <class Call>
+std::string refusal_of(const Call& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& refusal) {
+    return refusal.what();
+  }
+  return "nothing was refused";
+}
+
+std::string refused(const std::string& text) {
+  return refusal_of([&] { chosen(text); });
+}
+
+std::string system_refused(const std::string& text) {
+  return refusal_of([&] { render(text, {kSystem, kUser}); });
+}
+
+TEST(ChatTemplate, ADefaultSystemMessageMayHoldQuotesAndBraces) {
+  const auto told = [](const std::string& literal) {
+    const std::string text = render(
+        "{%- if messages[0]['role'] != 'system' %}{{- " + literal + " }}{%- endif %}" + kTurns,
+        {kUser});
+    return replaced(text, kAsked, "");
+  };
+  EXPECT_EQ(told(R"('<|im_start|>system\nAnswer within \\boxed{}.<|im_end|>\n')"),
+            "<|im_start|>system\nAnswer within \\boxed{}.<|im_end|>\n");
+  EXPECT_EQ(told(R"("<|im_start|>system\nYou're a helper.<|im_end|>\n")"),
+            "<|im_start|>system\nYou're a helper.<|im_end|>\n");
+  EXPECT_EQ(told(R"('<|im_start|>system\nYou\'re a \"helper\".<|im_end|>\n')"),
+            "<|im_start|>system\nYou're a \"helper\".<|im_end|>\n");
+}
+
+std::string with_variable(const std::string& value) {
+  return "{% if messages[0]['role'] == 'system' %}{% set rest = messages[1:] %}"
+         "{% set system_message = messages[0]['content'] %}{% else %}{% set rest = messages %}"
+         "{% set system_message = " +
+         value +
+         " %}{% endif %}{% for message in rest %}{% if loop.index0 == 0 %}"
+         "{{'<|im_start|>system\\n' + system_message + '<|im_end|>\\n'}}{% endif %}" +
+         kTurns.substr(kTurns.find("{{"));
+}
+
+TEST(ChatTemplate, ADefaultSystemMessageMayStandInAVariable) {
+  EXPECT_EQ(render(with_variable("'You help.'"), {kUser}),
+            "<|im_start|>system\nYou help.<|im_end|>\n" + kAsked);
+  EXPECT_EQ(render(with_variable("'You help.'"), {kSystem, kUser}),
+            "<|im_start|>system\n Be brief. <|im_end|>\n" + kAsked);
+  EXPECT_NE(refused(with_variable("''")).find("always writes a system message, but not which"),
+            std::string::npos);
+  EXPECT_NE(refused(with_variable("'You are ' + name")).find("writes 'You are '"),
+            std::string::npos);
+}
+
+const std::string kLlama2 =
+    "{% if messages[0]['role'] == 'system' %}{% set rest = messages[1:] %}"
+    "{% set system_message = messages[0]['content'] %}{% elif true == true %}"
+    "{% set rest = messages %}{% set system_message = 'You help.' %}{% endif %}"
+    "{% for message in rest %}{% if loop.index0 == 0 and system_message != false %}"
+    "{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}"
+    "{% else %}{% set content = message['content'] %}{% endif %}"
+    "{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}"
+    "{% else %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}";
+
+TEST(ChatTemplate, Llama2MayHaveADefaultSystemMessage) {
+  EXPECT_EQ(render(kLlama2, {kUser}), "[INST] <<SYS>>\nYou help.\n<</SYS>>\n\n Hi [/INST]");
+  const std::string never = replaced(kLlama2, "true == true", "false == true");
+  EXPECT_EQ(render(never, {kUser}), "[INST] Hi [/INST]");
+  const std::string once = replaced(kLlama2, "{{ bos_token + ", "{{ ");
+  EXPECT_EQ(render(once, {kUser, {"assistant", "Yes"}, kUser}),
+            "[INST] <<SYS>>\nYou help.\n<</SYS>>\n\n Hi [/INST] Yes </s>[INST] Hi [/INST]");
+}
+
+TEST(ChatTemplate, Llama2WithOtherWhiteSpaceIsRefused) {
+  EXPECT_EQ(refused(replaced(kLlama2, "' [/INST]'", "'[/INST]'")),
+            "chat: model.gguf has a chat template like llama2 that has other white space beside "
+            "'[/INST]', which is not known; --chat-template llama2 insists");
+  EXPECT_NE(refused(replaced(kLlama2, "<</SYS>>\\n\\n", "<</SYS>>\\n")).find("'<</SYS>>'"),
+            std::string::npos);
+  EXPECT_NE(refused(replaced(kLlama2, ".strip()", "")).find("does not strip"), std::string::npos);
+}
+
+const std::string kNemotron =
+    R"({{- bos_token }}{%- if messages[0]['role'] == 'system' %}{%- set system_message = messages[0]['content']|trim %}{%- set messages = messages[1:] %}{%- else %}{%- set system_message = "" %}{%- endif %}{{- "<|start_header_id|>system<|end_header_id|>\n\n" }}{{- system_message }}{{- "<|eot_id|>" }}{%- for message in messages %}{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %})";
+
+TEST(ChatTemplate, Llama3MayAlwaysWriteASystemMessage) {
+  const std::string header = "<|start_header_id|>system<|end_header_id|>\n\n",
+                    asked =
+                        "<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+                        "<|start_header_id|>assistant<|end_header_id|>\n\n";
+  EXPECT_EQ(render(kNemotron, {kUser}), header + asked);
+  EXPECT_EQ(render(kNemotron, {kSystem, kUser}), header + "Be brief." + asked);
+  EXPECT_EQ(render(replaced(kNemotron, "\"\"", "\"Think.\""), {kUser}), header + "Think." + asked);
+  const std::string as_is = replaced(replaced(kNemotron, "|trim", ""), " | trim", "");
+  EXPECT_EQ(render(as_is, {kUser}), header + replaced(asked, "Hi", " Hi "));
+  EXPECT_NE(refused(replaced(kNemotron, "|trim", "")).find("strips a part"), std::string::npos);
+}
+
+TEST(ChatTemplate, ContentsMayBeStripped) {
+  for (const char* strip : {" | trim", "|trim", ".strip()"}) {
+    const std::string text = replaced(kTurns, "['content']", std::string("['content']") + strip);
+    EXPECT_EQ(render(text, {kSystem, kUser}),
+              "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+              "<|im_start|>assistant\n");
+  }
+  EXPECT_NE(refused(replaced(kTurns, "['content']", "['content'] | upper"))
+                .find("writes 'upper', which it works out"),
+            std::string::npos);
+}
+
+TEST(ChatTemplate, ASystemMessageWithoutAPlaceIsRefused) {
+  const std::string yi =
+      "{% if messages[0]['role'] == 'system' %}{% set system_message = messages[0]['content'] %}"
+      "{% endif %}{% if system_message is defined %}{{ system_message }}{% endif %}" +
+      kTurns;
+  EXPECT_EQ(render(yi, {kUser}), kAsked);
+  EXPECT_NE(system_refused(yi).find("writes a system message before its first mark; "
+                                    "--chat-template chatml insists"),
+            std::string::npos)
+      << system_refused(yi);
+  const std::string gemma =
+      "{% for message in messages %}{{ '<start_of_turn>' + role + '\\n' + message['content'] | "
+      "trim + '<end_of_turn>\\n' }}{% endfor %}{{'<start_of_turn>model\\n'}}";
+  const std::string bound = "{% set role = message['role'] %}" + gemma;
+  EXPECT_NE(system_refused(bound).find("has no place for a system message"), std::string::npos);
+  const std::string says =
+      "{% if messages[0]['role'] == 'system' %}"
+      "{{ raise_exception('System role not supported') }}{% endif %}" +
+      bound;
+  EXPECT_NE(system_refused(says).find("chat template says 'System role not supported'; "
+                                      "--chat-template gemma insists"),
+            std::string::npos);
+  EXPECT_EQ(render(says, {kUser}), "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
+  EXPECT_EQ(models::render_chat(chosen(says, "gemma"), std::vector{kSystem, kUser}),
+            "<start_of_turn>user\n Be brief. \n\nHi<end_of_turn>\n<start_of_turn>model\n");
+}
+
+TEST(ChatTemplate, MarksOfOtherFormatsAreRefused) {
+  const std::string phi = replaced(kTurns, "'\\n' + message", "'<|im_sep|>' + message");
+  EXPECT_EQ(refused(phi),
+            "chat: model.gguf has a chat template like chatml that writes '<|im_sep|>', which is "
+            "not known; --chat-template chatml insists");
+  EXPECT_EQ(models::render_chat(chosen(phi, "chatml"), std::vector{kUser}), kAsked);
+  const auto chatml_with = [](const std::string& what, const std::string& by) {
+    return refused(replaced(kTurns, what, by));
+  };
+  EXPECT_NE(chatml_with("'<|im_end|>'", "eos_token").find("does not write '<|im_end|>'"),
+            std::string::npos);
+  EXPECT_NE(chatml_with("{% for", "\n{% for").find("nothing was refused"), 0u);
+  EXPECT_NE(chatml_with("assistant\\n", "assistant\\n<think>\\n\\n").find("opens an answer by"),
+            std::string::npos);
+  EXPECT_NE(chatml_with("{% for", "{% set mark = '<|x|>' %}{{ mark }}{% for")
+                .find("keeps '<|x|>' in a variable"),
+            std::string::npos);
+  EXPECT_NE(chatml_with("{% for", "{{ '<|im_start|>system\\nYou.<|im_end|>\\n' }}{% for")
+                .find("beside others"),
+            std::string::npos);
+}
+
+/// Branches that a conversation of plain texts does not take.
+TEST(ChatTemplate, ToolsAndCommentsAreLeftOut) {
+  const std::string tools =
+      "{#- '<|im_sep|>' -#}{%- if tools %}{{- '<|im_start|>system\\nYou have tools.<|im_end|>' }}"
+      "{%- endif %}{% if enable_thinking is defined and enable_thinking is false %}{{ 'x' }}"
+      "{% endif %}";
+  EXPECT_EQ(render(tools + kTurns, {kUser}), kAsked);
+}
+
+TEST(ChatTemplate, AnyTextIsReadOrRefused) {
+  for (const std::string& text : {kTurns, kLlama2, kNemotron}) {
+    for (std::size_t end = 0; end <= text.size(); ++end)
+      models::recognise_chat(std::string_view(text).substr(0, end));
+    for (std::size_t begin = 0; begin < text.size(); ++begin)
+      models::recognise_chat(std::string_view(text).substr(begin));
+  }
+}
+
+}  // namespace
+}  // namespace polyhead
