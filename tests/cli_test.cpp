@@ -137,6 +137,11 @@ TEST(Bench, ListsItsCasesAndGivesJson) {
   EXPECT_EQ(std::count(list.out.begin(), list.out.end(), '\n'), 6);
   EXPECT_EQ(run_program_json({"bench", "--list", "--filter", "^causal float32 n=512"}),
             json({{"cases", {"causal float32 n=512 d=64", "causal float32 n=512 d=128"}}}));
+  // What bench/peers.py and bench/cache_peers.py ask for.
+  for (const auto& [filter, cases] :
+       {std::pair("^full float32 n=1024 d=64$", 1),
+        {"^cache 32/8 heads (float32|float16|bfloat16|int8) kv=16384$", 4}})
+    EXPECT_EQ(run_program_json({"bench", "--list", "--filter", filter})["cases"].size(), cases);
   const json made = run_program_json(
       {"bench", "--filter", "causal float32 n=512 d=64", "--seconds", "0.01", "--threads", "1"});
   for (const char* key : {"cpu", "isa", "threads", "ceilings", "cases"})
