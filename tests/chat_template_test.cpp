@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "models/chat.hpp"
-#include "polyhead/error.h"
+#include "support/refusal.h"
 
 namespace polyhead {
 namespace {
@@ -41,22 +41,12 @@ std::string render(const std::string& text, const std::vector<ChatMessage>& mess
   return models::render_chat(chosen(text), messages);
 }
 
-template <class Call>
-std::string refusal_of(const Call& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& refusal) {
-    return refusal.what();
-  }
-  return "nothing was refused";
-}
-
 std::string refused(const std::string& text) {
-  return refusal_of([&] { chosen(text); });
+  return test::refusal_of([&] { chosen(text); });
 }
 
 std::string system_refused(const std::string& text) {
-  return refusal_of([&] { render(text, {kSystem, kUser}); });
+  return test::refusal_of([&] { render(text, {kSystem, kUser}); });
 }
 
 TEST(ChatTemplate, ADefaultSystemMessageMayHoldQuotesAndBraces) {
@@ -189,7 +179,7 @@ TEST(ChatTemplate, MarksOfOtherFormatsAreRefused) {
   };
   EXPECT_NE(chatml_with("'<|im_end|>'", "eos_token").find("does not write '<|im_end|>'"),
             std::string::npos);
-  EXPECT_NE(chatml_with("{% for", "\n{% for").find("nothing was refused"), 0u);
+  EXPECT_NE(chatml_with("{% for", "\n{% for").find("accepted"), 0u);
   EXPECT_NE(chatml_with("assistant\\n", "assistant\\n<think>\\n\\n").find("opens an answer by"),
             std::string::npos);
   EXPECT_NE(chatml_with("{% for", "{% set mark = '<|x|>' %}{{ mark }}{% for")

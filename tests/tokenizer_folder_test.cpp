@@ -8,6 +8,7 @@
 #include "models/formats/file_error.hpp"
 #include "models/tokenizers/read_tokenizer.hpp"
 #include "models/tokenizers/tokenizer.hpp"
+#include "support/refusal.h"
 #include "support/scratch_directory.hpp"
 
 namespace polyhead {
@@ -24,12 +25,7 @@ Tokenizer open(const ScratchDirectory& folder, const std::string& name = "") {
 }
 
 std::string refusal(const ScratchDirectory& folder, const std::string& name = "") {
-  try {
-    open(folder, name);
-  } catch (const FileError& error) {
-    return error.what();
-  }
-  return "nothing was refused";
+  return test::refusal_of<FileError>([&] { open(folder, name); });
 }
 
 void expect_refused(const ScratchDirectory& folder, const std::string& complaint,

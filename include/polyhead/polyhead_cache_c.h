@@ -293,11 +293,11 @@ POLYHEAD_C_API polyhead_status polyhead_paged_sequences_load(
  * Refuses a file without, and scales of other extents. */
 POLYHEAD_C_API polyhead_status polyhead_paged_sequences_key_scales(
     const char* path, const polyhead_cache_fingerprint* print, const polyhead_view* scales);
-/* The notes that a file's sequences were saved with: how many bytes into *notes_bytes, and all of
- * them into `notes` where `capacity` is enough. */
+/* The notes that a file's sequences were saved with. Writes at most `notes_bytes` bytes; *needed
+ * (or NULL) becomes how many there are. `notes` may be NULL with notes_bytes 0. */
 POLYHEAD_C_API polyhead_status
 polyhead_paged_sequences_notes(const char* path, const polyhead_cache_fingerprint* print,
-                               void* notes, size_t capacity, size_t* notes_bytes);
+                               void* notes, size_t notes_bytes, size_t* needed);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -108,14 +108,14 @@ polyhead_status polyhead_paged_sequences_key_scales(const char* path,
 
 polyhead_status polyhead_paged_sequences_notes(const char* path,
                                                const polyhead_cache_fingerprint* print, void* notes,
-                                               size_t capacity, size_t* notes_bytes) {
+                                               size_t notes_bytes, size_t* needed) {
   constexpr const char* kCall = "polyhead_paged_sequences_notes";
   return guarded(kCall, [&] {
-    need(kCall, "notes_bytes", notes_bytes);
-    if (capacity > 0) need(kCall, "notes", notes);
+    if (notes_bytes > 0) need(kCall, "notes", notes);
     const std::vector<std::byte> held =
         polyhead::load_notes(need(kCall, "path", path), to_fingerprint(kCall, print));
-    *notes_bytes = held.size();
-    if (held.size() <= capacity) std::ranges::copy(held, static_cast<std::byte*>(notes));
+    const std::size_t written = std::min(held.size(), notes_bytes);
+    std::copy_n(held.begin(), written, static_cast<std::byte*>(notes));
+    if (needed != nullptr) *needed = held.size();
   });
 }

@@ -43,10 +43,6 @@ constexpr std::string_view kNames =
     "None true "
     "false strip lstrip rstrip split trim ";
 
-bool holds(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\n\r") == std::string_view::npos;
 }

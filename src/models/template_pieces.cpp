@@ -1,6 +1,7 @@
 #include "models/template_pieces.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 namespace polyhead::inline v0::models {
@@ -14,10 +15,6 @@ std::string_view trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(kSpace);
   if (begin == std::string_view::npos) return "";
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
-}
-
-bool holds(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
 }
 
 /// The literal that begins at text[at], a quote; `at` goes behind it.
