@@ -276,8 +276,15 @@ static void test_written_over(void) {
   polyhead_sliding_cache_destroy(cache);
 }
 
-/* A plan gives the bits that are in `rows_out` and `rows_lse`. */
+/* A plan gives the bits that are in `rows_out` and `rows_lse`, ragged too. */
 static void check_plan(const polyhead_sliding_cache* cache, const polyhead_rope_config* rope) {
+  const int64_t q_extents[3] = {kBatch * kQLen, kQHeads, kDim}, ends[1] = {kBatch + 1};
+  const int64_t out_extents[3] = {kBatch * kQLen, kQHeads, kValueDim};
+  const polyhead_view ragged_q = polyhead_make_view(q, POLYHEAD_FLOAT32, 3, q_extents, NULL);
+  const polyhead_view ragged_out = polyhead_make_view(out, POLYHEAD_FLOAT32, 3, out_extents, NULL);
+  const polyhead_view ragged_lse = polyhead_make_view(lse, POLYHEAD_FLOAT32, 2, out_extents, NULL);
+  int64_t offsets[kBatch + 1] = {0}, b;
+  const polyhead_view offsets_view = polyhead_make_view(offsets, POLYHEAD_INT64, 1, ends, NULL);
   polyhead_limits limits = limits_of_call();
   polyhead_in_cache_plan *plan = NULL, *small = NULL;
   polyhead_in_cache_workspace *workspace = NULL, *little = NULL;
@@ -288,17 +295,31 @@ static void check_plan(const polyhead_sliding_cache* cache, const polyhead_rope_
   CHECK_OK(polyhead_in_cache_workspace_create(plan, &workspace));
   poison(out, kOut);
   poison(lse, kRows);
-  CHECK_REFUSED(polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, NULL, NULL, NULL, NULL),
-                "workspace is null");
+  CHECK_REFUSED(
+      polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, NULL, NULL, NULL, NULL, NULL),
+      "workspace is null");
   limits.q_len = kQLen - 1;
   CHECK_OK(polyhead_in_cache_plan_create(&limits, rope, NULL, &small));
   CHECK_OK(polyhead_in_cache_workspace_create(small, &little));
-  CHECK_REFUSED(
-      polyhead_in_cache_plan_run(small, cache, &q_view, &out_view, &lse_view, NULL, NULL, little),
-      "q_len (7) exceeds the plan's limit of 6");
+  CHECK_REFUSED(polyhead_in_cache_plan_run(small, cache, &q_view, &out_view, &lse_view, NULL, NULL,
+                                           NULL, little),
+                "q_len (7) exceeds the plan's limit of 6");
   CHECK(all_poisoned(out, kOut) && all_poisoned(lse, kRows));
-  CHECK_OK(polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, &lse_view, NULL, NULL,
+  CHECK_OK(polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, &lse_view, NULL, NULL, NULL,
                                       workspace));
+  CHECK(memcmp(rows_out, out, sizeof out) == 0);
+  CHECK(memcmp(rows_lse, lse, sizeof lse) == 0);
+  poison(out, kOut);
+  poison(lse, kRows);
+  offsets[kBatch] -= 1;
+  offsets[1] = kBatch * kQLen;
+  CHECK_REFUSED(polyhead_in_cache_plan_run(plan, cache, &ragged_q, &ragged_out, &ragged_lse, NULL,
+                                           NULL, &offsets_view, workspace),
+                "expected ascending offsets");
+  CHECK(all_poisoned(out, kOut) && all_poisoned(lse, kRows));
+  for (b = 0; b <= kBatch; ++b) offsets[b] = b * kQLen;
+  CHECK_OK(polyhead_in_cache_plan_run(plan, cache, &ragged_q, &ragged_out, &ragged_lse, NULL, NULL,
+                                      &offsets_view, workspace));
   CHECK(memcmp(rows_out, out, sizeof out) == 0);
   CHECK(memcmp(rows_lse, lse, sizeof lse) == 0);
   polyhead_in_cache_workspace_destroy(workspace);
@@ -325,15 +346,15 @@ static void test_positions_in_the_cache(void) {
   CHECK_OK(polyhead_sliding_cache_create(&config, &cache));
   CHECK_OK(polyhead_sliding_cache_append(cache, &k_view, &v_view, NULL));
   CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, &lse_view,
-                                                       NULL, NULL, NULL),
+                                                       NULL, NULL, NULL, NULL),
                 "pairing");
   CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &q_view, NULL, &out_view, NULL, NULL,
-                                                       NULL, NULL),
+                                                       NULL, NULL, NULL),
                 "rope is null");
   CHECK(all_poisoned(out, kOut));
   rope.pairing = POLYHEAD_ROPE_HALF_SPLIT;
   CHECK_OK(polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, &lse_view, NULL,
-                                                  NULL, NULL));
+                                                  NULL, NULL, NULL));
   memcpy(rows_out, out, sizeof out);
   memcpy(rows_lse, lse, sizeof lse);
   check_plan(cache, &rope);
@@ -486,7 +507,7 @@ static void check_sliding_latents(polyhead_attention_arguments* call) {
   CHECK(memcmp(keys, k, sizeof keys) == 0);
   poison(out, kOut);
   CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, NULL, NULL,
-                                                       NULL, NULL),
+                                                       NULL, NULL, NULL),
                 "values_in_keys");
   CHECK(all_poisoned(out, kOut));
   polyhead_sliding_cache_destroy(cache);

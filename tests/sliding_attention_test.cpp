@@ -262,8 +262,8 @@ TEST(InCache, APlanRefusesWhatItIsNotFor) {
     InCacheWorkspace workspace = plan.make_workspace();
     return refusal_of([&] { plan.run(cache, part(text.q, 5, 3), out.view(), workspace); });
   };
-  EXPECT_EQ(refused(limits(2, 8)), "attention: q_len (3) exceeds the plan's limit of 2");
-  EXPECT_EQ(refused(limits(3, 7)), "attention: kv_len (8) exceeds the plan's limit of 7");
+  EXPECT_EQ(refused(limits(2, 8)), "attend_in_cache: q_len (3) exceeds the plan's limit of 2");
+  EXPECT_EQ(refused(limits(3, 7)), "attend_in_cache: kv_len (8) exceeds the plan's limit of 7");
   Limits other = limits(3, 8);
   other.head_dim = 32;
   EXPECT_EQ(refused(other), "attend_in_cache: head_dim (24) is not the plan's 32");
@@ -343,6 +343,88 @@ TEST(InCache, PaddingRowsGiveZeros) {
                                          : whole.get({0, at[1] + 2, at[2], at[3]});
     EXPECT_EQ(out.get(at), expected);
   });
+}
+
+/// A chunk of sequence 0 and fewer tokens of sequence 1, one after the other, from q of a batch.
+Tensor ragged(const Tensor& padded, std::int64_t of_first, std::int64_t of_second) {
+  Index extents = {of_first + of_second, kQHeads};
+  if (padded.extents().size() == 4) extents = joined(extents, {padded.extents()[3]});
+  Tensor rows(f32, extents);
+  for_each_index(extents, [&](const Index& at) {
+    const bool first = at[0] < of_first;
+    Index from = {first ? 0 : 1, first ? at[0] : at[0] - of_first, at[1]};
+    if (at.size() == 3) from = joined(from, {at[2]});
+    rows.set(at, padded.get(from));
+  });
+  return rows;
+}
+
+TEST(InCache, RaggedGivesTheBitsOfPadded) {
+  constexpr std::int64_t kTokens = 60, kFirst = 7, kSecond = 3;
+  const Text text(kTokens, 8);
+  const std::int64_t counts[] = {kFirst, kSecond}, offsets[] = {0, kFirst, kFirst + kSecond};
+  const ConstView offsets_view(offsets, {kBatch + 1});
+  for (const std::int64_t first_tokens : {0, 4}) {
+    SlidingCache cache(config(20, first_tokens, kTokens));
+    append(cache, text, 0, kTokens);
+    Tensor q(f32, {kBatch, kFirst, kQHeads, kDim});  // the last queries of each first, then padding
+    for_each_index(q.extents(), [&](const Index& at) {
+      const std::int64_t token = kTokens - counts[at[0]] + at[1];
+      q.set(at, text.q.get({at[0], std::min(token, kTokens - 1), at[2], at[3]}));
+    });
+    Tensor out(f32, {kBatch, kFirst, kQHeads, kValueDim}), lse(f32, {kBatch, kFirst, kQHeads});
+    attend_in_cache(cache, q.const_view(), rope(), out.view(), {}, ConstView(counts, {kBatch}), {},
+                    lse.view());
+    const Tensor some_q = ragged(q, kFirst, kSecond);
+    const Tensor some_out = ragged(out, kFirst, kSecond), some_lse = ragged(lse, kFirst, kSecond);
+    Tensor found = some_out, found_lse = some_lse;
+    found.poison();
+    found_lse.poison();
+    attend_in_cache(cache, some_q.const_view(), rope(), found.view(), {}, {}, {}, found_lse.view(),
+                    offsets_view);
+    EXPECT_EQ(differing_bits(found, some_out), 0) << first_tokens;
+    EXPECT_EQ(differing_bits(found_lse, some_lse), 0) << first_tokens;
+    found.poison();
+    const InCachePlan plan(limits(kFirst, kTokens), rope());
+    InCacheWorkspace workspace = plan.make_workspace();
+    plan.run(cache, some_q.const_view(), found.view(), workspace, {}, {}, {}, offsets_view);
+    EXPECT_EQ(differing_bits(found, some_out), 0) << first_tokens;
+  }
+}
+
+TEST(InCache, RaggedRefusesByName) {
+  const Text text(12, 8);
+  SlidingCache cache(config(20, 2, 4));
+  for (std::int64_t first = 0; first < 12; first += 4) append(cache, text, first, 4);
+  Tensor q(f32, {8, kQHeads, kDim}), out(f32, {8, kQHeads, kValueDim});
+  const std::vector<std::byte> before = out.bytes();
+  const auto refused = [&](std::vector<std::int64_t> offsets, const ConstView& counts = {}) {
+    return refusal_of([&] {
+      attend_in_cache(cache, q.const_view(), rope(), out.view(), {}, counts, {}, {},
+                      ConstView(offsets.data(), {std::ssize(offsets)}));
+    });
+  };
+  EXPECT_EQ(refused({0, 5, 8}),
+            "attend_in_cache: q_offsets: sequence 0 has 5 queries, expected at most chunk (4) and "
+            "its length (12)");
+  EXPECT_EQ(refused({1, 4, 8}), "attend_in_cache: q_offsets[0] is 1, expected 0");
+  EXPECT_EQ(refused({0, 4, 3}),
+            "attend_in_cache: q_offsets[2] (3) is below q_offsets[1] (4), expected ascending "
+            "offsets");
+  EXPECT_EQ(refused({0, 4, 9}),
+            "attend_in_cache: q_offsets[2] (9) is beyond the tokens of q, expected at most 8");
+  EXPECT_EQ(refused({0, 4}), "attend_in_cache: q_offsets: batch + 1 is 2, expected 3");
+  const std::int64_t counts[] = {1, 1};
+  EXPECT_EQ(refused({0, 4, 8}, ConstView(counts, {kBatch})),
+            "attend_in_cache: counts and q_offsets are both given, expected one");
+  q = Tensor(f32, {8, kQHeads, kDim});
+  out = Tensor(f32, {7, kQHeads, kValueDim});
+  EXPECT_EQ(refused({0, 4, 7}), "attend_in_cache: out: tokens is 7, expected 8");
+  out = Tensor(f32, {8, kQHeads, kValueDim});
+  q = Tensor(f32, {8, 1, kQHeads, kDim});
+  EXPECT_EQ(refused({0, 1, 1}),
+            "attend_in_cache: q has 4 axes, expected 3: [tokens, q_heads, head_dim]");
+  EXPECT_EQ(out.bytes(), before);
 }
 
 TEST(InCache, RefusesByName) {

@@ -48,13 +48,14 @@ POLYHEAD_C_API polyhead_status polyhead_apply_rope(const polyhead_view* x,
 /* Attention over a sliding cache with RoPE positions counted in the cache, as StreamingLLM has
  * them: see sliding_attention.h. q [batch, q_len, q_heads, head_dim], not rotated; out [batch,
  * q_len, q_heads, value_dim]; lse: float32 [batch, q_len, q_heads], or NULL; counts: int32/int64
- * [batch], valid queries of each sequence, or NULL. Of `modifiers` (or NULL) scale, soft-cap and
- * sink are served; caches of values_in_keys are not.
+ * [batch], valid queries of each sequence, or NULL; q_offsets: int32/int64 [batch + 1] of a ragged
+ * batch, whose q, out and lse have tokens in place of [batch, q_len], or NULL. Of `modifiers` (or
+ * NULL) scale, soft-cap and sink are served; caches of values_in_keys are not.
  */
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_attend_in_cache(
     const polyhead_sliding_cache* cache, const polyhead_view* q, const polyhead_rope_config* rope,
     const polyhead_view* out, const polyhead_view* lse, const polyhead_modifiers* modifiers,
-    const polyhead_view* counts, const polyhead_options* options);
+    const polyhead_view* counts, const polyhead_view* q_offsets, const polyhead_options* options);
 
 /* The same prepared once and run often, as polyhead_plan is for polyhead_attention. kv_len of the
  * limits counts all tokens that a sequence has seen, held or not. */
@@ -73,7 +74,8 @@ POLYHEAD_C_API void polyhead_in_cache_workspace_destroy(polyhead_in_cache_worksp
 POLYHEAD_C_API polyhead_status polyhead_in_cache_plan_run(
     const polyhead_in_cache_plan* plan, const polyhead_sliding_cache* cache, const polyhead_view* q,
     const polyhead_view* out, const polyhead_view* lse, const polyhead_modifiers* modifiers,
-    const polyhead_view* counts, polyhead_in_cache_workspace* workspace);
+    const polyhead_view* counts, const polyhead_view* q_offsets,
+    polyhead_in_cache_workspace* workspace);
 
 /* ---- The layer ---- */
 

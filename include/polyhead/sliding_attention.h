@@ -23,6 +23,9 @@ namespace polyhead::inline v0 {
 /// counts  int32/int64 [batch], optional: valid queries of each sequence; the rest give zeros
 /// lse  float32 [batch, q_len, q_heads], optional: natural log of each row's softmax denominator, a
 ///      sink in it; -inf for queries past counts
+/// q_offsets  int32/int64 [batch + 1], optional: a ragged batch. q, out and lse then have tokens in
+///            place of batch and q_len; sequence b has those from q_offsets[b] to q_offsets[b + 1],
+///            and there are no counts
 ///
 /// After truncate() the windows of the last tokens may have been written over: fewer queries have
 /// theirs then, which is refused (SlidingCache::oldest).
@@ -43,7 +46,7 @@ namespace polyhead::inline v0 {
 /// (StreamingLLM), section 3.2.
 void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& rope, View out,
                      const Modifiers& modifiers = {}, ConstView counts = {},
-                     const Options& options = {}, View lse = {});
+                     const Options& options = {}, View lse = {}, ConstView q_offsets = {});
 
 /// Scratch of one caller of an InCachePlan. Movable; used by one run at a time.
 class InCacheWorkspace {
@@ -64,7 +67,8 @@ class InCacheWorkspace {
 /// any number of threads, each with its own workspace, and by all caches within its limits.
 class InCachePlan {
  public:
-  /// `kv_len` of the limits counts all tokens that a sequence of a cache has seen, held or not.
+  /// `kv_len` of the limits counts all tokens that a sequence of a cache has seen, held or not;
+  /// `q_len`, of a ragged batch, those of its longest sequence.
   /// Throws InvalidArgument for impossible limits or rope, or an instruction set this machine
   /// lacks.
   InCachePlan(const Limits& limits, const RopeConfig& rope, const Options& options = {});
@@ -79,7 +83,8 @@ class InCachePlan {
   /// The bits of attend_in_cache. Validates as it does, and that sizes and types are within the
   /// limits. Never allocates (unless it throws).
   void run(const SlidingCache& cache, ConstView q, View out, InCacheWorkspace& workspace,
-           const Modifiers& modifiers = {}, ConstView counts = {}, View lse = {}) const;
+           const Modifiers& modifiers = {}, ConstView counts = {}, View lse = {},
+           ConstView q_offsets = {}) const;
 
  private:
   struct State;

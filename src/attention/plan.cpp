@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "attention/describe.hpp"
+#include "attention/limits.hpp"
 #include "attention/schedule.hpp"
 #include "attention/validate.hpp"
-#include "base/codes.hpp"
 #include "base/element.hpp"
 #include "base/memory.hpp"
 #include "base/refuse.hpp"
@@ -16,8 +16,6 @@ namespace polyhead::inline v0 {
 namespace {
 
 using kernels::AttendCall;
-
-ElementType v_type_of(const Limits& limits) { return limits.v_type.value_or(limits.kv_type); }
 
 /// A call of the largest sizes, as far as scratch depends on them.
 AttendCall largest_call(const Limits& limits) {
@@ -35,47 +33,6 @@ AttendCall largest_call(const Limits& limits) {
   return call;
 }
 
-void check_limit(const char* name, std::int64_t found, std::int64_t limit) {
-  if (found > limit) {
-    base::refuse("attention", name, " (", found, ") exceeds the plan's limit of ", limit);
-  }
-}
-
-void check_fixed(const char* name, std::int64_t found, std::int64_t planned) {
-  if (found != planned) {
-    base::refuse("attention", name, " (", found, ") is not the plan's ", planned);
-  }
-}
-
-void check_type(const char* name, ElementType found, ElementType planned) {
-  if (found != planned) {
-    base::refuse("attention", name, " is ", element_name(found), ", the plan was made for ",
-                 element_name(planned));
-  }
-}
-
-void check_types(const Limits& limits) {
-  if (!base::is_floating(limits.q_type)) {
-    base::refuse("plan", "q_type is ", element_name(limits.q_type),
-                 ", expected float32, float16 or bfloat16");
-  }
-  const ElementType k = limits.kv_type, v = v_type_of(limits);
-  if (!base::is_floating(k) && !base::is_code(k)) {
-    base::refuse("plan", "kv_type is ", element_name(k), ", expected ", base::kTypesOfCaches);
-  }
-  if (v == k) return;
-  if (base::is_code(k))
-    base::refuse("plan", "v_type is ", element_name(v), ", expected ", element_name(k),
-                 " as kv_type: codes are of one type");
-  if (!base::is_floating(v))
-    base::refuse("plan", "v_type is ", element_name(v), ", expected float32, float16 or bfloat16",
-                 " beside a kv_type of ", element_name(k));
-}
-
-void check_plan_size(const char* name, std::int64_t value, std::int64_t most) {
-  if (value < 0 || value > most) base::refuse("plan", name, " (", value, ") is not in 0 .. ", most);
-}
-
 }  // namespace
 
 struct Plan::State {
@@ -87,19 +44,6 @@ struct Plan::State {
 
   Schedule schedule(const AttendCall& call) const {
     return make_schedule(call, *backend, crew.workers);
-  }
-
-  void check(const AttendCall& call, bool cached) const {
-    check_limit("batch", call.batch, limits.batch);
-    check_limit("q_len", call.q_len, limits.q_len);
-    check_limit("kv_len", call.kv_len, limits.kv_len);
-    check_limit("q_heads", call.q_heads, limits.q_heads);
-    check_limit("kv_heads", call.kv_heads, limits.kv_heads);
-    check_fixed("head_dim", call.head_dim, limits.head_dim);
-    check_fixed("value_dim", call.value_dim, limits.value_dim);
-    check_type("q", call.q.type, limits.q_type);
-    check_type(cached ? "kv.k" : "k", call.k.type, limits.kv_type);
-    check_type(cached ? "kv.v" : "v", call.v.type, v_type_of(limits));
   }
 };
 
@@ -123,17 +67,7 @@ void start_threads(const Crew& crew) {
 }  // namespace
 
 Plan::Plan(const Limits& limits, const Options& options) : state_(std::make_unique<State>()) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 48;
-  for (const auto& [name, value] : {std::pair{"batch", limits.batch},
-                                    {"q_len", limits.q_len},
-                                    {"kv_len", limits.kv_len},
-                                    {"q_heads", limits.q_heads},
-                                    {"kv_heads", limits.kv_heads}}) {
-    check_plan_size(name, value, kMost);
-  }
-  check_plan_size("head_dim", limits.head_dim, kernels::kMaxDim);
-  check_plan_size("value_dim", limits.value_dim, kernels::kMaxDim);
-  check_types(limits);
+  check_limits(limits);
   state_->limits = limits;
   state_->isa = resolve_isa(options.isa);
   state_->crew = crew_of("plan", options);
@@ -156,7 +90,7 @@ Workspace Plan::make_workspace() const {
 
 void Plan::run(const AttentionArguments& arguments, Workspace& workspace) const {
   const AttendCall call = door::resolve(arguments);
-  state_->check(call, arguments.kv.given());
+  check_within(state_->limits, "attention", call, arguments.kv.given());
   if (workspace.bytes() < state_->bytes) {
     base::refuse("attention", "workspace (", workspace.bytes(),
                  " bytes) is not one this plan made (", state_->bytes, " bytes)");
@@ -232,7 +166,7 @@ std::string Plan::describe() const {
 
 std::string Plan::describe(const AttentionArguments& arguments) const {
   const AttendCall call = door::resolve(arguments);
-  state_->check(call, arguments.kv.given());
+  check_within(state_->limits, "attention", call, arguments.kv.given());
   return describe() + text_of(call, state_->schedule(call));
 }
 

@@ -108,7 +108,7 @@ polyhead_status polyhead_sliding_cache_read(const polyhead_sliding_cache* cache,
 polyhead_status polyhead_sliding_cache_attend_in_cache(
     const polyhead_sliding_cache* cache, const polyhead_view* q, const polyhead_rope_config* rope,
     const polyhead_view* out, const polyhead_view* lse, const polyhead_modifiers* modifiers,
-    const polyhead_view* counts, const polyhead_options* options) {
+    const polyhead_view* counts, const polyhead_view* q_offsets, const polyhead_options* options) {
   constexpr const char* kCall = "polyhead_sliding_cache_attend_in_cache";
   return guarded(kCall, [&] {
     need(kCall, "cache", cache);
@@ -116,7 +116,8 @@ polyhead_status polyhead_sliding_cache_attend_in_cache(
     polyhead::attend_in_cache(cache->cache, to_view(kCall, "q", need(kCall, "q", q)),
                               to_rope(kCall, rope), to_view(kCall, "out", need(kCall, "out", out)),
                               served.modifiers(), to_view(kCall, "counts", counts),
-                              to_options(kCall, options), to_view(kCall, "lse", lse));
+                              to_options(kCall, options), to_view(kCall, "lse", lse),
+                              to_view(kCall, "q_offsets", q_offsets));
   });
 }
 
@@ -151,7 +152,8 @@ void polyhead_in_cache_workspace_destroy(polyhead_in_cache_workspace* workspace)
 polyhead_status polyhead_in_cache_plan_run(
     const polyhead_in_cache_plan* plan, const polyhead_sliding_cache* cache, const polyhead_view* q,
     const polyhead_view* out, const polyhead_view* lse, const polyhead_modifiers* modifiers,
-    const polyhead_view* counts, polyhead_in_cache_workspace* workspace) {
+    const polyhead_view* counts, const polyhead_view* q_offsets,
+    polyhead_in_cache_workspace* workspace) {
   constexpr const char* kCall = "polyhead_in_cache_plan_run";
   return guarded(kCall, [&] {
     need(kCall, "plan", plan);
@@ -160,7 +162,7 @@ polyhead_status polyhead_in_cache_plan_run(
     const ModifierSet served(kCall, modifiers);
     plan->plan.run(cache->cache, to_view(kCall, "q", need(kCall, "q", q)),
                    to_view(kCall, "out", need(kCall, "out", out)), workspace->workspace,
-                   served.modifiers(), to_view(kCall, "counts", counts),
-                   to_view(kCall, "lse", lse));
+                   served.modifiers(), to_view(kCall, "counts", counts), to_view(kCall, "lse", lse),
+                   to_view(kCall, "q_offsets", q_offsets));
   });
 }

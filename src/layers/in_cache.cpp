@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
 
+#include "attention/limits.hpp"
 #include "attention/validate.hpp"
 #include "base/batch_of_one.hpp"
 #include "base/element.hpp"
@@ -34,9 +37,28 @@ void check_in_cache(const char* name, const Modifiers& m) {
 
 namespace {
 
+/// Refuses offsets that may not be read, or that lead beyond q, out or lse.
+void check_offsets(const InCacheCall& call) {
+  const std::int64_t batch = call.cache.config().batch;
+  if (call.counts.given())
+    base::refuse(call.name, "counts and q_offsets are both given, expected one");
+  door::check_axes(call.name, "q_offsets", call.offsets, {{"batch + 1", batch + 1}});
+  door::check_integer(call.name, "q_offsets", call.offsets);
+  door::footprint_of(call.name, "q_offsets", call.offsets);
+  const kernels::Integers offsets = door::integers_of(call.offsets);
+  door::check_ascending(call.name, "q_offsets", offsets, batch);
+  const std::int64_t tokens = call.q.layout.extents[0];
+  if (call.q.given()) door::check_end(call.name, "q_offsets", offsets, batch, tokens, "q");
+  for (const auto& [name, view] : {std::pair{"out", &call.out}, {"lse", &call.lse}}) {
+    if (view->given() && view->layout.extents[0] != tokens)
+      base::refuse(call.name, name, ": tokens is ", view->layout.extents[0], ", expected ", tokens);
+  }
+}
+
 /// A ragged call without the rows of q that belong to no sequence.
 InCacheCall cut(InCacheCall call) {
   if (!call.offsets.given()) return call;
+  check_offsets(call);
   const std::int64_t end = door::integers_of(call.offsets)[call.cache.config().batch];
   for (detail::Layout* layout : {&call.q.layout, &call.out.layout}) layout->extents[0] = end;
   if (call.lse.given()) call.lse.layout.extents[0] = end;
@@ -49,8 +71,8 @@ InCache::InCache(const InCacheCall& call)
     : call_(cut(call)),
       config_(call.cache.config()),
       ragged_(call.offsets.given()),
-      q_len_(call.q.layout.extents[ragged_ ? 0 : 1]),
-      q_heads_(call.q.layout.extents[ragged_ ? 1 : 2]) {
+      q_len_(call_.q.layout.extents[ragged_ ? 0 : 1]),
+      q_heads_(call_.q.layout.extents[ragged_ ? 1 : 2]) {
   check();
 }
 
@@ -62,7 +84,10 @@ void InCache::check() const {
                  "cache has values_in_keys, expected values of their own: those in the keys would "
                  "be turned with them");
   }
-  if (!ragged_) {  // else it is a layer's own
+  if (ragged_) {
+    door::check_axes(name, "q", call_.q,
+                     {{"tokens", q_len_}, {"q_heads", q_heads_}, {"head_dim", config_.head_dim}});
+  } else {
     door::check_axes(name, "q", call_.q,
                      {{"batch", batch},
                       {"q_len", q_len_},
@@ -77,27 +102,35 @@ void InCache::check() const {
     door::check_integer(name, "counts", call_.counts);
     door::footprint_of(name, "counts", call_.counts);
   }
-  for (std::int64_t b = 0; b < batch; ++b) {
-    const std::int64_t count = count_of(b), length = call_.cache.length(b);
-    const std::int64_t most = std::min(q_len_, length);
-    if (count < 0 || count > std::min(most, config_.chunk)) {
-      base::refuse(name, call_.counts.given() ? "counts: " : "q: ", "sequence ", b, " has ", count,
-                   " queries, expected at most q_len (", q_len_, "), chunk (", config_.chunk,
-                   ") and its length (", length, ")");
-    }
-    const std::int64_t first = length - count - config_.window + 1;
-    if (count > 0 && std::max(first, config_.first_tokens) < call_.cache.oldest(b)) {
-      base::refuse(name, "sequence ", b, " has ", count,
-                   " queries, the first of which sees keys from ", first, " on, but those before ",
-                   call_.cache.oldest(b), " were written over before it was truncated");
-    }
-  }
+  for (std::int64_t b = 0; b < batch; ++b) check_sequence(b);
   check_in_cache(name, call_.modifiers);
-  check_resolved();
+  resolved();
 }
 
-/// What the calls below would refuse of these arguments, refused in this call's name.
-void InCache::check_resolved() const {
+void InCache::check_sequence(std::int64_t b) const {
+  const char* const name = call_.name;
+  const std::int64_t count = count_of(b), length = call_.cache.length(b);
+  const std::int64_t most = std::min({q_len_, length, config_.chunk});
+  if (count < 0 || count > most) {
+    const char* const from = ragged_ ? "q_offsets: " : call_.counts.given() ? "counts: " : "q: ";
+    base::refuse(name, from, "sequence ", b, " has ", count, " queries, expected at most ",
+                 ragged_ ? "" : "q_len (" + std::to_string(q_len_) + "), ", "chunk (",
+                 config_.chunk, ") and its length (", length, ")");
+  }
+  const std::int64_t first = length - count - config_.window + 1;
+  if (count > 0 && std::max(first, config_.first_tokens) < call_.cache.oldest(b)) {
+    base::refuse(name, "sequence ", b, " has ", count,
+                 " queries, the first of which sees keys from ", first, " on, but those before ",
+                 call_.cache.oldest(b), " were written over before it was truncated");
+  }
+}
+
+void InCache::check_within(const Limits& limits) const {
+  polyhead::check_within(limits, call_.name, resolved(), true);
+}
+
+/// What the calls below would refuse of these arguments is refused here, in this call's name.
+kernels::AttendCall InCache::resolved() const {
   AttentionArguments whole;
   whole.q = call_.q;
   whole.kv = call_.cache.view();
@@ -107,7 +140,7 @@ void InCache::check_resolved() const {
   whole.mask.q_lengths = call_.counts;
   whole.q_offsets = call_.offsets;
   whole.modifiers = call_.modifiers;
-  door::resolve(whole, call_.name);
+  return door::resolve(whole, call_.name);
 }
 
 std::int64_t InCache::count_of(std::int64_t b) const {
@@ -123,7 +156,6 @@ std::int64_t InCache::first_token(std::int64_t b) const {
   return ragged_ ? door::integers_of(call_.offsets)[b] : b * q_len_;
 }
 
-/// Of q, all sequences together; ragged, those that belong to one.
 std::int64_t InCache::tokens() const { return first_token(config_.batch); }
 
 InCacheRooms::Places InCache::open(InCacheRooms& memory, int workers) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/crew.hpp"
+#include "kernels/contract.hpp"
 #include "layers/in_cache_rooms.hpp"
 #include "polyhead/attention.h"
 #include "polyhead/sliding_cache.h"
@@ -18,7 +19,7 @@ struct InCacheCall {
   View lse{};        ///< optional
   const Modifiers& modifiers;
   ConstView counts{};   ///< [batch]: valid queries
-  ConstView offsets{};  ///< ragged
+  ConstView offsets{};  ///< ragged: [batch + 1] of q's tokens, then no counts
 };
 
 /// Refuses modifiers that depend on positions.
@@ -32,6 +33,12 @@ void check_in_cache_rows(const char* name, std::int64_t batch, std::int64_t q_le
 class InCache {
  public:
   explicit InCache(const InCacheCall& call);
+
+  /// Refuses it where a plan of these limits is not for it.
+  void check_within(const Limits& limits) const;
+
+  /// Of q, all sequences together; ragged, those that belong to one.
+  std::int64_t tokens() const;
 
   /// `attend` runs attention over its arguments; `crew` turns q and joins the parts.
   template <class Attend>
@@ -53,10 +60,10 @@ class InCache {
 
  private:
   void check() const;
-  void check_resolved() const;
+  void check_sequence(std::int64_t b) const;
+  kernels::AttendCall resolved() const;
   std::int64_t count_of(std::int64_t b) const;
   std::int64_t first_token(std::int64_t b) const;
-  std::int64_t tokens() const;
   std::int64_t rows() const { return tokens() * q_heads_; }
 
   /// How q is turned, and by whom: `memory` is turning_doubles() of each worker.

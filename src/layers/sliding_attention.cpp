@@ -15,8 +15,8 @@ constexpr const char* kCall = "attend_in_cache";
 }  // namespace
 
 void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& rope, View out,
-                     const Modifiers& modifiers, ConstView counts, const Options& options,
-                     View lse) {
+                     const Modifiers& modifiers, ConstView counts, const Options& options, View lse,
+                     ConstView q_offsets) {
   const layers::InCache call({.name = kCall,
                               .cache = cache,
                               .q = q,
@@ -24,10 +24,11 @@ void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& r
                               .out = out,
                               .lse = lse,
                               .modifiers = modifiers,
-                              .counts = counts});
+                              .counts = counts,
+                              .offsets = q_offsets});
   const std::int64_t dim = cache.config().head_dim;
   position::check_rope(kCall, rope, dim);
-  const bool tables = q.layout.extents[0] * q.layout.extents[1] > position::kTableTokens;
+  const bool tables = call.tokens() > position::kTableTokens;
   layers::InCacheRooms rooms;
   call.run(
       position::Rotation(rope, dim, tables), rooms,
@@ -87,7 +88,8 @@ InCacheWorkspace InCachePlan::make_workspace() const {
 }
 
 void InCachePlan::run(const SlidingCache& cache, ConstView q, View out, InCacheWorkspace& workspace,
-                      const Modifiers& modifiers, ConstView counts, View lse) const {
+                      const Modifiers& modifiers, ConstView counts, View lse,
+                      ConstView q_offsets) const {
   const layers::InCache call({.name = kCall,
                               .cache = cache,
                               .q = q,
@@ -95,11 +97,9 @@ void InCachePlan::run(const SlidingCache& cache, ConstView q, View out, InCacheW
                               .out = out,
                               .lse = lse,
                               .modifiers = modifiers,
-                              .counts = counts});
-  const Limits& limits = state_->limits;
-  const std::int64_t dim = cache.config().head_dim;
-  if (dim != limits.head_dim)
-    base::refuse(kCall, "head_dim (", dim, ") is not the plan's ", limits.head_dim);
+                              .counts = counts,
+                              .offsets = q_offsets});
+  call.check_within(state_->limits);
   if (!workspace.state_) base::refuse(kCall, "workspace was moved from, expected the plan's");
   if (!workspace.state_->sizes.cover(state_->sizes()))
     base::refuse(kCall, "workspace is of smaller limits, expected one this plan made");
