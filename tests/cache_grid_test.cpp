@@ -49,9 +49,8 @@ class GridCall {
     for (const std::int64_t count : held.queries) offsets_.push_back(offsets_.back() + count);
     Index rows = {batch, held.most_queries()};
     if (held.ragged) rows = {offsets_.back()};
-    const auto made = [&](ElementType type, Index more) {
-      more.insert(more.begin(), rows.begin(), rows.end());
-      return Tensor(type, more);
+    const auto made = [&](ElementType type, const Index& more) {
+      return Tensor(type, joined(rows, more));
     };
     q_ = made(q_type, {q_heads_, held.head_dim});
     out = made(f32, {q_heads_, held.value_dim});

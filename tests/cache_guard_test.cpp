@@ -130,9 +130,8 @@ struct Call {
     for (const std::int64_t count : held.queries) offsets.push_back(offsets.back() + count);
     Index rows = {held.batch(), held.most_queries()};
     if (held.ragged) rows = {offsets.back()};
-    const auto made = [&](ElementType type, Index more) {
-      more.insert(more.begin(), rows.begin(), rows.end());
-      return Tensor(type, more);
+    const auto made = [&](ElementType type, const Index& more) {
+      return Tensor(type, joined(rows, more));
     };
     const std::int64_t heads = 3 * held.kv_heads;
     q = made(q_type, {heads, held.head_dim});

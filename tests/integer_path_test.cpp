@@ -288,12 +288,14 @@ TEST(IntegerPath, ScalesThatAreNoNumbersStayWithTheRowsThatSeeThem) {
       for (const bool decoding : {false, true}) {
         c.run(isa, decoding);
         for_each_index(c.out.extents(), [&](const Index& at) {
-          const std::string where = "key " + std::to_string(bad) + " query " +
-                                    std::to_string(at[1]) + (decoding ? " decoding" : "");
+          const auto where = [&] {
+            return "key " + std::to_string(bad) + " query " + std::to_string(at[1]) +
+                   (decoding ? " decoding" : "");
+          };
           if (at[1] < bad) {
-            ASSERT_EQ(std::memcmp(c.out.address(at), clean.address(at), 4), 0) << where;
+            ASSERT_EQ(std::memcmp(c.out.address(at), clean.address(at), 4), 0) << where();
           } else if (at[3] / 32 == 1) {
-            ASSERT_TRUE(std::isnan(c.out.get(at))) << where;
+            ASSERT_TRUE(std::isnan(c.out.get(at))) << where();
           }
         });
       }

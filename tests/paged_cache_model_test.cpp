@@ -307,7 +307,7 @@ INSTANTIATE_TEST_SUITE_P(ValuesInKeys, PagedCacheModel, testing::Bool());
 
 TEST_P(PagedCacheModel, RandomOperationsAgree) {
   const bool values_in_keys = GetParam();
-  const int steps = effort() == Effort::smoke ? 1500 : 3000;
+  const int steps = effort() == Effort::smoke ? 1000 : 3000;
   for (const auto& [pages, page_tokens] :
        {std::pair<std::int64_t, std::int64_t>{24, 8}, {9, 16}, {200, 8}, {400, 8}, {3, 32}}) {
     Twin twin(config(pages, page_tokens, values_in_keys), static_cast<std::uint64_t>(pages));

@@ -185,10 +185,18 @@ std::vector<Branch> mixed() {
           {0, 2 * kSplit, 40, 30},     {0, 2 * kSplit - 3, 3, 1}, {0, 2 * kSplit, 0, 1}};
 }
 
+/// The instruction sets that a case runs on: all, or, with little effort, another one each time.
+std::vector<Isa> isas_in_turn() {
+  static std::size_t turn = 0;
+  const std::vector<Isa> all = isas();
+  if (effort() != Effort::smoke) return all;
+  return {all[turn++ % all.size()]};
+}
+
 /// That it shares keys, and gives the bits that each sequence has alone.
 void expect_same_bits(Forest& forest, const std::string& what) {
   ThreadPool pool(3);
-  for (Isa isa : isas()) {
+  for (Isa isa : isas_in_turn()) {
     const auto expected = forest.run_alone(isa);
     EXPECT_LT(forest.keys(isa).together, forest.keys(isa).apart) << what;
     EXPECT_TRUE(forest.run({.isa = isa, .executor = &Executor::serial()}) == expected)
@@ -238,7 +246,7 @@ TEST(SharedPrefix, GivesEachSequenceTheBitsItHasAlone) {
       Forest forest(shape, mixed());
       forest.arguments.modifiers.soft_cap = turn % 4 == 3 ? 20.0f : 0.0f;
       if (turn % 5 == 4) forest.arguments.lse = {};
-      for (Isa isa : isas()) {
+      for (Isa isa : isas_in_turn()) {
         const auto expected = forest.run_alone(isa);
         ASSERT_LT(forest.keys(isa).together, forest.keys(isa).apart);
         EXPECT_TRUE(forest.run({.isa = isa, .executor = &Executor::serial()}) == expected)
@@ -298,7 +306,7 @@ TEST(SharedPrefix, AnyForest) {
     shape.page_tokens = std::int64_t{8} << random.below(6);
     shape.kv = random.below(2) == 0 ? f32 : ElementType::int8;
     Forest forest(shape, branches);
-    for (Isa isa : isas()) {
+    for (Isa isa : isas_in_turn()) {
       const auto expected = forest.run_alone(isa);
       EXPECT_TRUE(forest.run({.isa = isa, .executor = &Executor::serial()}) == expected) << round;
       EXPECT_TRUE(forest.run({.isa = isa, .executor = &pool}) == expected) << round;
@@ -466,7 +474,7 @@ TEST(SharedPrefix, UnderTrees) {
     const std::int64_t splits = 2 + third / kSplit;  // spared, of the three sequences'
     Forest forest({}, branches);
     forest.arguments.mask = tree.mask();
-    for (Isa isa : isas()) {
+    for (Isa isa : isas_in_turn()) {
       const KeysRead keys = forest.keys(isa);
       EXPECT_EQ(keys.apart - keys.together, splits * kSplit) << third;
       const auto expected = forest.run_alone(isa);

@@ -1,10 +1,7 @@
 // Seeded numbers, the same on every machine and standard library.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
-
-#include "base/splitmix64.hpp"
 
 namespace polyhead::test {
 
@@ -12,8 +9,8 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
 
-  std::uint64_t next() { return base::splitmix64(state_); }
-  double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+  std::uint64_t next();
+  double uniform();
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
   std::int64_t below(std::int64_t n) {
     return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(n));
@@ -22,9 +19,7 @@ class Random {
 
   /// About normal, mean 0 and deviation 1: the sum of four uniforms, so that no library function
   /// decides the bits.
-  double normal() {
-    return (uniform() + uniform() + uniform() + uniform() - 2.0) * 1.7320508075688772;
-  }
+  double normal();
 
  private:
   std::uint64_t state_;
