@@ -32,7 +32,7 @@ using nlohmann::ordered_json;
 constexpr const char* kExample =
     "q, k and v are .npy files, or FILE.safetensors:NAME, of 2 axes [tokens, dim], 3 [tokens, "
     "heads, dim] or 4\n"
-    "[batch, tokens, heads, dim]; float16, bfloat16, float32, or (.npy) float64, which becomes "
+    "[batch, tokens, heads, dim]; float16, bfloat16, float32, or float64, which becomes "
     "float32. Files are\n"
     "mapped, not copied: do not write to them meanwhile. Results appear under their names when "
     "they are complete.\n\n"

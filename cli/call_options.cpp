@@ -205,7 +205,6 @@ void CallOptions::check_companions() const {
   const auto needs = [](bool given, bool other, const char* what) {
     if (given && !other) throw UsageError(what);
   };
-  needs(!q_lengths_.empty(), !lengths_.empty(), "--q-lengths needs --lengths");
   needs(!q_documents_.empty(), !documents_.empty(), "--q-documents needs --documents");
   needs(packed_mask_, !mask_.empty(), "--packed-mask needs --mask");
   needs(seed_.has_value(), dropout_.has_value(), "--seed needs --dropout");
@@ -270,12 +269,10 @@ Mask CallOptions::mask_of(const AttentionArguments& call) {
     const std::int64_t first[] = {0};
     mask = mask & (one ? prefix(integer_element(lengths.view, first)) : prefix(keep(lengths)));
   }
-  if (!lengths_.empty()) {
-    const ConstView keys = keep(load_integers(lengths_, "--lengths"));
-    mask =
-        mask & lengths(keys, q_lengths_.empty() ? ConstView()
-                                                : keep(load_integers(q_lengths_, "--q-lengths")));
-  }
+  Mask padding;
+  if (!lengths_.empty()) padding.kv_lengths = keep(load_integers(lengths_, "--lengths"));
+  if (!q_lengths_.empty()) padding.q_lengths = keep(load_integers(q_lengths_, "--q-lengths"));
+  mask = mask & padding;
   if (!documents_.empty()) {
     const int token = call.q_offsets.given() ? 0 : 1;
     const std::int64_t q_tokens = call.q.layout.extents[token],

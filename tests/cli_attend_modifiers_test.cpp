@@ -37,6 +37,9 @@ TEST(AttendModifiers, QueriesPastALengthAreNobodys) {
   const std::vector<float> wanted = arrays.expected(lengths({keys, {1}}, {queries, {1}}));
   EXPECT_EQ(arrays.output(), wanted);
   EXPECT_EQ(wanted.back(), 0.0f);
+  EXPECT_EQ(run_program(arrays.command({"--q-lengths", "4"})).status, 0);
+  EXPECT_EQ(arrays.output(), arrays.expected(lengths({}, {queries, {1}}))) << "of all keys";
+  EXPECT_NE(arrays.output(), wanted);
 }
 
 TEST(AttendModifiers, SequenceIdsNameTheDropoutsNumbers) {

@@ -150,6 +150,7 @@ TEST(ExplainPage, OneQueryIsComparedAtItsPlace) {
       {"--causal", "--align", "start", "--lengths", "4"},
       {"--causal", "--align", "end", "--lengths", "4"},
       {"--causal", "--align", "end", "--lengths", "4", "--q-lengths", "3"},
+      {"--q-lengths", "3"},
       {"--window=1,1"},
       {"--prefix", "2"},
       {"--documents", "1,1,2,2,1"},

@@ -1,10 +1,13 @@
 #include "models/formats/array.hpp"
 
+#include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/shape_text.hpp"
+#include "models/formats/file_error.hpp"
 
 namespace polyhead::inline v0::formats {
 
@@ -49,6 +52,21 @@ Array array_at(const std::byte* data, ElementType type, const detail::Layout& la
   if (size > 0) std::memcpy(copy->data(), data, size);
   const std::byte* aligned = copy->data();
   return {ConstView(aligned, type, layout), std::move(copy)};
+}
+
+Array array_of_float64(const std::string& place, const std::byte* data,
+                       const detail::Layout& layout, std::int64_t count) {
+  auto values = std::make_shared<std::vector<float>>(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values->size(); ++i) {
+    double value;
+    std::memcpy(&value, data + i * sizeof(double), sizeof(double));
+    (*values)[i] = static_cast<float>(value);
+    if (std::isinf((*values)[i]) && !std::isinf(value))
+      throw too_large(place, value, ElementType::float32);
+  }
+  const float* first = values->data();
+  return {ConstView(static_cast<const void*>(first), ElementType::float32, layout),
+          std::move(values)};
 }
 
 std::string shape_text(std::span<const std::int64_t> shape) { return base::shape_text(shape); }

@@ -28,6 +28,11 @@ detail::Layout dense_layout(std::span<const std::int64_t> shape, bool fortran = 
 Array array_at(const std::byte* data, ElementType type, const detail::Layout& layout,
                std::int64_t count, std::shared_ptr<const void> owner);
 
+/// Doubles as float32. Infinities stay what they are; throws FileError, naming `place`, at a finite
+/// number that would become one.
+Array array_of_float64(const std::string& place, const std::byte* data,
+                       const detail::Layout& layout, std::int64_t count);
+
 /// "[2, 5, 4]", as messages print shapes.
 std::string shape_text(const detail::Layout& layout);
 std::string shape_text(std::span<const std::int64_t> shape);

@@ -1,12 +1,10 @@
 #include "models/formats/npy.hpp"
 
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "models/formats/file_error.hpp"
 #include "models/formats/mapped_file.hpp"
@@ -80,22 +78,6 @@ std::pair<std::string_view, std::size_t> header_text(const std::string& path,
                               " bytes, the file has " + std::to_string(text.size() - begin));
   }
   return {text.substr(begin, length), begin + length};
-}
-
-/// Infinities stay what they are; finite numbers that would become one are refused.
-Array converted_from_float64(const std::string& path, const std::byte* data,
-                             const detail::Layout& layout, std::int64_t count) {
-  auto values = std::make_shared<std::vector<float>>(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values->size(); ++i) {
-    double value;
-    std::memcpy(&value, data + i * sizeof(double), sizeof(double));
-    (*values)[i] = static_cast<float>(value);
-    if (std::isinf((*values)[i]) && !std::isinf(value))
-      throw too_large(path, value, ElementType::float32);
-  }
-  const float* first = values->data();
-  return {ConstView(static_cast<const void*>(first), ElementType::float32, layout),
-          std::move(values)};
 }
 
 const char* descr_of(const std::string& path, ElementType type) {
@@ -175,7 +157,7 @@ Array parse_npy(const std::string& path, std::span<const std::byte> file,
   }
   const detail::Layout layout = dense_layout(header.shape, header.fortran_order);
   const std::byte* data = file.data() + begin;
-  if (!type.type) return converted_from_float64(path, data, layout, count);
+  if (!type.type) return array_of_float64(path, data, layout, count);
   return array_at(data, *type.type, layout, count, std::move(owner));
 }
 

@@ -26,22 +26,23 @@ struct DType {
   std::optional<ElementType> type;  ///< none: known to the format, not to this library
 };
 
-constexpr std::array<DType, 16> kDTypes{{{"F32", 32, ElementType::float32},
-                                         {"F16", 16, ElementType::float16},
-                                         {"BF16", 16, ElementType::bfloat16},
-                                         {"I32", 32, ElementType::int32},
-                                         {"I64", 64, ElementType::int64},
-                                         {"BOOL", 8, ElementType::boolean},
-                                         {"F64", 64, std::nullopt},
-                                         {"C64", 64, std::nullopt},
-                                         {"I16", 16, std::nullopt},
-                                         {"I8", 8, std::nullopt},
-                                         {"U8", 8, std::nullopt},
-                                         {"U16", 16, std::nullopt},
-                                         {"U32", 32, std::nullopt},
-                                         {"U64", 64, std::nullopt},
-                                         {"F8_E4M3", 8, std::nullopt},
-                                         {"F8_E5M2", 8, std::nullopt}}};
+constexpr std::array<DType, 16> kDTypes{
+    {{"F32", 32, ElementType::float32},
+     {"F16", 16, ElementType::float16},
+     {"BF16", 16, ElementType::bfloat16},
+     {"I32", 32, ElementType::int32},
+     {"I64", 64, ElementType::int64},
+     {"BOOL", 8, ElementType::boolean},
+     {"F64", 64, std::nullopt},
+     {"C64", 64, std::nullopt},
+     {"I16", 16, std::nullopt},
+     {"I8", 8, std::nullopt},
+     {"U8", 8, ElementType::boolean},  // as .npy's: bytes, or the bits of a mask
+     {"U16", 16, std::nullopt},
+     {"U32", 32, std::nullopt},
+     {"U64", 64, std::nullopt},
+     {"F8_E4M3", 8, std::nullopt},
+     {"F8_E5M2", 8, std::nullopt}}};
 
 const DType* find_dtype(std::string_view name) {
   const auto* found =
@@ -201,16 +202,20 @@ Safetensors::Stored Safetensors::stored(std::string_view name) const {
 Array Safetensors::tensor(std::string_view name) const {
   const Entry& entry = find(name);
   const DType* dtype = find_dtype(entry.dtype);
-  if (dtype == nullptr || !dtype->type) {
+  const bool float64 = entry.dtype == "F64";
+  if (dtype == nullptr || (!dtype->type && !float64)) {
     throw FileError(path_, "tensor " + quote(name) + " has type " + quote(entry.dtype) +
-                               " (expected F32, F16, BF16, I32, I64 or BOOL)");
+                               " (expected F32, F16, BF16, F64, I32, I64, BOOL or U8)");
   }
   if (entry.shape.size() > static_cast<std::size_t>(kMaxAxes)) {
     throw FileError(path_, "tensor " + quote(name) + " has " + std::to_string(entry.shape.size()) +
                                " axes (at most " + std::to_string(kMaxAxes) + ")");
   }
-  return array_at(data_ + entry.begin, *dtype->type, dense_layout(entry.shape),
-                  element_count(entry.shape), owner_);
+  const std::byte* const data = data_ + entry.begin;
+  const detail::Layout layout = dense_layout(entry.shape);
+  const std::int64_t count = element_count(entry.shape);
+  if (float64) return array_of_float64(path_ + ":" + std::string(name), data, layout, count);
+  return array_at(data, *dtype->type, layout, count, owner_);
 }
 
 }  // namespace polyhead::inline v0::formats

@@ -18,7 +18,8 @@ namespace polyhead::inline v0::formats {
 /// The whole header is checked on opening: its length against the file, JSON without duplicate
 /// names, every tensor's type, shape and offsets against each other, and that the tensors cover the
 /// data without overlaps, holes or trailing bytes. Headers over 16 MiB are refused. Tensors of
-/// types other than F32, F16, BF16, I32, I64 and BOOL are listed, and refused only when asked for.
+/// types other than F32, F16, BF16, F64 (read as float32), I32, I64, BOOL and U8 (as boolean) are
+/// listed, and refused only when asked for.
 /// Throws FileError. Source: the format's description, huggingface/safetensors.
 class Safetensors {
  public:
