@@ -178,6 +178,14 @@ OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents) {
   return {{view, bytes}, view};
 }
 
+std::set<std::string> float_types() { return {"float32", "float16", "bfloat16"}; }
+
+ElementType float_type(const std::string& name) {
+  if (name == "float16") return ElementType::float16;
+  if (name == "bfloat16") return ElementType::bfloat16;
+  return ElementType::float32;
+}
+
 Array converted(const Array& array, ElementType type, const std::string& place) {
   if (array.view.type == type) return array;
   const ConstView& from = array.view;

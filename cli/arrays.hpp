@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <span>
 #include <string>
 
@@ -43,6 +44,10 @@ struct OwnedArray {
   View view;
 };
 OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents);
+
+/// What --type may say, and the type that it means.
+std::set<std::string> float_types();
+ElementType float_type(const std::string& name);
 
 /// The same numbers as float32, float16 or bfloat16; the array itself where it is of that type
 /// already. A finite one that would become infinite is refused by the name of the array's `place`.

@@ -44,12 +44,6 @@ constexpr const char* kExample =
     "  polyhead attend q.npy k.npy v.npy --entropy entropy.npy\n"
     "  polyhead attend q.npy k.npy v.npy --describe";
 
-ElementType type_from_name(const std::string& name) {
-  if (name == "float16") return ElementType::float16;
-  if (name == "bfloat16") return ElementType::bfloat16;
-  return ElementType::float32;
-}
-
 /// A result: its array in the order of the axes that the files have, and the view the library
 /// writes to.
 struct Result {
@@ -116,7 +110,7 @@ void Attend::add_options(CLI::App& app) {
          "Axes: [batch, tokens, heads, dim] or [batch, heads, tokens, dim]")
       ->check(one_of({"bthd", "bhtd"}));
   option("--type", type_, "TYPE", "Convert q, k and v first: float32, float16 or bfloat16")
-      ->check(one_of({"float32", "float16", "bfloat16"}));
+      ->check(one_of(float_types()));
   option("--out-type", out_type_, "TYPE",
          "float32 or float16 (default: float16 where q's file is, without --type)")
       ->check(one_of({"float32", "float16"}));
@@ -158,7 +152,7 @@ void Attend::add_result_options(CLI::App& app) {
 
 ConstView Attend::input(const std::string& place, const char* what) {
   Array array = load_float_array(place, what);
-  if (!type_.empty()) array = converted(array, type_from_name(type_), place);
+  if (!type_.empty()) array = converted(array, float_type(type_), place);
   kept_.push_back(array);
   return array.view;
 }
@@ -194,7 +188,7 @@ void Attend::load(AttentionArguments& call) {
 }
 
 ElementType Attend::out_type(const AttentionArguments& call) const {
-  if (!out_type_.empty()) return type_from_name(out_type_);
+  if (!out_type_.empty()) return float_type(out_type_);
   return type_.empty() && call.q.type == ElementType::float16 ? ElementType::float16
                                                               : ElementType::float32;
 }

@@ -57,6 +57,7 @@ class Explain : public Command {
   void check_companions() const;
   void read_example(const std::string& text, const std::string& path);
   void read_arrays();
+  void convert_arrays();
   void run_model(const Console& console);
   ExplainInput input_of(const std::vector<Columns>& columns,
                         const std::vector<Columns>& value_columns) const;
@@ -70,7 +71,7 @@ class Explain : public Command {
   Array output_projection(std::int64_t in) const;
 
   std::string example_, q_, k_, v_, tokens_text_, query_, columns_, value_columns_, w_o_, pruned_;
-  std::string order_ = "bthd", w_o_order_ = "out-in";
+  std::string order_ = "bthd", w_o_order_ = "out-in", type_;
   std::string text_, text_file_;
   const CLI::App* app_ = nullptr;  ///< knows which options were given
   std::int64_t heads_ = 0, batch_ = 0, layer_ = -1, head_ = 0;
@@ -78,7 +79,7 @@ class Explain : public Command {
   CallOptions call_;
   RunOptions run_;
 
-  Array rows_q_, rows_k_, rows_v_;  ///< as read
+  Array rows_q_, rows_k_, rows_v_;  ///< as read, or converted
   std::vector<std::string> tokens_;
 };
 
@@ -102,6 +103,8 @@ void Explain::add_options(CLI::App& app) {
          "W_O's axes: out-in, as layers keep it (default), or in-out, as textbooks\nwrite it")
       ->check(CLI::IsMember({"out-in", "in-out"}).description(""));
   option("--prune", pruned_, "LIST", "Also show the output without each of these heads, e.g. 0,1");
+  option("--type", type_, "TYPE", "Convert q, k and v first: float32, float16 or bfloat16")
+      ->check(CLI::IsMember(float_types()).description(""));
   app.add_flag("--exercises", exercises_,
                "Every case of the textbook at once, as JSON: 1, 2 and 4 heads, causal, both\n"
                "heads on the same columns, an output projection, each head pruned");
@@ -181,6 +184,14 @@ void Explain::read_arrays() {
   rows_q_ = load_float_array(q_, "q");
   rows_k_ = load_float_array(k_, "k");
   rows_v_ = load_float_array(v_, "v");
+}
+
+void Explain::convert_arrays() {
+  if (type_.empty()) return;
+  const std::string example = example_.empty() ? "examples/five_tokens.json" : example_;
+  for (const auto& [rows, file] : {std::pair{&rows_q_, &q_}, {&rows_k_, &k_}, {&rows_v_, &v_}}) {
+    *rows = converted(*rows, float_type(type_), file->empty() ? example : *file);
+  }
 }
 
 std::int64_t whole(const std::string& text, const std::string& what) {
@@ -399,8 +410,8 @@ void Explain::check_companions() const {
   if (heads_ != 0 && !columns_.empty())
     throw UsageError("--heads and --columns exclude each other");
   if (exercises_) {
-    take_only({"example", "--exercises", "--json", "--q", "--k", "--v", "--tokens", "--align",
-               "--q-start", "--isa", "--threads"},
+    take_only({"example", "--exercises", "--json", "--q", "--k", "--v", "--type", "--tokens",
+               "--align", "--q-start", "--isa", "--threads"},
               "--exercises shows cases of its own");
   }
 }
@@ -439,6 +450,7 @@ void Explain::run(const Console& console) {
   check_values();
   if (!exercises_) call_.check();
   read_arrays();
+  convert_arrays();
   if (!tokens_text_.empty()) tokens_ = pieces_of(tokens_text_);
   const Options options = run_.options();
   const bool whole_rows = rows_q_.view.layout.axes == 2 && rows_k_.view.layout.axes == 2 &&

@@ -236,6 +236,20 @@ TEST(ExplainPage, HasAScaleWithoutQueries) {
   EXPECT_EQ(run_program_json({"explain", "--q", none, "--k", some, "--v", some})["scale"], 0.5);
 }
 
+TEST(ExplainPage, ConvertsItsArraysFirst) {
+  const ScratchDirectory directory;
+  const std::string file = directory.write(
+      "a.json", R"({"q": [[0.1, 3.0]], "k": [[1.01, 70000.0]], "v": [[0.3, 1e-9]]})");
+  const json made = run_program_json({"explain", file, "--type", "bfloat16"});
+  EXPECT_EQ(made["q"], json({{0.10009765625, 3.0}}));
+  EXPECT_EQ(made["heads"][0]["k"], json({{1.0078125, 70144.0}}));
+  EXPECT_EQ(made["heads"][0]["output"], made["v"]);
+  expect_refused({"explain", file, "--type", "float16"}, 1, "a.json: ");
+  expect_refused({"explain", file, "--type", "int8"}, 2, "--type: int8 not in");
+  EXPECT_EQ(run_program_json({"explain", "--exercises", "--type", "float16"})["cases"][0]["q"],
+            run_program_json({"explain", "--exercises"})["cases"][0]["q"]);
+}
+
 TEST(ExplainPage, ExercisesTakeAnAlignment) {
   const ScratchDirectory directory;
   const std::string file = directory.write(
