@@ -42,7 +42,7 @@ bool Index::advance(const Index& extents) {
   return axis > 0;
 }
 
-Index joined(Index first, const Index& more) {
+Index joined(const Index& first, const Index& more) {
   Index all(first.size() + more.size(), 0);
   for (std::size_t axis = 0; axis < all.size(); ++axis)
     all[axis] = axis < first.size() ? first[axis] : more[axis - first.size()];

@@ -37,7 +37,7 @@ class Index {
 };
 
 /// `first`, then `more`.
-Index joined(Index first, const Index& more);
+Index joined(const Index& first, const Index& more);
 
 inline constexpr ElementType f32 = ElementType::float32, f16 = ElementType::float16,
                              bf16 = ElementType::bfloat16;
