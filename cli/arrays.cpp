@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -20,6 +21,8 @@ namespace polyhead::cli {
 namespace {
 
 constexpr const char* kSafetensors = ".safetensors";
+constexpr ElementType kFloatTypes[] = {ElementType::float32, ElementType::float16,
+                                       ElementType::bfloat16};
 
 /// Numbers, or a list with one that is none (nan), rather than the name of a file.
 bool is_written_out(const std::string& text) {
@@ -178,12 +181,16 @@ OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents) {
   return {{view, bytes}, view};
 }
 
-std::set<std::string> float_types() { return {"float32", "float16", "bfloat16"}; }
+std::set<std::string> float_types() {
+  std::set<std::string> names;
+  for (const ElementType type : kFloatTypes) names.insert(element_name(type));
+  return names;
+}
 
 ElementType float_type(const std::string& name) {
-  if (name == "float16") return ElementType::float16;
-  if (name == "bfloat16") return ElementType::bfloat16;
-  return ElementType::float32;
+  const auto* const found = std::ranges::find(
+      kFloatTypes, name, [](ElementType type) -> std::string { return element_name(type); });
+  return found == std::end(kFloatTypes) ? ElementType::float32 : *found;
 }
 
 Array converted(const Array& array, ElementType type, const std::string& place) {

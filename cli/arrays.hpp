@@ -45,7 +45,7 @@ struct OwnedArray {
 };
 OwnedArray allocate(ElementType type, std::span<const std::int64_t> extents);
 
-/// What --type may say, and the type that it means.
+/// What --type may say, and the type that such a name means.
 std::set<std::string> float_types();
 ElementType float_type(const std::string& name);
 

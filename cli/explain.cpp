@@ -27,6 +27,7 @@ using formats::FileError;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+constexpr const char* kFiveTokensFile = "examples/five_tokens.json";  // what the program has inside
 constexpr std::int64_t kMaxRows = 256;  // queries traced at once: every pair of every head is kept
 
 constexpr const char* kExample =
@@ -174,7 +175,7 @@ void check_rows(std::int64_t batch, const std::string& order, const std::string&
 
 void Explain::read_arrays() {
   if (q_.empty()) {
-    if (example_.empty()) return read_example(kFiveTokens, "examples/five_tokens.json");
+    if (example_.empty()) return read_example(kFiveTokens, kFiveTokensFile);
     std::error_code failed;  // what cannot be looked at is refused when it is opened
     if (std::filesystem::is_directory(example_, failed))
       throw FileError(example_,
@@ -188,7 +189,7 @@ void Explain::read_arrays() {
 
 void Explain::convert_arrays() {
   if (type_.empty()) return;
-  const std::string example = example_.empty() ? "examples/five_tokens.json" : example_;
+  const std::string example = example_.empty() ? kFiveTokensFile : example_;
   for (const auto& [rows, file] : {std::pair{&rows_q_, &q_}, {&rows_k_, &k_}, {&rows_v_, &v_}}) {
     *rows = converted(*rows, float_type(type_), file->empty() ? example : *file);
   }

@@ -104,7 +104,7 @@ void InCache::check() const {
   }
   for (std::int64_t b = 0; b < batch; ++b) check_sequence(b);
   check_in_cache(name, call_.modifiers);
-  resolved();
+  check_resolved();
 }
 
 void InCache::check_sequence(std::int64_t b) const {
@@ -125,12 +125,8 @@ void InCache::check_sequence(std::int64_t b) const {
   }
 }
 
-void InCache::check_within(const Limits& limits) const {
-  polyhead::check_within(limits, call_.name, resolved(), true);
-}
-
-/// What the calls below would refuse of these arguments is refused here, in this call's name.
-kernels::AttendCall InCache::resolved() const {
+/// What the calls below would refuse of these arguments, refused in this call's name.
+void InCache::check_resolved() const {
   AttentionArguments whole;
   whole.q = call_.q;
   whole.kv = call_.cache.view();
@@ -140,7 +136,8 @@ kernels::AttendCall InCache::resolved() const {
   whole.mask.q_lengths = call_.counts;
   whole.q_offsets = call_.offsets;
   whole.modifiers = call_.modifiers;
-  return door::resolve(whole, call_.name);
+  const kernels::AttendCall resolved = door::resolve(whole, call_.name);
+  if (call_.limits != nullptr) check_within(*call_.limits, call_.name, resolved, true);
 }
 
 std::int64_t InCache::count_of(std::int64_t b) const {

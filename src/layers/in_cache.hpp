@@ -2,7 +2,6 @@
 #pragma once
 
 #include "base/crew.hpp"
-#include "kernels/contract.hpp"
 #include "layers/in_cache_rooms.hpp"
 #include "polyhead/attention.h"
 #include "polyhead/sliding_cache.h"
@@ -18,8 +17,9 @@ struct InCacheCall {
   View out;          ///< as q
   View lse{};        ///< optional
   const Modifiers& modifiers;
-  ConstView counts{};   ///< [batch]: valid queries
-  ConstView offsets{};  ///< ragged: [batch + 1] of q's tokens, then no counts
+  ConstView counts{};              ///< [batch]: valid queries
+  ConstView offsets{};             ///< ragged: [batch + 1] of q's tokens, then no counts
+  const Limits* limits = nullptr;  ///< of the plan that runs it, if one does
 };
 
 /// Refuses modifiers that depend on positions.
@@ -33,9 +33,6 @@ void check_in_cache_rows(const char* name, std::int64_t batch, std::int64_t q_le
 class InCache {
  public:
   explicit InCache(const InCacheCall& call);
-
-  /// Refuses it where a plan of these limits is not for it.
-  void check_within(const Limits& limits) const;
 
   /// Of q, all sequences together; ragged, those that belong to one.
   std::int64_t tokens() const;
@@ -61,7 +58,7 @@ class InCache {
  private:
   void check() const;
   void check_sequence(std::int64_t b) const;
-  kernels::AttendCall resolved() const;
+  void check_resolved() const;
   std::int64_t count_of(std::int64_t b) const;
   std::int64_t first_token(std::int64_t b) const;
   std::int64_t rows() const { return tokens() * q_heads_; }

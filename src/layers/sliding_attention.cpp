@@ -98,8 +98,8 @@ void InCachePlan::run(const SlidingCache& cache, ConstView q, View out, InCacheW
                               .lse = lse,
                               .modifiers = modifiers,
                               .counts = counts,
-                              .offsets = q_offsets});
-  call.check_within(state_->limits);
+                              .offsets = q_offsets,
+                              .limits = &state_->limits});
   if (!workspace.state_) base::refuse(kCall, "workspace was moved from, expected the plan's");
   if (!workspace.state_->sizes.cover(state_->sizes()))
     base::refuse(kCall, "workspace is of smaller limits, expected one this plan made");

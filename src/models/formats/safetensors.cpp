@@ -33,7 +33,7 @@ constexpr std::array<DType, 16> kDTypes{
      {"I32", 32, ElementType::int32},
      {"I64", 64, ElementType::int64},
      {"BOOL", 8, ElementType::boolean},
-     {"F64", 64, std::nullopt},
+     {"F64", 64, std::nullopt},  // tensor() converts it
      {"C64", 64, std::nullopt},
      {"I16", 16, std::nullopt},
      {"I8", 8, std::nullopt},
