@@ -1,9 +1,10 @@
-// AVX-512 kernels over the int16 dot of VNNI, which every processor with the bf16 dot has too.
+// AVX-512 kernels over the int16 dot of VNNI, which every processor that avx512_bf16 is for has,
+// with VBMI (base/processor.cpp).
 #include "kernels/cpu/common.hpp"
 #include "kernels/cpu/target.hpp"
 
 #if defined(__x86_64__)
-POLYHEAD_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")
+POLYHEAD_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx2,fma,f16c")
 
 namespace polyhead::inline v0::kernels::cpu::avx512_vnni {
 // The kernels are written over the Simd type before them: the order counts.
