@@ -11,10 +11,12 @@
 #include <limits>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/checksum.hpp"
 #include "base/element.hpp"
 #include "base/large_pages.hpp"
 #include "base/memory.hpp"
@@ -348,6 +350,22 @@ TEST(Threads, SerialAndRefusal) {
   EXPECT_GE(Executor::shared().concurrency(), 1);
   EXPECT_THROW(ThreadPool(0), InvalidArgument);
   EXPECT_THROW(ThreadPool(ThreadPool::kMost + 1), InvalidArgument);
+}
+
+TEST(Checksum, IsTheSameForAnyPieces) {
+  std::vector<std::byte> bytes(100);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * i + 7);
+  // Files hold it.
+  EXPECT_EQ(base::checksum(bytes), 0x6875359abd8ad2a8u);
+  EXPECT_EQ(base::checksum({}), 0xe3aabcb97707dffau);
+  for (std::size_t step = 1; step < 30; ++step) {
+    base::Checksum sum(bytes.size());
+    for (std::size_t at = 0; at < bytes.size(); at += step) {
+      sum.add({});
+      sum.add(std::span(bytes).subspan(at, std::min(step, bytes.size() - at)));
+    }
+    EXPECT_EQ(sum.value(), base::checksum(bytes)) << step;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -88,6 +89,9 @@ class KvCache {
   /// Appends what is held to `to`: sizes, lengths, scales and rows (cache_file.h makes a file of
   /// it).
   void save(std::vector<std::byte>& to) const;
+  /// The same, piece by piece, in order, where the rows lie: a file needs no memory for all of
+  /// them. What `to` throws comes out.
+  void save(const std::function<void(std::span<const std::byte>)>& to) const;
   /// Takes what save() wrote from the beginning of `from`, and leaves the rest there. False, with
   /// the reason in `wrong` and nothing changed, where it is not of this cache's sizes and type,
   /// exceeds a fixed capacity or is cut short. As after a growing append, keys() and view() are to

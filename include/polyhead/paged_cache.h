@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -133,6 +134,8 @@ class PagedCache {
   /// whose rows are written in all layers (cache_file.h makes a file of it). Throws
   /// InvalidArgument.
   void save(std::int64_t sequence, std::vector<std::byte>& to) const;
+  /// The same piece by piece, as KvCache's.
+  void save(std::int64_t sequence, const std::function<void(std::span<const std::byte>)>& to) const;
 
   /// What came of load().
   struct Loaded {

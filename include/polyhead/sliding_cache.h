@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -94,6 +95,8 @@ class SlidingCache {
   /// Appends what is held to `to`: sizes, lengths, scales and the pages of the ring (cache_file.h
   /// makes a file of it).
   void save(std::vector<std::byte>& to) const;
+  /// The same piece by piece, as KvCache's.
+  void save(const std::function<void(std::span<const std::byte>)>& to) const;
   /// Takes what save() wrote from the beginning of `from`, and leaves the rest there. False, with
   /// the reason in `wrong` and nothing changed, where it is not of this cache's sizes, type,
   /// window, first tokens and chunk, or is cut short.

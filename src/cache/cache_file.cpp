@@ -79,11 +79,26 @@ std::span<const std::byte> checked_body(const Kind& kind, const std::string& pat
   return summed.subspan(kHeaderBytes);
 }
 
-/// Adds the checksum to a file's bytes and writes them.
-void finish(const char* call, const std::string& path, std::vector<std::byte>& bytes) {
-  const std::uint64_t sum = base::checksum(bytes);
-  cache::put(bytes, &sum, sizeof sum);
-  cache::write_file(call, path, bytes);
+/// Writes what `put_items`, called with a sink, puts behind the header, and a checksum. It is
+/// called twice, and puts the same both times: the checksum begins with how much it is, and what
+/// cannot be saved is refused before there is a file.
+template <class PutItems>
+void save_items(const char* call, const Kind& kind, const std::string& path,
+                const CacheFingerprint& fingerprint, std::size_t items, const PutItems& put_items) {
+  std::size_t bytes = kHeaderBytes;
+  put_items([&](std::span<const std::byte> piece) { bytes += piece.size(); });
+  base::Checksum sum(bytes);
+  cache::FileWriter file(call, path);
+  const cache::Sink to = [&](std::span<const std::byte> piece) {
+    sum.add(piece);
+    file.write(piece);
+  };
+  const Header header = header_of(kind, fingerprint, items);
+  cache::put(to, &header, sizeof header);
+  put_items(to);
+  const std::uint64_t value = sum.value();
+  file.write(std::as_bytes(std::span(&value, 1)));
+  file.commit();
 }
 
 /// Gives loaded sequences back, unless it is told that all were.
@@ -104,14 +119,6 @@ class LoadedSequences {
   PagedCache& cache_;
   std::vector<std::int64_t> loaded_;
 };
-
-std::vector<std::byte> begun(const Kind& kind, const CacheFingerprint& fingerprint,
-                             std::size_t items) {
-  const Header header = header_of(kind, fingerprint, items);
-  std::vector<std::byte> bytes(kHeaderBytes);
-  std::memcpy(bytes.data(), &header, sizeof header);
-  return bytes;
-}
 
 /// Pointers to each.
 template <class Cache>
@@ -145,9 +152,9 @@ void save_all(const Kind& kind, const std::string& path, const CacheFingerprint&
               std::span<const Cache* const> caches) {
   constexpr const char* kCall = "save_caches";
   check_each(kCall, caches);
-  std::vector<std::byte> bytes = begun(kind, fingerprint, caches.size());
-  for (const Cache* cache : caches) cache->save(bytes);
-  finish(kCall, path, bytes);
+  save_items(kCall, kind, path, fingerprint, caches.size(), [&](const cache::Sink& to) {
+    for (const Cache* cache : caches) cache->save(to);
+  });
 }
 
 /// What the file holds for each of `caches`, which stay as they are.
@@ -278,12 +285,17 @@ void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
 void save_sequences(const std::string& path, const CacheFingerprint& fingerprint,
                     const PagedCache& cache, std::span<const std::int64_t> sequences,
                     std::span<const std::byte> notes) {
-  std::vector<std::byte> bytes = begun(kSequences, fingerprint, sequences.size());
+  constexpr const char* kCall = "save_sequences";
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    if (!cache.holds(sequences[i]))
+      base::refuse(kCall, "sequences[", i, "] (", sequences[i], ") was released or never created");
+  }
   const std::uint64_t noted = notes.size();
-  cache::put(bytes, &noted, sizeof noted);
-  cache::put(bytes, notes.data(), notes.size());
-  for (const std::int64_t sequence : sequences) cache.save(sequence, bytes);
-  finish("save_sequences", path, bytes);
+  save_items(kCall, kSequences, path, fingerprint, sequences.size(), [&](const cache::Sink& to) {
+    cache::put(to, &noted, sizeof noted);
+    to(notes);
+    for (const std::int64_t sequence : sequences) cache.save(sequence, to);
+  });
 }
 
 PagedCache::Status load_sequences(const std::string& path, const CacheFingerprint& fingerprint,

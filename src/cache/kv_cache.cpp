@@ -231,16 +231,16 @@ void visit_pieces(cache::Store& store, const std::vector<std::int64_t>& lengths,
 
 }  // namespace
 
-void KvCache::save(std::vector<std::byte>& to) const {
+void KvCache::save(std::vector<std::byte>& to) const { save(cache::at_end_of(to)); }
+
+void KvCache::save(const cache::Sink& to) const {
+  cache::check_sink("KvCache::save", to);
   State& s = *state_;
   const SavedSizes sizes = sizes_of(s.config);
   cache::put(to, &sizes, sizeof sizes);
   cache::put(to, s.lengths.data(), s.lengths.size() * 8);
   cache::put(to, s.key_scales.data(), s.key_scales.size() * 4);
-  for (cache::Store* store : {&s.keys, &s.values}) {
-    visit_pieces(*store, s.lengths,
-                 [&](std::span<std::byte> piece) { cache::put(to, piece.data(), piece.size()); });
-  }
+  for (cache::Store* store : {&s.keys, &s.values}) visit_pieces(*store, s.lengths, to);
 }
 
 bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {

@@ -124,8 +124,14 @@ std::string PagedCache::State::take_saved(std::span<const std::byte>& from,
 }
 
 void PagedCache::save(std::int64_t sequence, std::vector<std::byte>& to) const {
+  save(sequence, cache::at_end_of(to));
+}
+
+void PagedCache::save(std::int64_t sequence, const cache::Sink& to) const {
+  constexpr const char* kCall = "PagedCache::save";
+  cache::check_sink(kCall, to);
   State& s = *state_;
-  const Held& held = s.at("PagedCache::save", sequence);
+  const Held& held = s.at(kCall, sequence);
   const Sizes sizes = sizes_of(s.config);
   const std::int64_t written = held.written_tokens();
   cache::put(to, &sizes, sizeof sizes);
@@ -133,10 +139,8 @@ void PagedCache::save(std::int64_t sequence, std::vector<std::byte>& to) const {
   cache::put(to, s.key_scales.data(), s.key_scales.size() * 4);
   cache::put(to, held.tokens.data(), static_cast<std::size_t>(written) * 4);
   for (std::size_t layer = 0; layer < s.keys.size(); ++layer) {
-    for (Store* store : {&s.keys[layer], &s.values[layer]}) {
-      visit_pieces(*store, held.pages, written,
-                   [&](std::span<std::byte> piece) { cache::put(to, piece.data(), piece.size()); });
-    }
+    for (Store* store : {&s.keys[layer], &s.values[layer]})
+      visit_pieces(*store, held.pages, written, to);
   }
 }
 

@@ -1,11 +1,16 @@
 #include "cache/saved_bytes.hpp"
 
+#include "base/refuse.hpp"
+
 namespace polyhead::inline v0::cache {
 
-// Not inline: where g++ 12 sees the vector's beginnings, it warns falsely that it does not grow.
-void put(std::vector<std::byte>& to, const void* data, std::size_t bytes) {
-  const auto* const from = static_cast<const std::byte*>(data);
-  to.insert(to.end(), from, from + bytes);
+Sink at_end_of(std::vector<std::byte>& to) {
+  return
+      [&to](std::span<const std::byte> piece) { to.insert(to.end(), piece.begin(), piece.end()); };
+}
+
+void check_sink(const char* call, const Sink& to) {
+  if (!to) base::refuse(call, "to is no function, expected one that takes the bytes");
 }
 
 }  // namespace polyhead::inline v0::cache

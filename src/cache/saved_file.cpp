@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +17,8 @@
 
 namespace polyhead::inline v0::cache {
 namespace {
+
+constexpr std::size_t kBufferBytes = 1 << 18;
 
 /// An open file, closed when it goes.
 class File {
@@ -48,11 +51,6 @@ void check_named(const char* call, const std::string& path) {
 [[noreturn]] void cannot(const char* call, const std::string& path, const char* what) {
   const int error = errno;
   base::refuse(call, path, " cannot be ", what, ": ", std::strerror(error));
-}
-
-void write_through(const char* call, const std::string& path, std::span<const std::byte> bytes) {
-  File file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (file.descriptor() < 0 || !file.write(bytes) || !file.close()) cannot(call, path, "written");
 }
 
 /// A length that memory has no room for is the file's fault until something says otherwise: one
@@ -98,16 +96,60 @@ std::vector<std::byte> read_file(const char* call, const std::string& path,
   }
 }
 
-void write_file(const char* call, const std::string& path, std::span<const std::byte> bytes) {
-  check_named(call, path);
-  struct stat before {};
-  if (::stat(path.c_str(), &before) == 0 && !S_ISREG(before.st_mode))
-    return write_through(call, path, bytes);
-  base::PartFile file(path);
-  std::error_code error = file.error();
-  if (!error) error = file.write(bytes);
-  if (!error) error = file.commit();
-  if (error) base::refuse(call, path, " cannot be written: ", error.message());
+/// One of the two is there: a file that appears when it is complete, or what is written to.
+class FileWriter::Target {
+ public:
+  Target(const char* call, const std::string& path) : call_(call), path_(path) {
+    check_named(call, path);
+    struct stat before {};
+    if (::stat(path.c_str(), &before) == 0 && !S_ISREG(before.st_mode)) {
+      through_.emplace(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+      check(through_->descriptor() >= 0);
+    } else {
+      part_.emplace(path);
+      check(part_->error());
+    }
+  }
+
+  void write(std::span<const std::byte> bytes) {
+    part_ ? check(part_->write(bytes)) : check(through_->write(bytes));
+  }
+  void commit() { part_ ? check(part_->commit()) : check(through_->close()); }
+
+ private:
+  void check(std::error_code error) const {
+    if (error) base::refuse(call_, path_, " cannot be written: ", error.message());
+  }
+  void check(bool done) const {
+    if (!done) cannot(call_, path_, "written");
+  }
+
+  const char* call_;
+  const std::string path_;
+  std::optional<base::PartFile> part_;
+  std::optional<File> through_;
+};
+
+FileWriter::FileWriter(const char* call, const std::string& path)
+    : target_(std::make_unique<Target>(call, path)) {
+  buffer_.reserve(kBufferBytes);
+}
+FileWriter::~FileWriter() = default;
+
+void FileWriter::write(std::span<const std::byte> piece) {
+  if (buffer_.size() + piece.size() > kBufferBytes) flush();
+  if (piece.size() >= kBufferBytes) return target_->write(piece);
+  buffer_.insert(buffer_.end(), piece.begin(), piece.end());
+}
+
+void FileWriter::flush() {
+  target_->write(buffer_);
+  buffer_.clear();
+}
+
+void FileWriter::commit() {
+  flush();
+  target_->commit();
 }
 
 }  // namespace polyhead::inline v0::cache

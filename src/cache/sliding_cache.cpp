@@ -342,15 +342,17 @@ SavedSizes sizes_of(const SlidingCacheConfig& c) {
 
 }  // namespace
 
-void SlidingCache::save(std::vector<std::byte>& to) const {
+void SlidingCache::save(std::vector<std::byte>& to) const { save(cache::at_end_of(to)); }
+
+void SlidingCache::save(const cache::Sink& to) const {
+  cache::check_sink("SlidingCache::save", to);
   State& s = *state_;
   const SavedSizes sizes = sizes_of(s.config);
   cache::put(to, &sizes, sizeof sizes);
   cache::put(to, s.lengths.data(), s.lengths.size() * 8);
   cache::put(to, s.longest.data(), s.longest.size() * 8);
   cache::put(to, s.key_scales.data(), s.key_scales.size() * 4);
-  s.visit_pieces(s.longest,
-                 [&](std::span<std::byte> piece) { cache::put(to, piece.data(), piece.size()); });
+  s.visit_pieces(s.longest, to);
 }
 
 bool SlidingCache::load(std::span<const std::byte>& from, std::string& wrong) {

@@ -19,9 +19,7 @@ void visit_lists(Frames& frames, const Visit& visit) {
   }
 }
 
-void put_count(std::vector<std::byte>& to, std::uint64_t count) {
-  cache::put(to, &count, sizeof count);
-}
+void put_count(const cache::Sink& to, std::uint64_t count) { cache::put(to, &count, sizeof count); }
 
 /// Takes notes apart; what is promised must be there before memory is.
 class Reader {
@@ -65,12 +63,13 @@ class Reader {
 std::vector<std::byte> notes_of(std::span<const LayerFrames> frames) {
   std::vector<std::byte> notes;
   if (frames.empty()) return notes;
-  cache::put(notes, kMagic, kMagicBytes);
-  put_count(notes, frames.size());
+  const cache::Sink to = cache::at_end_of(notes);
+  cache::put(to, kMagic, kMagicBytes);
+  put_count(to, frames.size());
   for (const LayerFrames& layer : frames) {
     visit_lists(layer, [&](const std::vector<float>& list) {
-      put_count(notes, list.size());
-      cache::put(notes, list.data(), list.size() * sizeof(float));
+      put_count(to, list.size());
+      cache::put(to, list.data(), list.size() * sizeof(float));
     });
   }
   return notes;
