@@ -303,8 +303,11 @@ TEST(NoAllocation, ScratchIsBoundedWhateverTheLengths) {
                           {.isa = isa, .executor = &pool});
           return plan.make_workspace().bytes();
         };
-        const std::size_t largest = bytes(std::int64_t{1} << 40, std::int64_t{1} << 40, 1000000);
+        constexpr std::int64_t kLong = std::int64_t{1} << 40;
+        const std::size_t largest = bytes(kLong, kLong, 512);
         EXPECT_LE(largest, bytes(4096, 4096, 4)) << "nothing grows with the lengths";
+        EXPECT_LE(bytes(kLong, kLong, 1000), largest + std::size_t{1000} * 128);
+        EXPECT_LE(bytes(kLong, kLong, 1000000), largest + std::size_t{65536} * 128);
         // 1 MiB a thread, partial results included, and a head's rooms over pages.
         EXPECT_LE(largest, 4 * (std::size_t{1} << 20) + (std::size_t{512} << 10))
             << isa_name(isa) << " " << element_name(type) << " " << dim;

@@ -132,7 +132,8 @@ TEST(Schedule, RowsAreCutLast) {
   const auto rows_of_an_item = [](std::int64_t q_len, std::int64_t kv_len, int workers) {
     Sequences sequences(q_len, kv_len);
     const kernels::AttendCall call = door::resolve(sequences.arguments({}));
-    return make_schedule(call, kernels::cpu::backend(Isa::portable), workers).rows_per_item;
+    return make_schedule(call, kernels::cpu::backend(Isa::portable), workers, nullptr)
+        .rows_per_item;
   };
   EXPECT_EQ(rows_of_an_item(1, 1000, 2), 2);
   EXPECT_EQ(rows_of_an_item(1, 1000, 4), 1) << "two workers had none";

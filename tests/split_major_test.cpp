@@ -84,7 +84,8 @@ class Both {
   static constexpr std::int64_t kHeads = 8, kKvHeads = 4, kDim = 32, kPage = 16;
 
   static bool goes_split_major(const AttentionArguments& a, Isa isa, int workers) {
-    return make_schedule(door::resolve(a), kernels::cpu::backend(isa), workers).split_major;
+    return make_schedule(door::resolve(a), kernels::cpu::backend(isa), workers, nullptr)
+        .split_major;
   }
 
   static KvCacheConfig config_of(const std::vector<std::int64_t>& lengths, ElementType kv) {

@@ -40,10 +40,10 @@ struct Plan::State {
   Isa isa;
   Crew crew;
   const kernels::cpu::Backend* backend;
-  std::size_t bytes;
+  std::size_t scratch, bytes;  ///< of a workspace: scratch, and then the room for turns
 
-  Schedule schedule(const AttendCall& call) const {
-    return make_schedule(call, *backend, crew.workers);
+  Schedule schedule(const AttendCall& call, std::byte* turns_room) const {
+    return make_schedule(call, *backend, crew.workers, turns_room);
   }
 };
 
@@ -73,8 +73,9 @@ Plan::Plan(const Limits& limits, const Options& options) : state_(std::make_uniq
   state_->crew = crew_of("plan", options);
   state_->backend = &kernels::cpu::backend(state_->isa);
   const bool share = limits.batch > 1 && limits.kv_len >= kernels::cpu::kSplitKeys;
-  state_->bytes =
+  state_->scratch =
       scratch_bytes(largest_call(limits), *state_->backend, state_->crew.workers, share, true);
+  state_->bytes = state_->scratch + Turns::room_bytes(limits.batch);
   if (options.executor == nullptr) start_threads(state_->crew);
 }
 
@@ -95,8 +96,9 @@ void Plan::run(const AttentionArguments& arguments, Workspace& workspace) const 
     base::refuse("attention", "workspace (", workspace.bytes(),
                  " bytes) is not one this plan made (", state_->bytes, " bytes)");
   }
-  run_schedule(call, state_->schedule(call), *state_->crew.executor,
-               workspace.state_->memory.data());
+  std::byte* const memory = workspace.state_->memory.data();
+  run_schedule(call, state_->schedule(call, memory + state_->scratch), *state_->crew.executor,
+               memory);
 }
 
 namespace {
@@ -143,6 +145,7 @@ struct Prepared {
   const Crew crew;
   const Isa isa;
   const kernels::cpu::Backend& backend;
+  base::AlignedBuffer<std::byte> turns_room;
   const Schedule schedule;
   const std::size_t bytes;  // of scratch
 
@@ -151,7 +154,8 @@ struct Prepared {
         crew(crew_of("attention", options)),
         isa(resolve_isa(options.isa)),
         backend(kernels::cpu::backend(isa)),
-        schedule(make_schedule(call, backend, crew.workers)),
+        turns_room(Turns::room_bytes(call)),
+        schedule(make_schedule(call, backend, crew.workers, turns_room.data())),
         bytes(scratch_bytes(call, backend, schedule.workers, schedule.turns.share(),
                             schedule.split_major)) {}
 };
@@ -167,7 +171,8 @@ std::string Plan::describe() const {
 std::string Plan::describe(const AttentionArguments& arguments) const {
   const AttendCall call = door::resolve(arguments);
   check_within(state_->limits, "attention", call, arguments.kv.given());
-  return describe() + text_of(call, state_->schedule(call));
+  base::AlignedBuffer<std::byte> turns_room(Turns::room_bytes(call));
+  return describe() + text_of(call, state_->schedule(call, turns_room.data()));
 }
 
 std::string describe_call(const AttentionArguments& arguments, const Options& options) {

@@ -100,9 +100,7 @@ bool goes_split_by_split(const AttendCall& call, const Schedule& schedule, int w
 const ElementPath& path_of(const AttendCall& call, const Backend& backend) {
   const auto bfloat16 = [](ElementType type) { return type == ElementType::bfloat16; };
   const auto pairs = [&](ElementType type) { return bfloat16(type) || base::is_float8(type); };
-  const auto keys = [&](const auto& are) {
-    return are(call.k.type) && (call.v.data == nullptr || are(call.v.type));
-  };
+  const auto keys = [&](const auto& are) { return are(call.k.type) && are(call.v.type); };
   if (!bfloat16(call.q.type)) return backend.float32;
   const ElementPath& path = keys(pairs)             ? backend.bfloat16
                             : keys(base::is_scaled) ? backend.integer
@@ -110,7 +108,8 @@ const ElementPath& path_of(const AttendCall& call, const Backend& backend) {
   return path.prefill.attend ? path : backend.float32;
 }
 
-Schedule make_schedule(const AttendCall& call, const Backend& backend, int workers) {
+Schedule make_schedule(const AttendCall& call, const Backend& backend, int workers,
+                       std::byte* room) {
   Schedule schedule;
   choose_kernels(schedule, call, backend);
   const std::int64_t rows = call.q_len * call.group();
@@ -126,7 +125,7 @@ Schedule make_schedule(const AttendCall& call, const Backend& backend, int worke
   const std::int64_t items = ceil_div(rows, std::clamp(even, least, most));
   schedule.rows_per_item =
       std::max(least, ceil_div(ceil_div(rows, std::max<std::int64_t>(1, items)), least) * least);
-  schedule.turns.arrange(call, schedule.shared_many->rows(call));
+  schedule.turns.arrange(call, schedule.shared_many->rows(call), room);
   schedule.split_major = goes_split_by_split(call, schedule, workers);
   if (schedule.split_major) schedule.rows_per_item = std::max<std::int64_t>(1, rows);
   schedule.items = count_items(call, schedule);

@@ -40,8 +40,9 @@ struct Schedule {
 const kernels::cpu::ElementPath& path_of(const kernels::AttendCall& call,
                                          const kernels::cpu::Backend& backend);
 
+/// `room`: of Turns::room_bytes(call), which outlives the schedule.
 Schedule make_schedule(const kernels::AttendCall& call, const kernels::cpu::Backend& backend,
-                       int workers);
+                       int workers, std::byte* room);
 
 /// Bytes of scratch for `workers` workers of any call with these dims and types, and no more KV
 /// heads and keys; `share`: whether its sequences may share keys; `split_major`: whether it may be

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <cstdint>
 
 #include "base/ceil_div.hpp"
 #include "kernels/cpu/backend.hpp"
@@ -74,6 +75,12 @@ std::int64_t splits_in_full(const AttendCall& call, const Sequence& s) {
   return shown_to_all(call, s, keys) / kSplitKeys;
 }
 
+/// Whether the order counts: sequences may be of unequal work, or share keys.
+bool is_arranged(const AttendCall& call) {
+  const bool uneven = call.q_offsets.given() || call.q_lengths.given() || call.kv_lengths.given();
+  return uneven && call.batch <= Turns::kMost;
+}
+
 std::int64_t work_of(const Sequence& s) { return s.q_len * (s.kv_len + kernels::cpu::kKeyBlock); }
 
 }  // namespace
@@ -83,7 +90,14 @@ std::int64_t work_of(const Sequence& s) { return s.q_len * (s.kv_len + kernels::
 class PrefixSearch {
  public:
   PrefixSearch(const AttendCall& call, Turns& turns, std::int64_t most_rows)
-      : call_(call), turns_(turns), count_(call.batch), most_rows_(most_rows) {
+      : call_(call),
+        turns_(turns),
+        count_(call.batch),
+        most_rows_(most_rows),
+        order_(turns.list<std::int32_t>(Turns::kSequences)),
+        rows_(turns.list<std::int64_t>(Turns::kRows)),
+        entries_(turns.list<std::int64_t>(Turns::kPages)),
+        common_(turns.list<std::int64_t>(Turns::kCommon)) {
     for (std::int64_t b = 0; b < count_; ++b) {
       const Sequence s = kernels::sequence_of(call, b);
       rows_[b] = std::min(s.q_len * call.group(), most_rows + 1);
@@ -93,14 +107,13 @@ class PrefixSearch {
   }
 
   void run() {
-    std::int16_t* const order = turns_.sequences_;
-    std::sort(order, order + count_, [&](std::int16_t a, std::int16_t b) {
+    std::sort(order_, order_ + count_, [&](std::int32_t a, std::int32_t b) {
       const auto order_of = std::lexicographical_compare_three_way(
           table(a), table(a) + entries_[a], table(b), table(b) + entries_[b]);
       return std::is_eq(order_of) ? a < b : std::is_lt(order_of);
     });
     for (std::int64_t i = 1; i < count_; ++i) {
-      const std::int16_t a = order[i - 1], b = order[i];
+      const std::int32_t a = order_[i - 1], b = order_[i];
       const auto differ =
           std::mismatch(table(a), table(a) + entries_[a], table(b), table(b) + entries_[b]);
       common_[i] = (differ.first - table(a)) / pages_a_split();
@@ -118,22 +131,21 @@ class PrefixSearch {
   /// in common, which is then computed on both; of the cuts that cost least those that leave the
   /// smallest turns, since these even out best.
   void cut() {
-    struct Cost {
-      std::int64_t common = 0, squares = 0;  // of the rows of each turn
-      auto operator<=>(const Cost&) const = default;
-    };
-    Cost least[Turns::kMost + 1];               // of all cuts before a place in the order
-    std::int16_t begin[Turns::kMost + 1] = {};  // of the turn that ends there
+    using Cost = Turns::Cost;
+    // Of all cuts before a place in the order, and of the turn that ends there.
+    Cost* const least = turns_.list<Cost>(Turns::kLeast);
+    auto* const begin = turns_.list<std::int32_t>(Turns::kBegin);
+    least[0] = {};
     for (std::int64_t end = 1; end <= count_; ++end) {
       std::int64_t rows = 0;
       for (std::int64_t from = end - 1; from >= 0; --from) {
-        rows += rows_[turns_.sequences_[from]];
+        rows += rows_[order_[from]];
         if (from < end - 1 && (rows > most_rows_ || common_[from + 1] == 0)) break;
         const Cost cost{least[from].common + (from > 0 ? common_[from] : 0),
                         least[from].squares + rows * rows};
         if (from < end - 1 && cost >= least[end]) continue;
         least[end] = cost;
-        begin[end] = static_cast<std::int16_t>(from);
+        begin[end] = static_cast<std::int32_t>(from);
       }
     }
     for (std::int64_t end = count_; end > 0; end = begin[end]) add(begin[end], end);
@@ -141,20 +153,20 @@ class PrefixSearch {
 
   /// A turn of sequences [begin, end) of the order.
   void add(std::int64_t begin, std::int64_t end) {
-    Turn& turn = turns_.turns_[turns_.count_++];
+    Turn& turn = turns_.list<Turn>(Turns::kTurns)[turns_.count_++];
     turn = {begin, end - begin, turns_.stretch_count_, 0};
     if (turn.count > 1) branch(turn, begin, end, 0);
   }
 
   /// Stretches of sequences [begin, end) of the order, which have their first splits behind them.
   void branch(Turn& turn, std::int64_t begin, std::int64_t end, std::int32_t first_split) {
-    Stretch& mine = turns_.stretches_[turns_.stretch_count_++];
+    Stretch& mine = turns_.list<Stretch>(Turns::kStretches)[turns_.stretch_count_++];
     ++turn.stretches;
     mine.first = static_cast<std::int16_t>(begin - turn.first);
     mine.count = static_cast<std::int16_t>(end - begin);
     mine.first_split = first_split;
     if (!mine.shared()) {
-      const Sequence s = kernels::sequence_of(call_, turns_.sequences_[begin]);
+      const Sequence s = kernels::sequence_of(call_, order_[begin]);
       mine.end_split = static_cast<std::int32_t>(ceil_div(s.kv_len, kSplitKeys));
       return;
     }
@@ -169,31 +181,38 @@ class PrefixSearch {
   const AttendCall& call_;
   Turns& turns_;
   const std::int64_t count_, most_rows_;
-  std::int64_t rows_[Turns::kMost];
-  std::int64_t entries_[Turns::kMost];  // of the page table that a sequence could share
-  std::int64_t common_[Turns::kMost];   // splits shared with the one before in the order
+  std::int32_t* const order_;
+  // Of each sequence its rows, and the entries of the page table that it could share; of each place
+  // in the order the splits shared with the one before.
+  std::int64_t *const rows_, *const entries_, *const common_;
 };
 
-void Turns::arrange(const AttendCall& call, std::int64_t most_rows) {
+std::size_t Turns::room_bytes(const AttendCall& call) {
+  return is_arranged(call) ? room_bytes(call.batch) : 0;
+}
+
+void Turns::arrange(const AttendCall& call, std::int64_t most_rows, std::byte* room) {
   count_ = call.batch;
-  const bool uneven = call.q_offsets.given() || call.q_lengths.given() || call.kv_lengths.given();
-  if (!uneven || call.batch > kMost) return;
-  listed_ = true;
+  if (!is_arranged(call)) return;
+  room_ = call.batch > kWithin ? room : nullptr;
+  each_ = static_cast<std::size_t>(call.batch + 1);
+  auto* const sequences = list<std::int32_t>(kSequences);
+  Turn* const turns = list<Turn>(kTurns);
   for (std::int64_t b = 0; b < call.batch; ++b) {
-    sequences_[b] = static_cast<std::int16_t>(b);
-    turns_[b] = {b, 1, 0, 0};
+    sequences[b] = static_cast<std::int32_t>(b);
+    turns[b] = {b, 1, 0, 0};
   }
   if (call.pages.given() && call.batch > 1 && call.kv_heads > 0 && rows_are_alike(call)) {
     count_ = 0;
     PrefixSearch(call, *this, most_rows).run();
   }
-  std::int64_t work[kMost];  // by a turn's first sequence
+  auto* const work = list<std::int64_t>(kWork);  // by a turn's first sequence
   for (std::int64_t t = 0; t < count_; ++t) {
-    std::int64_t& sum = work[turns_[t].first] = 0;
-    for (std::int64_t i = 0; i < turns_[t].count; ++i)
-      sum += work_of(kernels::sequence_of(call, sequence(turns_[t], i)));
+    std::int64_t& sum = work[turns[t].first] = 0;
+    for (std::int64_t i = 0; i < turns[t].count; ++i)
+      sum += work_of(kernels::sequence_of(call, sequence(turns[t], i)));
   }
-  std::sort(turns_, turns_ + count_, [&](const Turn& a, const Turn& b) {
+  std::sort(turns, turns + count_, [&](const Turn& a, const Turn& b) {
     return work[a.first] != work[b.first] ? work[a.first] > work[b.first] : a.first < b.first;
   });
 }

@@ -2,7 +2,11 @@
 // same pages compute them once.
 #pragma once
 
+#include <algorithm>
+#include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/contract.hpp"
 
@@ -34,31 +38,72 @@ struct Stretch {
 class Turns {
  public:
   /// Batches beyond it even out by themselves; they share nothing.
-  static constexpr std::int64_t kMost = 512;
+  static constexpr std::int64_t kMost = std::int64_t{1} << 16;
+
+  /// Bytes that arrange() needs for a call, or for any of up to so many sequences, which outlive
+  /// what it arranges; none for batches up to 512, whose lists lie within.
+  static std::size_t room_bytes(const kernels::AttendCall& call);
+  static std::size_t room_bytes(std::int64_t batch) {
+    const std::int64_t most = std::min(batch, kMost);
+    return most > kWithin ? static_cast<std::size_t>(most + 1) * kAll : 0;
+  }
 
   /// `most_rows`: of one KV head that sequences may share keys for. What is shared is found in the
   /// page table, in time linear in it but for the sorting.
-  void arrange(const kernels::AttendCall& call, std::int64_t most_rows);
+  void arrange(const kernels::AttendCall& call, std::int64_t most_rows, std::byte* room);
 
   std::int64_t count() const { return count_; }
-  Turn operator[](std::int64_t turn) const { return listed_ ? turns_[turn] : Turn{turn, 1, 0, 0}; }
+  Turn operator[](std::int64_t turn) const {
+    return listed() ? list<Turn>(kTurns)[turn] : Turn{turn, 1, 0, 0};
+  }
   std::int64_t sequence(const Turn& turn, std::int64_t member) const {
-    return listed_ ? sequences_[turn.first + member] : turn.first + member;
+    const std::int64_t at = turn.first + member;
+    return listed() ? list<std::int32_t>(kSequences)[at] : at;
   }
   const Stretch& stretch(const Turn& turn, int which) const {
-    return stretches_[turn.first_stretch + which];
+    return list<Stretch>(kStretches)[turn.first_stretch + which];
   }
   /// Whether any turn shares anything.
   bool share() const { return stretch_count_ > 0; }
 
  private:
   friend class PrefixSearch;
-  bool listed_ = false;  // not listed: every sequence alone, in order
+  struct Cost {
+    std::int64_t common = 0, squares = 0;  // of the rows of each turn
+    auto operator<=>(const Cost&) const = default;
+  };
+  /// Where lists begin, in bytes for each of `each_` entries: one more than sequences, since places
+  /// between them are counted too. Of a tree's stretches there are fewer than twice as many as
+  /// leaves. Those before kSequences are for arrange() alone.
+  enum : std::size_t {
+    kWork = 0,
+    kRows = kWork + 8,
+    kPages = kRows + 8,
+    kCommon = kPages + 8,
+    kLeast = kCommon + 8,
+    kBegin = kLeast + sizeof(Cost),
+    kSequences = kBegin + 4,
+    kTurns = kSequences + 4,
+    kStretches = kTurns + sizeof(Turn),
+    kAll = kStretches + 2 * sizeof(Stretch)
+  };
+  static constexpr std::int64_t kWithin = 512;
+
+  bool listed() const { return each_ > 0; }  // else every sequence is alone, in order
+  template <class T>
+  const T* list(std::size_t which) const {
+    return reinterpret_cast<const T*>((room_ ? room_ : within_) + which * each_);
+  }
+  template <class T>
+  T* list(std::size_t which) {
+    return const_cast<T*>(std::as_const(*this).template list<T>(which));
+  }
+
+  std::byte* room_ = nullptr;  // none: the lists lie within
+  std::size_t each_ = 0;
   int stretch_count_ = 0;
   std::int64_t count_ = 0;
-  std::int16_t sequences_[kMost];
-  Turn turns_[kMost];
-  Stretch stretches_[2 * kMost];  // of a tree: fewer than twice its leaves
+  alignas(8) std::byte within_[(kWithin + 1) * kAll];
 };
 
 }  // namespace polyhead::inline v0

@@ -37,7 +37,7 @@ struct Layer {
 struct Scratch {
   Buffer prepared, prepared_context, packed, packed_context, wide, wide_context, heads,
       prepared_heads, result, products, dressing, attention, positions, context_positions, starts,
-      latents, keys, values, held, pages, page_table;
+      latents, keys, values, held, pages, page_table, turns, apart;
   InCacheRooms in_cache;
   PagedBatch batch;
   std::vector<PagedCache::Extension> extensions;
@@ -46,17 +46,18 @@ struct Scratch {
     std::size_t sum = in_cache.bytes() + batch.table.capacity() * sizeof(std::int32_t) +
                       batch.lengths.capacity() * sizeof(std::int64_t) +
                       extensions.capacity() * sizeof(PagedCache::Extension);
-    for (const Buffer* buffer : {&prepared,  &prepared_context,
-                                 &packed,    &packed_context,
-                                 &wide,      &wide_context,
-                                 &heads,     &prepared_heads,
-                                 &result,    &products,
-                                 &dressing,  &attention,
-                                 &positions, &context_positions,
-                                 &starts,    &latents,
-                                 &keys,      &values,
-                                 &held,      &pages,
-                                 &page_table}) {
+    for (const Buffer* buffer : {&prepared,   &prepared_context,
+                                 &packed,     &packed_context,
+                                 &wide,       &wide_context,
+                                 &heads,      &prepared_heads,
+                                 &result,     &products,
+                                 &dressing,   &attention,
+                                 &positions,  &context_positions,
+                                 &starts,     &latents,
+                                 &keys,       &values,
+                                 &held,       &pages,
+                                 &page_table, &turns,
+                                 &apart}) {
       sum += buffer->bytes();
     }
     return sum;

@@ -169,7 +169,9 @@ void attend(const Layer& layer, const char* name, const AttentionArguments& argu
             Scratch& scratch) {
   const kernels::AttendCall call = door::resolve(arguments, name);
   const Engine& engine = layer.engine;
-  const Schedule schedule = make_schedule(call, *engine.backend, engine.crew.workers);
+  const auto turns_bytes = static_cast<std::int64_t>(Turns::room_bytes(call));
+  const Schedule schedule =
+      make_schedule(call, *engine.backend, engine.crew.workers, scratch.turns.need(turns_bytes));
   const std::size_t bytes = scratch_bytes(call, *engine.backend, schedule.workers,
                                           schedule.turns.share(), schedule.split_major);
   run_schedule(call, schedule, *engine.crew.executor,
