@@ -361,10 +361,23 @@ TEST(Heads, ANaNOfEitherSignIsSeen) {
       HeadStudy study;
       study.q_heads = 1;
       study.q_len = study.kv_len = kTokens;
+      study.maps = {{kTokens, kTokens, HeadMapSpec::maximum}, {1, 2, HeadMapSpec::maximum}};
       HeadStatistics statistics(study);
       statistics.add(call, {.isa = isa});
       const HeadMeasures measures = statistics.measures(0);
       EXPECT_TRUE(std::isnan(measures.first)) << isa_name(isa) << ' ' << sign;
+      EXPECT_TRUE(std::isnan(measures.mean_largest)) << isa_name(isa) << ' ' << sign;
+      EXPECT_TRUE(std::isnan(measures.spread)) << isa_name(isa) << ' ' << sign;
+      EXPECT_EQ(measures.role, HeadRole::mixed) << isa_name(isa) << ' ' << sign;
+      for (std::int64_t row = 0; row < kTokens; ++row) {
+        const auto at = static_cast<std::size_t>(row);
+        EXPECT_EQ(std::isnan(statistics.rows(0).largest[at]), row == 3) << isa_name(isa);
+        for (std::int64_t key = 0; key < kTokens; ++key) {
+          const float most = statistics.map(0, 0)[static_cast<std::size_t>(row * kTokens + key)];
+          EXPECT_EQ(std::isnan(most), row == 3 && key <= 3) << isa_name(isa) << ' ' << key;
+        }
+      }
+      for (const float most : statistics.map(0, 1)) EXPECT_TRUE(std::isnan(most));
       for (const HeadTarget target : {HeadTarget::previous, HeadTarget::self, HeadTarget::local})
         EXPECT_TRUE(std::isnan(measures[target].mean)) << head_target_name(target) << ' ' << sign;
     }

@@ -13,6 +13,7 @@
 
 #include "attention/validate.hpp"
 #include "kernels/reference/attend.hpp"
+#include "polyhead/heads.h"
 #include "polyhead/inspect.h"
 #include "support/difference.h"
 #include "support/effort.h"
@@ -423,6 +424,40 @@ TEST(Inspect, StatisticsAgreeWithWeights) {
           }
         }
       }
+    }
+  }
+}
+
+// Values of another type than keys take scores by another path: a second pass must too. Numbers
+// below 2^-126 are 0 for the bf16 dot.
+TEST(Inspect, ValuesOfAnotherTypeThanKeys) {
+  for (const bool cached : {false, true}) {
+    const bfloat16 q[] = {to_bfloat16(8e-39f)}, k[] = {to_bfloat16(1e36f), to_bfloat16(3e36f)};
+    const float v[] = {1.0f, 2.0f};
+    float out = 0, lse = 0, largest = 0, weights[2] = {};
+    AttentionArguments call;
+    call.q = ConstView(q, {1, 1, 1, 1});
+    const ConstView keys(k, {1, 2, 1, 1}), values(v, {1, 2, 1, 1});
+    if (cached)
+      call.kv = {.k = keys, .v = values};
+    else
+      call.k = keys, call.v = values;
+    call.out = View(&out, {1, 1, 1, 1});
+    call.lse = View(&lse, {1, 1, 1});
+    call.statistics.max_weight = View(&largest, {1, 1, 1});
+    call.modifiers.scale = 100.0f;
+    for (Isa isa : isas()) {
+      attention(call, {.isa = isa});
+      inspect(call, {.weights = View(weights, {1, 1, 1, 2})}, {.isa = isa});
+      EXPECT_FLOAT_EQ(weights[1], largest) << isa_name(isa);
+      EXPECT_NEAR(weights[0] + weights[1], 1.0f, 1e-6f) << isa_name(isa);
+      EXPECT_NEAR(weights[0] + 2 * weights[1], out, 1e-6f) << isa_name(isa);
+      EXPECT_GT(weights[1], 0.8f);
+      HeadStatistics statistics({.q_heads = 1, .q_len = 1, .kv_len = 2});
+      AttentionArguments part = call;
+      part.statistics = {};
+      statistics.add(part, {.isa = isa});
+      EXPECT_FLOAT_EQ(statistics.rows(0).largest[0], largest) << isa_name(isa);
     }
   }
 }

@@ -108,7 +108,8 @@ struct HeadStudy {
   std::vector<HeadMapSpec> maps{};  ///< at most kMaxHeadMaps
 };
 
-/// One head's rows, [q_len] each. A row that sees nothing has 0, 0, 0 and -1.
+/// One head's rows, [q_len] each. A row that sees nothing has 0, 0, 0 and -1, one that sees a NaN
+/// NaN, NaN, NaN and any key.
 struct HeadRowStatistics {
   std::span<const float> entropy{};             ///< nats
   std::span<const float> first{};               ///< weight on key 0
@@ -167,7 +168,8 @@ class HeadStatistics {
   ~HeadStatistics();
 
   /// Takes the next q_len rows. `call` is what attention() was given, with the LSE it wrote; one
-  /// sequence (batch 1, not ragged), without dropout; v and out are not needed. Its keys are keys
+  /// sequence (batch 1, not ragged), without dropout; out is not needed, nor v but for its type
+  /// where that is not k's. Its keys are keys
   /// 0 .. of the run; its queries follow those of earlier calls, and their positions are the call's
   /// (mask.h): a chunk without a mask states them by q_start. Throws InvalidArgument, and what
   /// the visitor throws; the statistics are of no use after the latter, nor after std::bad_alloc.

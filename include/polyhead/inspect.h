@@ -9,14 +9,15 @@
 namespace polyhead::inline v0 {
 
 /// What a second pass may compute; each view is optional. The call's mask, modifiers and positions
-/// are those of the forward pass, and so are its q, k and lse (as attention() wrote it). `v` and
-/// `out` are not needed.
+/// are those of the forward pass, and so are its q, k and lse (as attention() wrote it). `out` is
+/// not needed, and of `v` the type alone, where it is not k's: scores are computed as they were.
 struct InspectArguments {
   /// Exact weights of chosen heads and queries: float32 [batch, heads.size, queries, kv_len] where
   /// `heads` lists the query heads (int32/int64 [n]; all of them where not given) and the queries
   /// are first_query .. + extent of axis 2, counted within their sequence. Without weights both are
   /// refused. Ragged: kv_len is the longest sequence's and the queries are at most those of the
-  /// longest; what lies past a sequence's own queries or keys is 0.
+  /// longest; over call.kv it is the longest of its lengths, here and below. What lies past a
+  /// sequence's own queries or keys is 0.
   View weights{};
   ConstView heads{};
   std::int64_t first_query = 0;

@@ -27,8 +27,9 @@ struct Mask {
   std::int64_t first_tokens = 0;
   /// With `causal`; one for all sequences, `prefix_lengths` has one each.
   std::int64_t prefix_length = 0;
-  ConstView prefix_lengths{};           ///< int32/int64 [batch]
-  ConstView kv_lengths{}, q_lengths{};  ///< int32/int64 [batch]: valid tokens of a padded batch
+  ConstView prefix_lengths{};  ///< int32/int64 [batch]
+  /// int32/int64 [batch]: the valid tokens of each sequence, padded or ragged.
+  ConstView kv_lengths{}, q_lengths{};
   /// int32/int64 [batch or 1, tokens]: equal ids see each other. Ragged: all sequences' tokens
   /// concatenated, [tokens] or [1, tokens].
   ConstView q_documents{}, kv_documents{};

@@ -166,6 +166,11 @@ void Door::take_tensors() {
       call_.v = operand_of(from_.v, true);
     }
   }
+  // Its type alone decides how scores are computed, in a second pass as before.
+  if (!with_values_) {
+    const ConstView& v = cached_ ? from_.kv.v : from_.v;
+    call_.v.type = v.given() ? v.type : call_.k.type;
+  }
   if (forward_) {
     check_token_axes("out", from_.out, true, {"q_heads", call_.q_heads},
                      {"value_dim", call_.value_dim});

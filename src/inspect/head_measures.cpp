@@ -43,7 +43,7 @@ void HeadSums::take(const kernels::TileSums& tile, int row, const RowPlace& plac
   entropy += entropy_of(tile, row);
   if (seen > 0) {
     ++seeing_rows;
-    largest += static_cast<double>(tile.largest[row]);
+    largest += static_cast<double>(largest_of(tile, row));
   }
   if (first_seen > 0 && rest_seen > 0) {
     ++first_rows;
@@ -51,7 +51,7 @@ void HeadSums::take(const kernels::TileSums& tile, int row, const RowPlace& plac
   }
   distance += static_cast<double>(tile.distance[row]);
   distance_mass += rest;
-  if (rest_seen >= 2 && rest > 0) {
+  if (rest_seen >= 2 && !(rest <= 0)) {  // NaN too
     // R H = sum over the row's other keys of -w ln(w / R) = information + R ln R.
     spread += information + rest * std::log(rest);
     spread_most += rest * std::log(rest_seen);
@@ -81,6 +81,11 @@ float HeadSums::entropy_of(const kernels::TileSums& tile, int row) {
   // A row of one key has no entropy; rounding may leave a weight just off 1.
   const double sum = static_cast<double>(tile.information[row]) * kLn2 + of_first;
   return static_cast<float>(sum > 0 ? sum : (std::isnan(sum) ? sum : 0.0));
+}
+
+float HeadSums::largest_of(const kernels::TileSums& tile, int row) {
+  const float all = tile.first[row] + tile.rest[row];
+  return std::isnan(all) ? all : tile.largest[row];
 }
 
 HeadMeasures HeadSums::measures(bool tokens, bool delimiters, bool cross) const {

@@ -7,6 +7,7 @@
 
 #include "attention/schedule.hpp"
 #include "attention/validate.hpp"
+#include "base/float_environment.hpp"
 #include "base/memory.hpp"
 #include "base/refuse.hpp"
 #include "base/share_out.hpp"
@@ -250,7 +251,8 @@ void gather_entries(const HeadSweep& sweep, Bench& bench, int rows) {
     bench.offsets.push_back(static_cast<std::int64_t>(bench.row_keys.size()));
     const double total =
         static_cast<double>(bench.sums.first[i]) + static_cast<double>(bench.sums.rest[i]);
-    bench.rest.push_back(static_cast<float>(std::max(0.0, total - kept)));
+    const double rest = total - kept;
+    bench.rest.push_back(rest < 0 ? 0.0f : static_cast<float>(rest));  // NaN stays
   }
 }
 
@@ -272,7 +274,7 @@ void HeadStatistics::State::take_rows(const HeadSweep& sweep, std::int64_t head,
     const std::size_t at = row_at(head, sweep.first_query + query);
     entropy[at] = HeadSums::entropy_of(tile, i);
     first[at] = tile.first[i];
-    largest[at] = tile.largest[i];
+    largest[at] = HeadSums::largest_of(tile, i);
     largest_key[at] = tile.largest_key[i];
   }
 }
@@ -339,6 +341,7 @@ std::int64_t HeadStatistics::rows_seen() const { return state_->seen; }
 HeadMeasures HeadStatistics::measures(std::int64_t head) const {
   const State& s = *state_;
   s.check_head(head);
+  const base::FloatEnvironment environment(base::Subnormals::kept);
   return s.sums[static_cast<std::size_t>(head)].measures(!s.tokens.empty(), !s.delimiters.empty(),
                                                          s.study.cross);
 }

@@ -221,7 +221,11 @@ struct HeadSweeper {
     const HeadMap& map = sweep.maps[m];
     for (int i = 0; i < rows; ++i) {
       float& cell = to.maps[m][map_row[m][i] * map.kv_bins + column.index];
-      cell = map.maximum ? std::max(cell, column.pool[i]) : cell + column.pool[i];
+      const float pooled = column.pool[i];
+      if (!map.maximum)
+        cell += pooled;
+      else if (pooled > cell || pooled != pooled)  // NaN stays
+        cell = pooled;
     }
     column.index = -1;
   }
@@ -247,7 +251,13 @@ struct HeadSweeper {
       for (int at = 0; at < width; at += kLanes) {
         Simd::V sum = Simd::load(column.pool + at);
         if (sweep.maps[m].maximum) {
-          for (int k = key; k < stop; ++k) sum = Simd::max(sum, Simd::load(tile + k * kTile + at));
+          Simd::V any = sum;  // NaN where a weight is, which a maximum forgets
+          for (int k = key; k < stop; ++k) {
+            const Simd::V weight = Simd::load(tile + k * kTile + at);
+            sum = Simd::max(sum, weight);
+            any = Simd::add(any, weight);
+          }
+          sum = Simd::select(Simd::not_equal(any, any), any, sum);
         } else {
           for (int k = key; k < stop; ++k) sum = Simd::add(sum, Simd::load(tile + k * kTile + at));
         }
