@@ -35,8 +35,10 @@ bool is_written_out(const std::string& text) {
          text.find(".npy") == std::string::npos;
 }
 
+/// `expected`: what each is, in words.
 template <class T, class Parse>
-Array numbers_written_out(const std::string& text, const std::string& what, Parse parse) {
+Array numbers_written_out(const std::string& text, const std::string& what, const char* expected,
+                          Parse parse) {
   auto values = std::make_shared<std::vector<T>>();
   for (const std::string& piece : pieces_of(text)) {
     std::size_t used = 0;
@@ -46,8 +48,7 @@ Array numbers_written_out(const std::string& text, const std::string& what, Pars
       used = 0;
     }
     if (piece.empty() || used != piece.size())
-      throw UsageError(
-          std::string(what).append(": '").append(piece).append("' is not a number it takes"));
+      throw UsageError(std::string(what).append(": '").append(piece) + "' is not " + expected);
   }
   const ConstView view(values->data(), {static_cast<std::int64_t>(values->size())});
   return {view, std::move(values)};
@@ -117,7 +118,8 @@ Array load_float_array(const std::string& place, const std::string& what) {
 Array load_integers(const std::string& text, const std::string& what, int most_axes) {
   if (is_written_out(text)) {
     return numbers_written_out<std::int64_t>(
-        text, what, [](const std::string& s, std::size_t* n) { return std::stoll(s, n); });
+        text, what, "a whole number of 64 bits",
+        [](const std::string& s, std::size_t* n) { return std::stoll(s, n); });
   }
   Array array = load_list(text, what);
   if (array.view.type != ElementType::int32 && array.view.type != ElementType::int64) {
@@ -130,13 +132,14 @@ Array load_integers(const std::string& text, const std::string& what, int most_a
 
 Array load_floats(const std::string& text, const std::string& what) {
   if (is_written_out(text)) {
-    return numbers_written_out<float>(text, what, [&](const std::string& s, std::size_t* n) {
+    const auto parse = [&](const std::string& s, std::size_t* n) {
       const float number = std::stof(s, n);
       // A sink of -inf is none.
       if (std::isnan(number) || number == std::numeric_limits<float>::infinity())
         throw UsageError(what + ": '" + s + "' is not finite");
       return number;
-    });
+    };
+    return numbers_written_out<float>(text, what, "a number of 32 bits", parse);
   }
   Array array = load_list(text, what);
   if (!base::is_floating(array.view.type)) {

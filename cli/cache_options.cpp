@@ -52,8 +52,8 @@ void CacheOptions::add_options(CLI::App& app) {
       ->check(output_name())
       ->needs(app.get_option("--prompt"));
   app.add_option("--load-cache", load_,
-                 "Prompts that begin with what such a file holds take it from there: the same\n"
-                 "answers, sooner")
+                 "Prompts that begin with what such a file holds take it from there, and channels\n"
+                 "without --kv-text are calibrated as they were then: the same answers, sooner")
       ->type_name("FILE")
       ->check(not_empty());
 }

@@ -174,7 +174,7 @@ void CallOptions::add_modifier_options(CLI::App& app) {
   option("--dropout", dropout_, "P", "Probability of dropping a weight; 0 is none")
       ->check(float32_number())
       ->check(number_if([](double p) { return p >= 0.0 && static_cast<float>(p) < 1.0f; },
-                        "of at least 0 and below 1"));
+                        "of at least 0 and, in 32 bits, below 1"));
   option("--seed", seed_, "N", "Seed of the dropout")->check(whole_number(0, kLargestSeed));
   option("--sequence-ids", sequence_ids_, "LIST|FILE",
          "Names the sequences to the dropout's random numbers");

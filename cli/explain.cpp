@@ -11,6 +11,7 @@
 #include "cli/explain_model.hpp"
 #include "cli/explain_print.hpp"
 #include "cli/explain_rows.hpp"
+#include "cli/explain_text.hpp"
 #include "cli/five_tokens.hpp"
 #include "cli/json_text.hpp"
 #include "cli/list_text.hpp"
@@ -195,34 +196,6 @@ void Explain::convert_arrays() {
   }
 }
 
-std::int64_t whole(const std::string& text, const std::string& what) {
-  std::size_t used = 0;
-  long long value = -1;
-  try {
-    value = std::stoll(text, &used);
-  } catch (const std::logic_error&) {
-  }
-  if (text.empty() || used != text.size() || value < 0)
-    throw UsageError(what + ": '" + text + "' is not a whole number from 0 to 2^63 - 1");
-  return value;
-}
-
-/// What --columns or --value-columns says.
-std::vector<Columns> columns_of(const std::string& option, const std::string& list) {
-  std::vector<Columns> columns;
-  if (list.empty()) return columns;
-  for (const std::string& piece : full_pieces_of(option, list)) {
-    const std::size_t dash = piece.find('-');
-    const std::int64_t first = whole(piece.substr(0, dash), option);
-    const std::int64_t last =
-        dash == std::string::npos ? first : whole(piece.substr(dash + 1), option);
-    if (last < first)
-      throw UsageError(std::string(option).append(": ").append(piece).append(" runs backwards"));
-    columns.push_back({first, last});
-  }
-  return columns;
-}
-
 /// Columns of q and k, and of v, of each head; of none where arrays have an axis of heads.
 std::pair<std::vector<Columns>, std::vector<Columns>> Explain::chosen_columns() const {
   const std::vector<Columns> columns = columns_of("--columns", columns_);
@@ -396,10 +369,16 @@ void Explain::check_values() const {
 std::vector<std::int64_t> Explain::pruned_heads() const {
   std::vector<std::int64_t> heads;
   if (pruned_.empty()) return heads;
+  // As far as options say how many there are.
+  const std::int64_t all = columns_.empty() ? heads_ : std::ssize(chosen_columns().first);
   for (const std::string& head : full_pieces_of("--prune", pruned_)) {
     heads.push_back(whole(head, "--prune"));
     if (std::count(heads.begin(), heads.end(), heads.back()) > 1)
       throw UsageError("--prune names head " + head + " twice, expected each once");
+    if (all > 0 && heads.back() >= all) {
+      throw UsageError("--prune names head " + head + ", expected heads 0 to " +
+                       std::to_string(all - 1));
+    }
   }
   return heads;
 }

@@ -12,13 +12,12 @@ namespace {
 
 Array gather_columns(const Array& rows, const std::vector<Columns>& columns, const char* what) {
   const std::int64_t tokens = rows.view.layout.extents[0], width = rows.view.layout.extents[1];
-  const Columns& like = columns.front();
+  const Columns& like = columns.front();  // all are as wide
   for (const Columns& c : columns) {
-    if (c.first >= 0 && c.last < width && c.last - c.first == like.last - like.first) continue;
+    if (c.first >= 0 && c.last < width) continue;
     throw InvalidArgument("explain: columns " + std::to_string(c.first) + "-" +
                           std::to_string(c.last) + " of " + what + ", which has " +
-                          std::to_string(width) + " columns (each head takes as many as " +
-                          std::to_string(like.first) + "-" + std::to_string(like.last) + ")");
+                          std::to_string(width) + " columns");
   }
   const auto heads = static_cast<std::int64_t>(columns.size());
   const std::int64_t extents[] = {1, tokens, heads, like.count()};
@@ -76,6 +75,7 @@ void add_row(HeadNumbers& head, HeadTrace& trace) {
   head.scaled.push_back(std::move(trace.scaled));
   head.modified.push_back(std::move(trace.modified));
   head.masked.push_back(std::move(trace.masked));
+  head.visible.push_back(std::move(trace.visible));
   head.weights.push_back(std::move(trace.weights));
   head.dropped.push_back(std::move(trace.dropped));
   head.sink_weights.push_back(trace.has_sink ? std::exp(trace.sink - trace.lse) : 0.0);

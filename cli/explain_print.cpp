@@ -239,8 +239,8 @@ bool all_finite(const Matrix& rows) {
 /// How attention()'s output compares with the one shown.
 std::string agreement(const Case& shown) {
   if (!std::isfinite(shown.difference)) {
-    return "differs in what is NaN or infinite: its products and sums are float32, whose largest "
-           "number is 3.4e+38";
+    return "differs in what is NaN or infinite: it computes in float32, where numbers beyond "
+           "3.4e+38 are infinite and weights below 1.2e-38 of the largest are 0";
   }
   char difference[32];
   std::snprintf(difference, sizeof difference, "%.1e", shown.difference);

@@ -52,7 +52,9 @@ class RowTable {
   using Cells = std::vector<std::string>;
 
   void set_columns();
-  double exponential(double score) const { return visible_ ? std::exp(score - largest_) : 0.0; }
+  double exponential(double score) const {
+    return !visible_ || score == -HUGE_VAL ? 0.0 : std::exp(score - largest_);
+  }
   Cells key_cells(std::size_t j) const;
   Cells sink_cells() const;
   Cells sum_cells() const;
@@ -78,8 +80,10 @@ RowTable::RowTable(const HeadNumbers& head, const Case& shown, const ExplainInpu
       weights_(head.weights[0]),
       dropped_(head.dropped[0]),
       width_(std::max({widest(head.q), widest(head.k), widest(head.v)})) {
-  for (const double score : masked_) largest_ = std::max(largest_, score);
-  visible_ = largest_ > -HUGE_VAL;
+  for (const double score : masked_) {
+    largest_ = std::max(largest_, score);
+    visible_ = visible_ || score != -HUGE_VAL;  // NaN too
+  }
   if (shown.sinks) largest_ = std::max(largest_, head.sink);
   products_ = !head.k.empty() && !written_out(head.q[0], head.k[0]).empty();
   set_columns();
@@ -117,7 +121,7 @@ RowTable::Cells RowTable::key_cells(std::size_t j) const {
   cells.push_back("  " + fixed(weights_[j]));
   if (shown_.dropout > 0.0) cells.push_back("  " + fixed(dropped_[j]));
   std::vector<double> share = head_.v[j];
-  for (double& value : share) value = dropped_[j] == 0.0 ? 0.0 : value * dropped_[j];
+  for (double& value : share) value = head_.visible[0][j] ? value * dropped_[j] : 0.0;
   cells.push_back("  " + numbers(share, width_));
   return cells;
 }

@@ -39,8 +39,8 @@ void KvOptions::add_options(CLI::App& app) {
       ->check(CLI::IsMember({"token", "channel"}).description(""));
   app.add_option("--kv-text", text_,
                  "Calibrate channels on this text for the model's whole context, so that\n"
-                 "bits do not depend on what is read; many prompts and caches in files\n"
-                 "need it (default: on what is read)")
+                 "bits do not depend on what is read; --prompts needs it, or a --load-cache\n"
+                 "that has its own (default: that of --load-cache, else on what is read)")
       ->type_name("FILE")
       ->check(not_empty());
 }

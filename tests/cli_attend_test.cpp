@@ -174,9 +174,12 @@ TEST(Attend, TheOutputMayBeLeftOut) {
 
 TEST(Attend, RefusesListsThatAreNone) {
   const AttendArrays arrays;
-  expect_refused(arrays.command({"--prefix", "1 2"}), 2, "--prefix: '1 2' is not a number");
-  expect_refused(arrays.command({"--lengths", "6,"}), 2, "--lengths: '' is not a number");
-  expect_refused(arrays.command({"--sink", "1,2,3 4,5"}), 2, "--sink: '3 4' is not a number");
+  expect_refused(arrays.command({"--prefix", "1 2"}), 2,
+                 "--prefix: '1 2' is not a whole number of 64 bits");
+  expect_refused(arrays.command({"--lengths", "6,"}), 2,
+                 "--lengths: '' is not a whole number of 64 bits");
+  expect_refused(arrays.command({"--sink", "1,2,3 4,5"}), 2,
+                 "--sink: '3 4' is not a number of 32 bits");
   EXPECT_EQ(run_program(arrays.command({"--sink", " 1, 2 ,3,4"})).status, 0);
 }
 

@@ -128,8 +128,9 @@ TEST(ExplainPage, SaysWhereFloat32IsTooSmall) {
   const std::string file = directory.file("x.npy");
   const std::vector<float> large{1e30f, 2e30f};
   formats::write_npy(file, ConstView(large.data(), {2, 1}));
-  expect_says(explained({"--q", file, "--k", file, "--v", file}),
-              "differs in what is NaN or infinite: its products and sums are float32");
+  expect_says(
+      explained({"--q", file, "--k", file, "--v", file}),
+      "differs in what is NaN or infinite: it computes in float32, where numbers beyond 3.4e+38");
 }
 
 /// Each query alone is compared with attention at the place that it has among all, under whatever
@@ -277,7 +278,7 @@ TEST(ExplainPage, RefusesInTheWordsOfItsOptions) {
   expect_refused({"explain", "--wo", w_o}, 1,
                  "w_o.npy: has type int32 (--wo takes float32, float16, bfloat16 or float64)");
   expect_refused({"explain", "--prune", "0,"}, 2, "--prune: '0,' has an empty entry");
-  expect_refused({"explain", "--columns", "0-1,2", "--value-columns", "0-1"}, 2,
+  expect_refused({"explain", "--columns", "0-1,2-3", "--value-columns", "0-1"}, 2,
                  "--value-columns are of 1 heads, expected 2 as --columns");
   expect_refused({"explain", "--columns", "0-1", "--value-columns", "2-1"}, 2,
                  "--value-columns: 2-1 runs backwards");
@@ -407,9 +408,16 @@ TEST(Explain, RefusesWhatItCannotShow) {
                  "missing.json: cannot be opened: No such file or directory");
   const std::string long_name(300, 'x');
   expect_refused({"explain", long_name}, 1, long_name + ": cannot be opened: File name too long");
-  expect_refused({"explain", "--columns", "0-9223372036854775807,0"}, 1,
+  expect_refused({"explain", "--columns", "0-9223372036854775807"}, 1,
                  "columns 0-9223372036854775807 of q, which has 4 columns");
-  expect_refused({"explain", "--columns", "0-1,2"}, 1, "(each head takes as many as 0-1)");
+  expect_refused({"explain", "--columns", "0-1,2"}, 2,
+                 "--columns: 2 are not as many as 0-1, the first head's");
+  expect_refused({"explain", "nofile.json", "--columns", "0-1,2-3", "--value-columns", "0-1,2"}, 2,
+                 "--value-columns: 2 are not as many as 0-1, the first head's");
+  expect_refused({"explain", "nofile.json", "--heads", "2", "--prune", "2"}, 2,
+                 "--prune names head 2, expected heads 0 to 1");
+  expect_refused({"explain", "--columns", "0-1,2-3", "--prune", "1,5"}, 2,
+                 "--prune names head 5, expected heads 0 to 1");
   expect_refused({"explain", "--query", "9223372036854775808"}, 2,
                  "'9223372036854775808' is not a whole number from 0 to 2^63 - 1");
   const ScratchDirectory directory;

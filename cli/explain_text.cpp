@@ -1,0 +1,43 @@
+#include "cli/explain_text.hpp"
+
+#include <stdexcept>
+
+#include "cli/command.hpp"
+#include "cli/list_text.hpp"
+
+namespace polyhead::cli {
+
+std::int64_t whole(const std::string& text, const std::string& what) {
+  std::size_t used = 0;
+  long long value = -1;
+  try {
+    value = std::stoll(text, &used);
+  } catch (const std::logic_error&) {
+  }
+  if (text.empty() || used != text.size() || value < 0)
+    throw UsageError(what + ": '" + text + "' is not a whole number from 0 to 2^63 - 1");
+  return value;
+}
+
+std::vector<Columns> columns_of(const std::string& option, const std::string& list) {
+  std::vector<Columns> columns;
+  if (list.empty()) return columns;
+  for (const std::string& piece : full_pieces_of(option, list)) {
+    const std::size_t dash = piece.find('-');
+    const std::int64_t first = whole(piece.substr(0, dash), option);
+    const std::int64_t last =
+        dash == std::string::npos ? first : whole(piece.substr(dash + 1), option);
+    if (last < first)
+      throw UsageError(std::string(option).append(": ").append(piece).append(" runs backwards"));
+    columns.push_back({first, last});
+    const Columns& like = columns.front();
+    if (last - first != like.last - like.first) {
+      throw UsageError(std::string(option).append(": ").append(piece) + " are not as many as " +
+                       std::to_string(like.first) + "-" + std::to_string(like.last) +
+                       ", the first head's");
+    }
+  }
+  return columns;
+}
+
+}  // namespace polyhead::cli
