@@ -15,6 +15,7 @@
 #include "polyhead/isa.h"
 #include "polyhead/kv_cache.h"
 #include "polyhead/paged_cache.h"
+#include "polyhead/sliding_cache.h"
 #include "support/refusal.h"
 
 namespace {
@@ -112,6 +113,26 @@ TEST(KvCache, TakesRowsOfItsOwnWhileItGrows) {
       ASSERT_EQ(element<float>(held, 0, t, 0, 7), rows[static_cast<std::size_t>(t % 64 * 1024 + 7)])
           << t;
   }
+}
+
+// Also where one of its lengths stands for every sequence's count.
+TEST(KvCache, TakesItsOwnLengthsAsCounts) {
+  const std::vector<float> rows(2 * 3, 1.0f);
+  const std::int64_t first[] = {3, 1};
+  const ConstView x(rows.data(), {2, 3, 1, 1}), counts(first, {2});
+  KvCache cache({.batch = 2, .kv_heads = 1, .head_dim = 1, .capacity = 6});
+  polyhead::SlidingCache ring({.batch = 2, .kv_heads = 1, .head_dim = 1, .window = 9, .chunk = 3});
+  cache.append(x, x, counts);
+  ring.append(x, x, counts);
+  const auto each = [](const ConstView& lengths) {
+    return ConstView(static_cast<const std::int64_t*>(lengths.data), {2}, {0});
+  };
+  cache.append(x, x, each(cache.lengths()));
+  ring.append(x, x, each(ring.view().lengths));
+  EXPECT_EQ(cache.length(0), 6);
+  EXPECT_EQ(cache.length(1), 4);
+  EXPECT_EQ(ring.length(0), 6);
+  EXPECT_EQ(ring.length(1), 4);
 }
 
 TEST(KvCache, ConvertsToItsType) {

@@ -219,18 +219,27 @@ TEST_F(PagedFile, ACacheServesOneModel) {
   ASSERT_EQ(load(cache, into), "ok");
   save_sequences(path_, kOther, from, sequences);
   const std::int64_t free = cache.free_pages();
-  EXPECT_EQ(
-      load(cache, into, kOther),
-      "PagedCache::serve: the fingerprint of the RoPE is 9, expected that of the rows held, 3");
+  EXPECT_EQ(load(cache, into, kOther),
+            "load_sequences: FILE: the fingerprint of the RoPE is 9, expected that of the rows "
+            "held, 3");
   EXPECT_EQ(cache.free_pages(), free);
   save_sequences(path_, kOtherTokens, from, sequences);
   EXPECT_EQ(load(cache, into, kOtherTokens), "ok");
   PagedCache own = cache_of({f32, false, 16, 400});
   own.serve({8, 2, 3, 4});
   save_sequences(path_, kPrint, from, sequences);
-  EXPECT_EQ(
-      load(own, into),
-      "PagedCache::serve: the fingerprint of the model is 1, expected that of the rows held, 8");
+  const std::string refusal =
+      "load_sequences: FILE: the fingerprint of the model is 1, expected that of the rows held, 8";
+  EXPECT_EQ(load(own, into), refusal);
+  // Also where it would not fit either.
+  PagedCache small = cache_of({f32, false, 16, 2});
+  EXPECT_EQ(small.served(), nullptr);
+  small.serve({8, 2, 3, 4});
+  EXPECT_EQ(small.served()->model, 8U);
+  EXPECT_EQ(load(small, into), refusal);
+  EXPECT_EQ(refusal_of([&] { small.serve(kPrint); }),
+            "PagedCache::serve: the fingerprint of the model is 1, expected that of the rows held, "
+            "8");
 }
 
 // What a call that loads nothing must leave: prefixes to adopt, and none of the file's.

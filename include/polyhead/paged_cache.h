@@ -157,6 +157,8 @@ class PagedCache {
   /// those of a file. Throws InvalidArgument where others were named before: prompts of one model
   /// would find pages of another.
   void serve(const CacheFingerprint& fingerprint);
+  /// Whose rows it holds, as far as somebody has said so; null where nobody has.
+  const CacheFingerprint* served() const;
 
   /// Sequences that hold page `page`; for tests and displays. Throws InvalidArgument for a page
   /// that the pool has not.

@@ -1,6 +1,7 @@
 #include "cache/append.hpp"
 
 #include <cmath>
+#include <functional>
 
 #include "base/codes.hpp"
 #include "base/element.hpp"
@@ -67,6 +68,18 @@ void check_counts(const char* call, const ConstView& counts, std::int64_t batch,
       base::refuse(call, "counts[", b, "] (", count, ") is not from 0 to tokens (", tokens, ")");
     }
   }
+}
+
+ConstView counts_apart(const ConstView& counts, std::span<const std::int64_t> array,
+                       std::vector<std::int64_t>& copy) {
+  const std::less<const void*> before;
+  if (!counts.given() || before(counts.data, array.data()) ||
+      !before(counts.data, array.data() + array.size()))
+    return counts;
+  copy.resize(static_cast<std::size_t>(counts.layout.extents[0]));
+  for (std::size_t b = 0; b < copy.size(); ++b)
+    copy[b] = count_at(counts, static_cast<std::int64_t>(b), 0);
+  return ConstView(copy.data(), {counts.layout.extents[0]});
 }
 
 SourceRow source_row(const ConstView& rows, std::int64_t sequence, std::int64_t token,

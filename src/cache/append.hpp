@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ void check_rows(const char* call, const char* name, const ConstView& rows, const
 /// `counts` is not given, or int32/int64 [batch] within 0 .. tokens.
 void check_counts(const char* call, const ConstView& counts, std::int64_t batch,
                   std::int64_t tokens);
+/// `counts`, or what they are now, in `copy`, where they lie in `array`, which an append changes.
+ConstView counts_apart(const ConstView& counts, std::span<const std::int64_t> array,
+                       std::vector<std::int64_t>& copy);
 std::int64_t count_at(const ConstView& counts, std::int64_t sequence, std::int64_t tokens);
 
 /// One row of checked rows.

@@ -201,6 +201,10 @@ class SequencesFile {
 
   PagedCache::Status load(PagedCache& cache, std::uint64_t salt,
                           std::vector<std::int64_t>& sequences) const {
+    if (const CacheFingerprint* const served = cache.served()) {
+      const std::string other = cache::other_model(fingerprint_, *served);
+      if (!other.empty()) base::refuse(call_, path_, ": ", other);
+    }
     // Whatever is wrong, or does not fit, is found before a page is taken from those remembered.
     if (pages(cache) > cache.free_pages()) return PagedCache::Status::exhausted;
     cache.serve(fingerprint_);

@@ -172,7 +172,8 @@ void KvCache::append(ConstView k, ConstView v, ConstView counts) {
   const KvCacheConfig& c = state_->config;
   cache::check_kv(kAppend, c, k, v);
   cache::check_counts(kAppend, counts, c.batch, cache::tokens_of(k));
-  state_->append({k, v, counts, {}});
+  std::vector<std::int64_t> own;
+  state_->append({k, v, cache::counts_apart(counts, state_->lengths, own), {}});
 }
 
 void cache::Ragged::append(KvCache& cache, const ConstView& k, const ConstView& v,

@@ -150,19 +150,30 @@ std::int64_t PagedCache::pages_to_load(std::span<const std::byte>& from, std::st
   return wrong.empty() ? state_->pages_of(saved.length) : -1;
 }
 
-// Not the tokens' fingerprint: a hit compares the tokens themselves.
-void PagedCache::serve(const CacheFingerprint& fingerprint) {
-  std::optional<CacheFingerprint>& served = state_->served;
-  if (!served) served = fingerprint;
+std::string cache::other_model(const CacheFingerprint& found, const CacheFingerprint& expected) {
+  // Not the tokens' fingerprint: a hit compares the tokens themselves.
   constexpr std::pair<const char*, std::uint64_t CacheFingerprint::*> kParts[] = {
       {"model", &CacheFingerprint::model},
       {"weights", &CacheFingerprint::weights},
       {"RoPE", &CacheFingerprint::rope}};
   for (const auto& [name, part] : kParts) {
-    if (fingerprint.*part != (*served).*part)
-      base::refuse("PagedCache::serve", "the fingerprint of the ", name, " is ", fingerprint.*part,
-                   ", expected that of the rows held, ", (*served).*part);
+    if (found.*part != expected.*part) {
+      return std::string("the fingerprint of the ") + name + " is " + std::to_string(found.*part) +
+             ", expected that of the rows held, " + std::to_string(expected.*part);
+    }
   }
+  return {};
+}
+
+void PagedCache::serve(const CacheFingerprint& fingerprint) {
+  std::optional<CacheFingerprint>& served = state_->served;
+  if (!served) served = fingerprint;
+  if (std::string other = cache::other_model(fingerprint, *served); !other.empty())
+    base::refuse("PagedCache::serve", other);
+}
+
+const CacheFingerprint* PagedCache::served() const {
+  return state_->served ? &*state_->served : nullptr;
 }
 
 PagedCache::Loaded PagedCache::load(std::span<const std::byte>& from, std::uint64_t salt) {

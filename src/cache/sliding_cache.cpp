@@ -219,6 +219,9 @@ void SlidingCache::append(ConstView k, ConstView v, ConstView counts) {
   const SlidingCacheConfig& c = state_->config;
   cache::check_kv(kAppend, c, k, v);
   cache::check_counts(kAppend, counts, c.batch, cache::tokens_of(k));
+  std::vector<std::int64_t> own;
+  for (const auto* changing : {&state_->lengths, &state_->oldest})
+    counts = cache::counts_apart(counts, *changing, own);
   state_->append({k, v, counts, {}});
 }
 

@@ -10,6 +10,7 @@ namespace {
 
 using layers::Columns;
 using layers::Growth;
+using layers::Held;
 using layers::Input;
 using layers::Layer;
 using layers::Rows;
@@ -27,13 +28,13 @@ struct Ready {
   Rows heads;
 };
 
-/// Steps 1 and 2. `held`: the cache's own mask.
-Ready ready(const Layer& layer, const Input& input, const LayerCall& call, const Mask& held,
+/// Steps 1 and 2. `held`: the cache's own mask, and its lengths where the caller can see them.
+Ready ready(const Layer& layer, const Input& input, const LayerCall& call, const Held& held,
             const Growth& growth, const Rows& y, Scratch& scratch,
             Columns columns = Columns::packed) {
   Ready to;
   AttentionArguments& arguments = to.arguments;
-  arguments = layers::arguments_after_cache(layer, input, call, held, growth);
+  arguments = layers::arguments_after_cache(layer, input, call, held, growth, scratch.apart);
   const std::int64_t* const positions =
       layers::positions_of(layer, input, call.positions, growth.starts, scratch.positions);
   to.slab = layers::project(layer, input.rows, columns, positions, scratch);
@@ -68,7 +69,7 @@ void MultiHeadAttention::forward(ConstView x, KvCache& cache, View y, const Laye
   const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
                                              [&](std::int64_t b) { return cache.length(b); });
   layers::check_room(input, cache, growth);
-  Ready prepared = ready(layer, input, call, {}, growth, to, scratch);
+  Ready prepared = ready(layer, input, call, {{}, cache.lengths()}, growth, to, scratch);
   layers::Appended appended(cache, growth.starts);
   layers::append_rows(cache, call, prepared.k, prepared.v);
   finish(layer, input, prepared, cache.view(), to, scratch);
@@ -189,8 +190,8 @@ void MultiHeadAttention::forward(ConstView x, SlidingCache& cache, View y,
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
                                              [&](std::int64_t b) { return cache.length(b); });
-  Mask held = cache.mask();
-  held.align = Align::unstated;
+  Held held{cache.mask(), cache.view().lengths};
+  held.mask.align = Align::unstated;
   Ready prepared = ready(layer, input, call, held, growth, to, scratch,
                          in_cache ? Columns::packed_still : Columns::packed);
   layers::Appended appended(cache, growth.starts);

@@ -1,8 +1,11 @@
 #include "layers/held.hpp"
 
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "base/codes.hpp"
+#include "base/element.hpp"
 
 namespace polyhead::inline v0::layers {
 
@@ -108,13 +111,40 @@ Rows check_after_cache(const Layer& layer, const Input& input, const ConstView& 
   return to;
 }
 
+namespace {
+
+/// Copies lengths of a mask that lie where a cache has its own, which the call changes.
+void set_apart(const Input& input, const ConstView& changing, Buffer& memory, Mask& mask) {
+  if (!changing.given()) return;
+  const std::less<const void*> before;
+  const auto* const begin = static_cast<const std::int64_t*>(changing.data);
+  ConstView* const views[] = {&mask.prefix_lengths, &mask.q_lengths};
+  auto* copy = reinterpret_cast<std::int64_t*>(memory.need(std::ssize(views) * input.sequences, 8));
+  for (ConstView* view : views) {
+    const detail::Layout& layout = view->layout;
+    // What attention will refuse stays as it is.
+    const bool whole = view->given() && layout.axes == 1 && !layout.too_many_axes &&
+                       (layout.extents[0] == input.sequences || layout.extents[0] == 1);
+    if (!whole || !base::is_integer(view->type) || before(view->data, begin) ||
+        !before(view->data, begin + input.sequences))
+      continue;
+    const kernels::Integers lengths = door::integers_of(*view);
+    for (std::int64_t b = 0; b < layout.extents[0]; ++b) copy[b] = lengths[b];
+    *view = ConstView(copy, {layout.extents[0]});
+    copy += input.sequences;
+  }
+}
+
+}  // namespace
+
 AttentionArguments arguments_after_cache(const Layer& layer, const Input& input,
-                                         const LayerCall& call, const Mask& held,
-                                         const Growth& growth) {
+                                         const LayerCall& call, const Held& held,
+                                         const Growth& growth, Buffer& memory) {
   AttentionArguments arguments = arguments_of(layer, input.name, call);
   refuse_key_lengths(input.name, arguments.mask, "the cache");
   arguments.mask.align = Align::unstated;  // positions are the cache's
-  arguments.mask = arguments.mask & held & padding({}, call.lengths);
+  arguments.mask = arguments.mask & held.mask & padding({}, call.lengths);
+  set_apart(input, held.lengths, memory, arguments.mask);
   arguments.q_offsets = call.offsets;
   arguments.q_start = ConstView(growth.starts, {input.sequences});
   return arguments;

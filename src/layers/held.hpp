@@ -107,11 +107,18 @@ inline KvView room_of(const SlidingCache& cache) { return cache.view(); }
 Rows check_after_cache(const Layer& layer, const Input& input, const ConstView& x, const View& y,
                        const LayerCall& call, const KvView& room);
 
-/// What attention is told of such a call but for q, k and v: positions are the cache's, `held` is
-/// its own mask.
+/// What a cache says of itself: its mask, and its lengths where callers can see them, who may give
+/// them to a call that changes them.
+struct Held {
+  Mask mask{};
+  ConstView lengths{};
+};
+
+/// What attention is told of such a call but for q, k and v: positions are the cache's. Lengths
+/// that lie where the cache has its own are copied to `memory`, as they are now.
 AttentionArguments arguments_after_cache(const Layer& layer, const Input& input,
-                                         const LayerCall& call, const Mask& held,
-                                         const Growth& growth);
+                                         const LayerCall& call, const Held& held,
+                                         const Growth& growth, Buffer& memory);
 
 /// Checks what attention would refuse of a call before its cache is changed: everything of
 /// `arguments` but kv, with sequences as long as they will be.

@@ -7,6 +7,7 @@ namespace polyhead::inline v0 {
 namespace {
 
 using layers::Growth;
+using layers::Held;
 using layers::Input;
 using layers::Latent;
 using layers::LatentHeld;
@@ -26,11 +27,11 @@ struct Ready {
   ConstView latents;
 };
 
-/// Steps 1 and 2. `held`: the cache's own mask.
-Ready ready(const Latent& layer, const Input& input, const LayerCall& call, const Mask& held,
+/// Steps 1 and 2. `held`: the cache's own mask, and its lengths where the caller can see them.
+Ready ready(const Latent& layer, const Input& input, const LayerCall& call, const Held& held,
             const Growth& growth, Scratch& scratch) {
   const AttentionArguments arguments =
-      layers::arguments_after_cache(layer.core, input, call, held, growth);
+      layers::arguments_after_cache(layer.core, input, call, held, growth, scratch.apart);
   const std::int64_t* const positions =
       layers::positions_of(layer.core, input, call.positions, growth.starts, scratch.positions);
   const LatentStep step{layer, input, positions, scratch};
@@ -48,11 +49,11 @@ LatentHeld held_in(const LatentStep& step, const KvView& kv, LatentForm form) {
 }
 
 // What a contiguous cache and a ring differ in.
-Mask mask_of(const KvCache&) { return {}; }
-Mask mask_of(const SlidingCache& cache) {
-  Mask mask = cache.mask();
-  mask.align = Align::unstated;
-  return mask;
+Held held_by(const KvCache& cache) { return {{}, cache.lengths()}; }
+Held held_by(const SlidingCache& cache) {
+  Held held{cache.mask(), cache.view().lengths};
+  held.mask.align = Align::unstated;
+  return held;
 }
 void check_growth(const Input& input, const KvCache& cache, const LayerCall&,
                   const Growth& growth) {
@@ -84,7 +85,7 @@ void forward_after(const Latent& layer, const ConstView& x, Cache& cache, const 
   const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
                                              [&](std::int64_t b) { return cache.length(b); });
   check_growth(input, cache, call, growth);
-  Ready prepared = ready(layer, input, call, mask_of(cache), growth, scratch);
+  Ready prepared = ready(layer, input, call, held_by(cache), growth, scratch);
   layers::Appended appended(cache, growth.starts);
   layers::append_rows(cache, call, prepared.latents, {});
   layers::finish_latent(prepared.step, form, prepared.q, held_in(prepared.step, cache, form),
