@@ -14,6 +14,8 @@
 namespace polyhead_test {
 namespace {
 
+using polyhead::test::refusal_of;
+
 TEST(Layer, CacheOfFixedCapacityRefusesAndNothingChanges) {
   const Model model(decoder(ElementType::float32));
   const MultiHeadAttention layer = model.layer(Isa::automatic);
@@ -161,6 +163,34 @@ TEST(Layer, RefusesCallsThatDoNotFit) {
 }
 
 // Lengths of the queries are not those of keys from elsewhere, of which some would be hidden.
+// In the words of a layer, also where attention itself writes y.
+TEST(Layer, RefusesOutputsOverTheLengthsOfACall) {
+  for (const bool projected : {true, false}) {
+    const Model model(decoder(ElementType::float32), projected, projected);
+    const MultiHeadAttention layer = model.layer(polyhead::Isa::automatic);
+    const std::vector<float> x = random_floats(2 * 3 * 64, 1);
+    std::vector<float> y(x.size(), 1.0f);
+    auto* const lengths = reinterpret_cast<std::int32_t*>(y.data());
+    for (int i = 0; i < 3; ++i) lengths[i] = i;
+    const std::string call = "MultiHeadAttention::forward: ", end = " (or cannot be shown not to)";
+    const View out(y.data(), {2, 3, 64}), lse(y.data(), {2, 3, 4});
+    std::vector<float> apart(x.size());
+    const ConstView padded(x.data(), {2, 3, 64}), rows(x.data(), {6, 64});
+    EXPECT_EQ(refusal_of([&] { layer.forward(padded, out, {.lengths = ConstView(lengths, {2})}); }),
+              call + "y overlaps lengths" + end);
+    EXPECT_EQ(refusal_of([&] {
+                layer.forward(padded, View(apart.data(), {2, 3, 64}),
+                              {.lengths = ConstView(lengths, {2}), .lse = lse});
+              }),
+              call + "lse overlaps lengths" + end);
+    lengths[2] = 6;
+    EXPECT_EQ(refusal_of([&] {
+                layer.forward(rows, View(y.data(), {6, 64}), {.offsets = ConstView(lengths, {3})});
+              }),
+              call + "y overlaps offsets" + end);
+  }
+}
+
 TEST(Layer, TheStepOfAttentionAsksForTheLayersHeads) {
   const Model model(decoder(ElementType::float32));
   const MultiHeadAttention layer = model.layer(Isa::automatic);

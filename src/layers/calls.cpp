@@ -129,8 +129,19 @@ const std::int64_t* positions_of(const Layer& layer, const Input& input, const C
   return to;
 }
 
-/// y, checked against itself and the other outputs of the call. Not against x: x is read before y
-/// is written, unless attention itself writes y, which then checks.
+void check_outputs(const char* name, const char* output, const View& to, const LayerCall& call,
+                   const door::Inputs& read) {
+  const RowStatistics& rows = call.statistics;
+  for (const auto& [of, view] : {std::pair{output, to},
+                                 {"lse", call.lse},
+                                 {"statistics.entropy", rows.entropy},
+                                 {"statistics.max_weight", rows.max_weight},
+                                 {"statistics.max_key", rows.max_key}}) {
+    if (!view.given()) continue;
+    door::check_writable(name, door::footprint_of(name, of, view), read.prints, read.count);
+  }
+}
+
 Rows output_of(const Layer& layer, const Input& input, const View& y, const LayerCall& call) {
   const Rows rows = rows_of(input.name, "y", y, layer.output_columns());
   if (rows.batch != input.rows.batch || rows.tokens != input.rows.tokens) {
@@ -146,6 +157,14 @@ Rows output_of(const Layer& layer, const Input& input, const View& y, const Laye
     if (view.given()) others[count++] = door::footprint_of(input.name, name, view);
   }
   door::check_writable(input.name, door::footprint_of(input.name, "y", y), others, count);
+  door::Inputs read;
+  for (const auto& [name, view] : {std::pair{"lengths", call.lengths},
+                                   {"offsets", call.offsets},
+                                   {"context_lengths", call.context_lengths},
+                                   {"context_offsets", call.context_offsets}}) {
+    if (view.given()) read.add(door::footprint_of(input.name, name, view));
+  }
+  check_outputs(input.name, "y", y, call, read);
   return rows;
 }
 

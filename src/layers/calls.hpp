@@ -48,8 +48,13 @@ void refuse_context(const char* name, const LayerCall& call, const Why&... why) 
   }
 }
 
-/// Checks y against x, itself and the other outputs of the call. Not for overlap with x: x is read
-/// before y is written, unless attention itself writes y, which then checks.
+/// No output of a call touches what is read meanwhile.
+void check_outputs(const char* name, const char* output, const View& to, const LayerCall& call,
+                   const door::Inputs& read);
+
+/// Checks y against x, itself, the other outputs and the lengths and offsets of the call. Not for
+/// overlap with x: x is read before y is written, unless attention itself writes y, which then
+/// checks.
 Rows output_of(const Layer& layer, const Input& input, const View& y, const LayerCall& call);
 
 /// Checks explicit RoPE positions; `two_axes` as the rows have them.

@@ -19,19 +19,6 @@ void refuse_key_lengths(const char* name, const Mask& mask, const char* what) {
   base::refuse(name, "mask.kv_lengths are given, but ", what, " has lengths of its own");
 }
 
-void check_outputs(const char* name, const char* output, const View& to, const LayerCall& call,
-                   const door::Inputs& read) {
-  const RowStatistics& rows = call.statistics;
-  for (const auto& [of, view] : {std::pair{output, to},
-                                 {"lse", call.lse},
-                                 {"statistics.entropy", rows.entropy},
-                                 {"statistics.max_weight", rows.max_weight},
-                                 {"statistics.max_key", rows.max_key}}) {
-    if (!view.given()) continue;
-    door::check_writable(name, door::footprint_of(name, of, view), read.prints, read.count);
-  }
-}
-
 kernels::AttendCall resolve_held(const Input& input, const KvView& kv, const HeldSizes& sizes,
                                  door::Inputs& read) {
   kernels::AttendCall held;

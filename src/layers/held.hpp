@@ -55,10 +55,6 @@ void check_batch_held(const Input& input, const Cache& cache, const HeldSizes& s
 /// Refuses lengths of keys in a mask beside `what`, which has its own.
 void refuse_key_lengths(const char* name, const Mask& mask, const char* what);
 
-/// No output of a call touches what it reads of a view.
-void check_outputs(const char* name, const char* output, const View& to, const LayerCall& call,
-                   const door::Inputs& read);
-
 /// A view of rows of these sizes, as attention's door checks it. What it points to is added to
 /// `read`.
 kernels::AttendCall resolve_held(const Input& input, const KvView& kv, const HeldSizes& sizes,
