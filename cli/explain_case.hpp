@@ -37,10 +37,10 @@ struct ExplainInput {
 struct HeadNumbers {
   std::int64_t head = 0, kv_head = 0;
   Matrix q, k, v, products, scaled, modified, masked, weights, output;
-  Matrix dropped;  ///< weights after dropout, which the output is made of
-  std::vector<std::vector<bool>> visible;
-  double sink = 0.0;                 ///< the sink's logit, where the case has one
-  std::vector<double> sink_weights;  ///< and its share of each row's denominator
+  Matrix dropped;                          ///< weights after dropout, which the output is made of
+  std::vector<std::vector<bool>> visible;  ///< of each query, whether it sees each key
+  double sink = 0.0;                       ///< the sink's logit, where the case has one
+  std::vector<double> sink_weights;        ///< and its share of each row's denominator
   std::vector<double> lse;
 };
 

@@ -1,4 +1,5 @@
-// A cache's own lengths, given to a call that appends to it, are those of before the call.
+// A cache's own lengths, and what else it shows of each sequence, given to a call that appends to
+// it, are those of before the call.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -82,6 +83,56 @@ TEST(LayerOwnLengths, AreThoseOfBeforeTheCall) {
       expect_alike(latent, like, kModel, way.name(), what);
     }
   }
+}
+
+/// What two more calls give a ring whose first page was written over: one padded as `oldest` says,
+/// one with ids of the sequences from there.
+std::vector<float> after_a_ring(const MultiHeadAttention& layer, bool own) {
+  constexpr std::int64_t kPage = 64, kColumns = 64;
+  KvCacheConfig like = layer.cache_config(1, 0);
+  SlidingCache ring({.kv_heads = like.kv_heads,
+                     .head_dim = like.head_dim,
+                     .value_dim = like.value_dim,
+                     .window = 8,
+                     .chunk = 2 * kPage});
+  const std::vector<float> x = test::random_floats(2 * kPage * kColumns, 6);
+  std::vector<float> y(x.size(), NAN), all;
+  while (ring.oldest(0) < kPage)
+    layer.forward({x.data(), {kPage, kColumns}}, ring, {y.data(), {kPage, kColumns}});
+  const std::int64_t oldest = ring.oldest(0);
+  EXPECT_EQ(oldest, kPage);
+  const auto numbers = [&] { return own ? ring.view().oldest : ConstView(&oldest, {1}); };
+  const ConstView input(x.data(), {1, 2 * kPage, kColumns});
+  const View output(y.data(), {1, 2 * kPage, kColumns});
+  layer.forward(input, ring, output, LayerCall{.lengths = numbers()});
+  return y;
+}
+
+TEST(LayerOwnLengths, AndWhatARingHasWrittenOver) {
+  polyhead_test::Model model(polyhead_test::decoder(f32));
+  const MultiHeadAttention layer = model.layer(Isa::automatic);
+  EXPECT_EQ(after_a_ring(layer, true), after_a_ring(layer, false));
+}
+
+// The ids that dropout numbers pairs by.
+TEST(LayerOwnLengths, AsIdsOfSequences) {
+  std::vector<float> results[2];
+  for (const bool own : {false, true}) {
+    polyhead_test::Model model(polyhead_test::decoder(f32));
+    KvCache cache(MultiHeadAttention(model.config, model.weights()).cache_config(1, 8));
+    const std::int64_t three = 3;
+    model.config.modifiers.dropout = {.probability = 0.5f, .seed = 1};
+    model.config.modifiers.dropout.sequence_ids = own ? cache.lengths() : ConstView(&three, {1});
+    const MultiHeadAttention layer = model.layer(Isa::automatic);
+    const std::vector<float> x = test::random_floats(3 * 64, 7);
+    std::vector<float>& y = results[own];
+    y.assign(x.size(), NAN);
+    const MultiHeadAttention first(
+        polyhead_test::Model(polyhead_test::decoder(f32)).layer(Isa::automatic));
+    first.forward({x.data(), {3, 64}}, cache, {y.data(), {3, 64}});
+    layer.forward({x.data(), {3, 64}}, cache, {y.data(), {3, 64}});
+  }
+  EXPECT_EQ(results[0], results[1]);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -280,6 +281,30 @@ TEST(SlidingCache, ValuesInKeysAreReadFromThemAndTakeNoMemory) {
   EXPECT_EQ(refusal_of([&] { SlidingCache{c}; }),
             "SlidingCache: value_dim (2) is not a multiple of 32, expected that or head_dim (3) of "
             "values_in_keys as int8");
+}
+
+TEST(SlidingCache, IsReadAsAlwaysWhateverTheCallersMode) {
+  for (const ElementType type : {ElementType::int8, ElementType::int4, ElementType::float8_e4m3}) {
+    SlidingCache ring({.head_dim = 96, .type = type, .window = 20});
+    Tensor rows(f32, {1, 20, 1, 96});
+    Random random(9);
+    rows.fill_normal(random);
+    for (std::int64_t t = 0; t < 20; ++t) {
+      const ConstView row(reinterpret_cast<const float*>(rows.address({0, t, 0, 0})),
+                          {1, 1, 1, 96});
+      ring.append(row, row);
+    }
+    std::vector<float> read[2];
+    for (const int mode : {FE_TONEAREST, FE_UPWARD}) {
+      std::vector<float> k(20 * 96), v(k);
+      std::fesetround(mode);
+      ring.read(0, {k.data(), {20, 1, 96}}, {v.data(), {20, 1, 96}});
+      std::fesetround(FE_TONEAREST);
+      read[mode == FE_UPWARD] = k;
+      EXPECT_EQ(k, v);
+    }
+    EXPECT_EQ(read[0], read[1]) << element_name(type);
+  }
 }
 
 TEST(SlidingCache, RefusesByName) {

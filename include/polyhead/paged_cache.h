@@ -110,7 +110,8 @@ class PagedCache {
   /// value_dim] (no v with values_in_keys), float32, float16 or bfloat16, in any order. Once a full
   /// page's rows are written in all layers, the page may be shared. Pages that others hold are
   /// copied first, and the others keep theirs: exhausted, with nothing written, where the pool has
-  /// too few; never for room that extend has made since the last fork. Rows written anew have
+  /// too few; never for room that extend has made since the last fork. k and v may be rows of the
+  /// pool, of other tokens than those that are written. Rows written anew have
   /// tokens of no number from then on. Throws InvalidArgument.
   [[nodiscard]] Status write(std::int64_t sequence, std::int64_t layer, std::int64_t first,
                              ConstView k, ConstView v);

@@ -259,7 +259,7 @@ typedef struct polyhead_modifiers {
 
 /* Keys and values as a cache holds them; see kv_view.h, which says how codes and their scales lie.
  * The functions of polyhead_cache_c.h that end in _view fill it; a caller's own cache may too. A
- * view of 0 axes is not given. Owns nothing. */
+ * zeroed view is not given. Owns nothing. */
 typedef struct polyhead_kv_view {
   size_t struct_bytes;
   polyhead_view k, v; /* [batch, tokens, kv_heads, dim]; paged: [pages, page_tokens, ..] */

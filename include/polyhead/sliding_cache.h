@@ -70,8 +70,8 @@ class SlidingCache {
 
   /// Adds k [batch, tokens, kv_heads, head_dim] and v [.., value_dim] at each sequence's end (no v
   /// with values_in_keys); `counts`, where given (int32/int64 [batch]), says how many of `tokens`
-  /// each sequence takes. Throws InvalidArgument for more than `chunk` tokens; nothing is written
-  /// then.
+  /// each sequence takes. k and v are no rows of the ring, which may be written over meanwhile.
+  /// Throws InvalidArgument for more than `chunk` tokens; nothing is written then.
   void append(ConstView k, ConstView v, ConstView counts = {});
 
   /// Forgets the tokens of `sequence` from `length` on: `chunk` at most of those ever appended, for

@@ -299,6 +299,7 @@ void SlidingCache::read(std::int64_t sequence, View k, View v) const {
     prints[i] = base::footprint_of(kCall, side.name, side.to);
     base::check_writable(kCall, prints[i], prints, i);
   }
+  const base::FloatEnvironment environment(base::Subnormals::kept);
   for (const Side& side : std::span(sides, static_cast<std::size_t>(count))) {
     const auto& strides = side.to.layout.strides;
     for (std::int64_t i = 0; i < held; ++i) {

@@ -72,8 +72,12 @@ polyhead_status polyhead_sliding_cache_clear(polyhead_sliding_cache* cache) {
 polyhead_status polyhead_sliding_cache_view(const polyhead_sliding_cache* cache,
                                             polyhead_kv_view* view) {
   constexpr const char* kCall = "polyhead_sliding_cache_view";
-  return guarded(kCall,
-                 [&] { fill_kv_view(kCall, view, need(kCall, "cache", cache)->cache.view()); });
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache);
+    // Whole: without `oldest` attention would read what has been written over.
+    check_written(kCall, "view", need(kCall, "view", view));
+    fill_kv_view(kCall, view, cache->cache.view());
+  });
 }
 
 polyhead_status polyhead_sliding_cache_mask(const polyhead_sliding_cache* cache,

@@ -69,7 +69,7 @@ void MultiHeadAttention::forward(ConstView x, KvCache& cache, View y, const Laye
   const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
                                              [&](std::int64_t b) { return cache.length(b); });
   layers::check_room(input, cache, growth);
-  Ready prepared = ready(layer, input, call, {{}, cache.lengths()}, growth, to, scratch);
+  Ready prepared = ready(layer, input, call, {{}, cache.lengths(), {}}, growth, to, scratch);
   layers::Appended appended(cache, growth.starts);
   layers::append_rows(cache, call, prepared.k, prepared.v);
   finish(layer, input, prepared, cache.view(), to, scratch);
@@ -190,7 +190,8 @@ void MultiHeadAttention::forward(ConstView x, SlidingCache& cache, View y,
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
                                              [&](std::int64_t b) { return cache.length(b); });
-  Held held{cache.mask(), cache.view().lengths};
+  const KvView view = cache.view();
+  Held held{cache.mask(), view.lengths, view.oldest};
   held.mask.align = Align::unstated;
   Ready prepared = ready(layer, input, call, held, growth, to, scratch,
                          in_cache ? Columns::packed_still : Columns::packed);

@@ -100,24 +100,31 @@ Rows check_after_cache(const Layer& layer, const Input& input, const ConstView& 
 
 namespace {
 
-/// Copies lengths of a mask that lie where a cache has its own, which the call changes.
-void set_apart(const Input& input, const ConstView& changing, Buffer& memory, Mask& mask) {
-  if (!changing.given()) return;
+/// Whether a view of a number of each sequence, as attention takes it, begins in such an array.
+bool lies_in(const ConstView& view, const ConstView& array, std::int64_t sequences) {
   const std::less<const void*> before;
-  const auto* const begin = static_cast<const std::int64_t*>(changing.data);
-  ConstView* const views[] = {&mask.prefix_lengths, &mask.q_lengths};
+  const detail::Layout& layout = view.layout;
+  return view.given() && array.given() && base::is_integer(view.type) && layout.axes == 1 &&
+         !layout.too_many_axes && (layout.extents[0] == sequences || layout.extents[0] == 1) &&
+         !before(view.data, array.data) &&
+         before(view.data, static_cast<const std::int64_t*>(array.data) + sequences);
+}
+
+/// Copies what a call has for each sequence and lies where a cache has its own numbers, which the
+/// call changes. What attention will refuse stays as it is.
+void set_apart(const Input& input, const Held& held, Buffer& memory,
+               AttentionArguments& arguments) {
+  if (!held.lengths.given()) return;
+  ConstView* const views[] = {&arguments.mask.prefix_lengths, &arguments.mask.q_lengths,
+                              &arguments.modifiers.dropout.sequence_ids};
   auto* copy = reinterpret_cast<std::int64_t*>(memory.need(std::ssize(views) * input.sequences, 8));
   for (ConstView* view : views) {
-    const detail::Layout& layout = view->layout;
-    // What attention will refuse stays as it is.
-    const bool whole = view->given() && layout.axes == 1 && !layout.too_many_axes &&
-                       (layout.extents[0] == input.sequences || layout.extents[0] == 1);
-    if (!whole || !base::is_integer(view->type) || before(view->data, begin) ||
-        !before(view->data, begin + input.sequences))
+    if (!lies_in(*view, held.lengths, input.sequences) &&
+        !lies_in(*view, held.oldest, input.sequences))
       continue;
-    const kernels::Integers lengths = door::integers_of(*view);
-    for (std::int64_t b = 0; b < layout.extents[0]; ++b) copy[b] = lengths[b];
-    *view = ConstView(copy, {layout.extents[0]});
+    const kernels::Integers numbers = door::integers_of(*view);
+    for (std::int64_t b = 0; b < view->layout.extents[0]; ++b) copy[b] = numbers[b];
+    *view = ConstView(copy, {view->layout.extents[0]});
     copy += input.sequences;
   }
 }
@@ -131,7 +138,7 @@ AttentionArguments arguments_after_cache(const Layer& layer, const Input& input,
   refuse_key_lengths(input.name, arguments.mask, "the cache");
   arguments.mask.align = Align::unstated;  // positions are the cache's
   arguments.mask = arguments.mask & held.mask & padding({}, call.lengths);
-  set_apart(input, held.lengths, memory, arguments.mask);
+  set_apart(input, held, memory, arguments);
   arguments.q_offsets = call.offsets;
   arguments.q_start = ConstView(growth.starts, {input.sequences});
   return arguments;

@@ -103,15 +103,15 @@ inline KvView room_of(const SlidingCache& cache) { return cache.view(); }
 Rows check_after_cache(const Layer& layer, const Input& input, const ConstView& x, const View& y,
                        const LayerCall& call, const KvView& room);
 
-/// What a cache says of itself: its mask, and its lengths where callers can see them, who may give
-/// them to a call that changes them.
+/// What a cache says of itself: its mask, and the numbers of each sequence that callers can see,
+/// who may give them to a call that changes them.
 struct Held {
   Mask mask{};
-  ConstView lengths{};
+  ConstView lengths{}, oldest{};
 };
 
-/// What attention is told of such a call but for q, k and v: positions are the cache's. Lengths
-/// that lie where the cache has its own are copied to `memory`, as they are now.
+/// What attention is told of such a call but for q, k and v: positions are the cache's. Lengths and
+/// ids that lie where the cache has numbers of its own are copied to `memory`, as they are now.
 AttentionArguments arguments_after_cache(const Layer& layer, const Input& input,
                                          const LayerCall& call, const Held& held,
                                          const Growth& growth, Buffer& memory);

@@ -49,9 +49,10 @@ LatentHeld held_in(const LatentStep& step, const KvView& kv, LatentForm form) {
 }
 
 // What a contiguous cache and a ring differ in.
-Held held_by(const KvCache& cache) { return {{}, cache.lengths()}; }
+Held held_by(const KvCache& cache) { return {{}, cache.lengths(), {}}; }
 Held held_by(const SlidingCache& cache) {
-  Held held{cache.mask(), cache.view().lengths};
+  const KvView view = cache.view();
+  Held held{cache.mask(), view.lengths, view.oldest};
   held.mask.align = Align::unstated;
   return held;
 }
