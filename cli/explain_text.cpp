@@ -1,23 +1,9 @@
 #include "cli/explain_text.hpp"
 
-#include <stdexcept>
-
 #include "cli/command.hpp"
 #include "cli/list_text.hpp"
 
 namespace polyhead::cli {
-
-std::int64_t whole(const std::string& text, const std::string& what) {
-  std::size_t used = 0;
-  long long value = -1;
-  try {
-    value = std::stoll(text, &used);
-  } catch (const std::logic_error&) {
-  }
-  if (text.empty() || used != text.size() || value < 0)
-    throw UsageError(what + ": '" + text + "' is not a whole number from 0 to 2^63 - 1");
-  return value;
-}
 
 std::vector<Columns> columns_of(const std::string& option, const std::string& list) {
   std::vector<Columns> columns;

@@ -1,4 +1,4 @@
-// Numbers and columns that explain's options name.
+// Columns of heads written out on the command line: "0-1,2-3".
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,6 @@
 #include "cli/explain_case.hpp"
 
 namespace polyhead::cli {
-
-/// Throws UsageError, beginning with `what`, where it is no whole number from 0 on.
-std::int64_t whole(const std::string& text, const std::string& what);
 
 /// The columns of each head, all as many: what --columns or --value-columns says. Throws UsageError
 /// beginning with the option.

@@ -1,5 +1,7 @@
 #include "cli/list_text.hpp"
 
+#include <stdexcept>
+
 #include "cli/command.hpp"
 
 namespace polyhead::cli {
@@ -31,6 +33,18 @@ std::vector<std::string> full_pieces_of(const std::string& option, const std::st
         "' has an empty entry (a comma stands between two)"));
   }
   return pieces;
+}
+
+std::int64_t whole(const std::string& text, const std::string& what) {
+  std::size_t used = 0;
+  long long value = -1;
+  try {
+    value = std::stoll(text, &used);
+  } catch (const std::logic_error&) {
+  }
+  if (text.empty() || used != text.size() || value < 0)
+    throw UsageError(what + ": '" + text + "' is not a whole number from 0 to 2^63 - 1");
+  return value;
 }
 
 }  // namespace polyhead::cli

@@ -110,18 +110,10 @@ void Look::take_text(LookData& look) const {
   look.delimiters = delimiters_of(*look.tokenizer, look.ids);
 }
 
-/// A whole number from 0, which is a part of `entry`.
-std::int64_t index_of(const std::string& text, const char* option, const std::string& entry) {
-  std::size_t used = 0;
-  long long value = -1;
-  try {
-    value = std::stoll(text, &used);
-  } catch (const std::logic_error&) {
-  }
-  if (text.empty() || used != text.size() || value < 0)
-    throw UsageError(std::string(option) + ": '" + (text == entry ? "" : entry + "': '") + text +
-                     "' is not a whole number");
-  return value;
+/// A whole number, which is a part of `entry`.
+std::int64_t index_of(const std::string& text, const std::string& option,
+                      const std::string& entry) {
+  return whole(text, text == entry ? option : option + ": '" + entry + "'");
 }
 
 /// The entries of a list that may not have been given.

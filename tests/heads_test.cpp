@@ -16,6 +16,7 @@
 #include "support/effort.h"
 #include "support/heads_reference.h"
 #include "support/heads_text.h"
+#include "support/odd_floats.h"
 #include "support/problem.h"
 #include "support/refusal.h"
 
@@ -382,6 +383,42 @@ TEST(Heads, ANaNOfEitherSignIsSeen) {
         EXPECT_TRUE(std::isnan(measures[target].mean)) << head_target_name(target) << ' ' << sign;
     }
   }
+}
+
+TEST(Heads, MeasuresAndSlopesOfCallersThatRoundOtherwiseOrTrap) {
+  Case c;
+  c.q_len = c.kv_len = 30;
+  c.mask = MaskKind::causal_end;
+  c.types.out = f32;
+  Problem p(c);
+  p.run(Isa::portable);
+  HeadStatistics heads({.q_heads = c.q_heads, .q_len = c.q_len, .kv_len = c.kv_len});
+  const HeadMeasures nothing = heads.measures(0);
+  heads.add(p.arguments(), {.isa = Isa::portable});
+  const HeadMeasures measures = heads.measures(0);
+  std::vector<float> slopes, odd_slopes;
+  for (int head = 0; head < 27; ++head) slopes.push_back(alibi_slope(head, 27));
+  HeadMeasures odd_nothing, odd_measures;
+  {
+    HeadStatistics others({.q_heads = c.q_heads, .q_len = c.q_len, .kv_len = c.kv_len});
+    const OddFloats odd;
+    odd_nothing = others.measures(0);
+    others.add(p.arguments(), {.isa = Isa::portable});
+    odd_measures = others.measures(0);
+    for (int head = 0; head < 27; ++head) odd_slopes.push_back(alibi_slope(head, 27));
+  }
+  EXPECT_EQ(slopes, odd_slopes);
+  EXPECT_TRUE(std::isnan(nothing.mean_entropy) && std::isnan(odd_nothing.mean_entropy));
+  const auto numbers = [](const HeadMeasures& m) {
+    std::vector<double> list{m.mean_entropy, m.first, m.spread, m.mean_distance, m.mean_largest};
+    for (const TargetMass& target : m.targets) {
+      for (const double number : {target.mean, target.share}) {
+        if (!std::isnan(number)) list.push_back(number);
+      }
+    }
+    return list;
+  };
+  EXPECT_EQ(numbers(measures), numbers(odd_measures));
 }
 
 TEST(Heads, RefusesWhatContradictsItself) {

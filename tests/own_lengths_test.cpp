@@ -85,8 +85,7 @@ TEST(LayerOwnLengths, AreThoseOfBeforeTheCall) {
   }
 }
 
-/// What two more calls give a ring whose first page was written over: one padded as `oldest` says,
-/// one with ids of the sequences from there.
+/// What a call padded as `oldest` says gives of a ring whose first page was written over.
 std::vector<float> after_a_ring(const MultiHeadAttention& layer, bool own) {
   constexpr std::int64_t kPage = 64, kColumns = 64;
   KvCacheConfig like = layer.cache_config(1, 0);
@@ -96,7 +95,7 @@ std::vector<float> after_a_ring(const MultiHeadAttention& layer, bool own) {
                      .window = 8,
                      .chunk = 2 * kPage});
   const std::vector<float> x = test::random_floats(2 * kPage * kColumns, 6);
-  std::vector<float> y(x.size(), NAN), all;
+  std::vector<float> y(x.size(), NAN);
   while (ring.oldest(0) < kPage)
     layer.forward({x.data(), {kPage, kColumns}}, ring, {y.data(), {kPage, kColumns}});
   const std::int64_t oldest = ring.oldest(0);

@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cfenv>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -14,8 +12,8 @@
 #include "attention/validate.hpp"
 #include "kernels/reference/attend.hpp"
 #include "polyhead/attention.h"
-#include "polyhead/heads.h"
 #include "support/effort.h"
+#include "support/odd_floats.h"
 #include "support/problem.h"
 #include "support/slice.h"
 
@@ -111,35 +109,6 @@ TEST(SameBits, ThreadsOption) {
   }
 }
 
-/// A thread that rounds upwards, takes subnormal numbers for zero (x86) and traps exceptions (where
-/// the processor can).
-class OddFloats {
- public:
-  OddFloats() {
-    std::fegetenv(&before_);
-    std::feclearexcept(FE_ALL_EXCEPT);
-#if defined(__x86_64__)
-    constexpr unsigned kSubnormalsAreZero = 0x40;
-    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | kSubnormalsAreZero);
-#endif
-    std::fesetround(FE_UPWARD);
-    feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW);
-    odd_ = fegetexcept();
-  }
-  ~OddFloats() { std::fesetenv(&before_); }
-  OddFloats(const OddFloats&) = delete;
-  OddFloats& operator=(const OddFloats&) = delete;
-
-  bool unchanged() const {
-    return std::fegetround() == FE_UPWARD && fegetexcept() == odd_ &&
-           std::fetestexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW) == 0;
-  }
-
- private:
-  std::fenv_t before_;
-  int odd_;
-};
-
 TEST(SameBits, CallersThatRoundOtherwiseOrTrap) {
   expect_same_bits(cases(), [](Problem& p, Isa isa) {
     const OddFloats odd;
@@ -148,42 +117,6 @@ TEST(SameBits, CallersThatRoundOtherwiseOrTrap) {
     EXPECT_TRUE(odd.unchanged());  // flags too
 #endif
   });
-}
-
-TEST(SameBits, MeasuresAndSlopesOfCallersThatRoundOtherwiseOrTrap) {
-  Case c;
-  c.q_len = c.kv_len = 30;
-  c.mask = MaskKind::causal_end;
-  c.types.out = f32;
-  Problem p(c);
-  p.run(Isa::portable);
-  HeadStatistics heads({.q_heads = c.q_heads, .q_len = c.q_len, .kv_len = c.kv_len});
-  const HeadMeasures nothing = heads.measures(0);
-  heads.add(p.arguments(), {.isa = Isa::portable});
-  const HeadMeasures measures = heads.measures(0);
-  std::vector<float> slopes, odd_slopes;
-  for (int head = 0; head < 27; ++head) slopes.push_back(alibi_slope(head, 27));
-  HeadMeasures odd_nothing, odd_measures;
-  {
-    HeadStatistics others({.q_heads = c.q_heads, .q_len = c.q_len, .kv_len = c.kv_len});
-    const OddFloats odd;
-    odd_nothing = others.measures(0);
-    others.add(p.arguments(), {.isa = Isa::portable});
-    odd_measures = others.measures(0);
-    for (int head = 0; head < 27; ++head) odd_slopes.push_back(alibi_slope(head, 27));
-  }
-  EXPECT_EQ(slopes, odd_slopes);
-  EXPECT_TRUE(std::isnan(nothing.mean_entropy) && std::isnan(odd_nothing.mean_entropy));
-  const auto numbers = [](const HeadMeasures& m) {
-    std::vector<double> list{m.mean_entropy, m.first, m.spread, m.mean_distance, m.mean_largest};
-    for (const TargetMass& target : m.targets) {
-      for (const double number : {target.mean, target.share}) {
-        if (!std::isnan(number)) list.push_back(number);
-      }
-    }
-    return list;
-  };
-  EXPECT_EQ(numbers(measures), numbers(odd_measures));
 }
 
 TEST(SameBits, ABatchAndItsMembersAlone) {

@@ -169,10 +169,10 @@ class HeadStatistics {
 
   /// Takes the next q_len rows. `call` is what attention() was given, with the LSE it wrote; one
   /// sequence (batch 1, not ragged), without dropout; out is not needed, nor v but for its type
-  /// where that is not k's. Its keys are keys
-  /// 0 .. of the run; its queries follow those of earlier calls, and their positions are the call's
-  /// (mask.h): a chunk without a mask states them by q_start. Throws InvalidArgument, and what
-  /// the visitor throws; the statistics are of no use after the latter, nor after std::bad_alloc.
+  /// where that is not k's. Its keys are keys 0 .. of the run; its queries follow those of earlier
+  /// calls, and their positions are the call's (mask.h): a chunk without a mask states them by
+  /// q_start. Throws InvalidArgument, and what the visitor throws; the statistics are of no use
+  /// after the latter, nor after std::bad_alloc.
   void add(const AttentionArguments& call, const Options& options = {},
            HeadRowVisitor* visitor = nullptr);
 

@@ -80,9 +80,9 @@ inline constexpr int kMaxCustomModifiers = 4;
 struct Modifiers {
   std::optional<float> scale{};  ///< finite; default 1 / sqrt(head_dim)
   float soft_cap = 0.0f;         ///< 0 is none; else within 1e-30 .. 1e30
-  /// [batch|1, q_heads|1, q_len|1, kv_len|1], float32/float16/bfloat16; -inf hides,
-  /// unless a modifier of one's own makes another score of it.
-  /// Of sequences of different lengths indexed within each, and as long as the longest or longer.
+  /// [batch|1, q_heads|1, q_len|1, kv_len|1], float32/float16/bfloat16; -inf hides, unless a
+  /// modifier of one's own makes another score of it. Of sequences of different lengths indexed
+  /// within each, and as long as the longest or longer.
   ConstView bias{};
   Alibi alibi{};
   std::array<const TileModifier*, kMaxCustomModifiers> custom{};

@@ -111,8 +111,8 @@ class PagedCache {
   /// page's rows are written in all layers, the page may be shared. Pages that others hold are
   /// copied first, and the others keep theirs: exhausted, with nothing written, where the pool has
   /// too few; never for room that extend has made since the last fork. k and v may be rows of the
-  /// pool, of other tokens than those that are written. Rows written anew have
-  /// tokens of no number from then on. Throws InvalidArgument.
+  /// pool, of other tokens than those that are written. Rows written anew have tokens of no number
+  /// from then on. Throws InvalidArgument.
   [[nodiscard]] Status write(std::int64_t sequence, std::int64_t layer, std::int64_t first,
                              ConstView k, ConstView v);
 

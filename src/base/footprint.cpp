@@ -1,6 +1,7 @@
 #include "base/footprint.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/refuse.hpp"
 
@@ -57,6 +58,12 @@ struct TouchSearch {
 };
 
 }  // namespace
+
+bool begins_in(const ConstView& view, std::span<const std::int64_t> array) {
+  const std::less<const void*> before;
+  return view.given() && !before(view.data, array.data()) &&
+         before(view.data, array.data() + array.size());
+}
 
 std::int64_t kernel_stride(const ConstView& view, int axis) {
   if (view.layout.extents[axis] <= 1) return 0;

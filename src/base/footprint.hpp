@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/limits.hpp"
 #include "polyhead/types.h"
@@ -39,6 +40,9 @@ bool provably_disjoint(const Footprint& a, const Footprint& b);
 /// Throws InvalidArgument, beginning with `call`, unless `output` does not overlap itself and is
 /// provably disjoint from each of `others`.
 void check_writable(const char* call, const Footprint& output, const Footprint* others, int count);
+
+/// Whether the first element of a view lies in an array.
+bool begins_in(const ConstView& view, std::span<const std::int64_t> array);
 
 /// The stride of `axis` in bytes (in bits for ElementType::bit), 0 where the axis has at most one
 /// element.

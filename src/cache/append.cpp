@@ -1,7 +1,6 @@
 #include "cache/append.hpp"
 
 #include <cmath>
-#include <functional>
 
 #include "base/codes.hpp"
 #include "base/element.hpp"
@@ -72,10 +71,7 @@ void check_counts(const char* call, const ConstView& counts, std::int64_t batch,
 
 ConstView counts_apart(const ConstView& counts, std::span<const std::int64_t> array,
                        std::vector<std::int64_t>& copy) {
-  const std::less<const void*> before;
-  if (!counts.given() || before(counts.data, array.data()) ||
-      !before(counts.data, array.data() + array.size()))
-    return counts;
+  if (!base::begins_in(counts, array)) return counts;
   copy.resize(static_cast<std::size_t>(counts.layout.extents[0]));
   for (std::size_t b = 0; b < copy.size(); ++b)
     copy[b] = count_at(counts, static_cast<std::int64_t>(b), 0);

@@ -28,7 +28,7 @@ struct Ready {
   Rows heads;
 };
 
-/// Steps 1 and 2. `held`: the cache's own mask, and its lengths where the caller can see them.
+/// Steps 1 and 2.
 Ready ready(const Layer& layer, const Input& input, const LayerCall& call, const Held& held,
             const Growth& growth, const Rows& y, Scratch& scratch,
             Columns columns = Columns::packed) {

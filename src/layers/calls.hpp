@@ -48,7 +48,7 @@ void refuse_context(const char* name, const LayerCall& call, const Why&... why) 
   }
 }
 
-/// No output of a call touches what is read meanwhile.
+/// No output of a call, `to` and its LSE and statistics, touches what is read meanwhile.
 void check_outputs(const char* name, const char* output, const View& to, const LayerCall& call,
                    const door::Inputs& read);
 

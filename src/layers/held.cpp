@@ -1,11 +1,11 @@
 #include "layers/held.hpp"
 
-#include <functional>
 #include <iterator>
 #include <utility>
 
 #include "base/codes.hpp"
 #include "base/element.hpp"
+#include "base/footprint.hpp"
 
 namespace polyhead::inline v0::layers {
 
@@ -100,14 +100,18 @@ Rows check_after_cache(const Layer& layer, const Input& input, const ConstView& 
 
 namespace {
 
-/// Whether a view of a number of each sequence, as attention takes it, begins in such an array.
-bool lies_in(const ConstView& view, const ConstView& array, std::int64_t sequences) {
-  const std::less<const void*> before;
+/// Whether a view is a number of each sequence, or one for all, as attention takes it.
+bool is_of_sequences(const ConstView& view, std::int64_t sequences) {
   const detail::Layout& layout = view.layout;
-  return view.given() && array.given() && base::is_integer(view.type) && layout.axes == 1 &&
-         !layout.too_many_axes && (layout.extents[0] == sequences || layout.extents[0] == 1) &&
-         !before(view.data, array.data) &&
-         before(view.data, static_cast<const std::int64_t*>(array.data) + sequences);
+  return view.given() && base::is_integer(view.type) && layout.axes == 1 && !layout.too_many_axes &&
+         (layout.extents[0] == sequences || layout.extents[0] == 1);
+}
+
+/// The numbers that a cache shows of its sequences; none of a view that is not given.
+std::span<const std::int64_t> numbers_of(const ConstView& shown) {
+  if (!shown.given()) return {};
+  return {static_cast<const std::int64_t*>(shown.data),
+          static_cast<std::size_t>(shown.layout.extents[0])};
 }
 
 /// Copies what a call has for each sequence and lies where a cache has its own numbers, which the
@@ -119,9 +123,9 @@ void set_apart(const Input& input, const Held& held, Buffer& memory,
                               &arguments.modifiers.dropout.sequence_ids};
   auto* copy = reinterpret_cast<std::int64_t*>(memory.need(std::ssize(views) * input.sequences, 8));
   for (ConstView* view : views) {
-    if (!lies_in(*view, held.lengths, input.sequences) &&
-        !lies_in(*view, held.oldest, input.sequences))
-      continue;
+    const bool own = base::begins_in(*view, numbers_of(held.lengths)) ||
+                     base::begins_in(*view, numbers_of(held.oldest));
+    if (!own || !is_of_sequences(*view, input.sequences)) continue;
     const kernels::Integers numbers = door::integers_of(*view);
     for (std::int64_t b = 0; b < view->layout.extents[0]; ++b) copy[b] = numbers[b];
     *view = ConstView(copy, {view->layout.extents[0]});

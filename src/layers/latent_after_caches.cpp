@@ -27,7 +27,7 @@ struct Ready {
   ConstView latents;
 };
 
-/// Steps 1 and 2. `held`: the cache's own mask, and its lengths where the caller can see them.
+/// Steps 1 and 2.
 Ready ready(const Latent& layer, const Input& input, const LayerCall& call, const Held& held,
             const Growth& growth, Scratch& scratch) {
   const AttentionArguments arguments =
