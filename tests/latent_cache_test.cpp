@@ -1,4 +1,5 @@
-// Latent attention after a contiguous cache: ragged calls, and whose lengths its keys have.
+// Latent attention after a contiguous cache: of every type, ragged calls, and whose lengths its
+// keys have.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,12 +8,104 @@
 #include <string>
 #include <vector>
 
+#include "attention/validate.hpp"
+#include "kernels/reference/attend.hpp"
+#include "polyhead/isa.h"
 #include "polyhead/latent.h"
+#include "support/half_step.h"
+#include "support/latent_definition.h"
 #include "support/latent_model.h"
 #include "support/refusal.h"
+#include "support/tensor.h"
 
 namespace polyhead::test {
 namespace {
+
+/// What attention over `view`, of one sequence, reads as its keys.
+Matrix keys_of(const KvView& view, std::int64_t tokens, const LatentConfig& config) {
+  const std::int64_t dim = config.kv_rank + config.rope_dim;
+  std::vector<float> q(static_cast<std::size_t>(dim)), out(q);
+  AttentionArguments call;
+  call.q = {q.data(), {std::int64_t{1}, std::int64_t{1}, std::int64_t{1}, dim}};
+  call.kv = view;
+  call.out = {out.data(), {std::int64_t{1}, std::int64_t{1}, std::int64_t{1}, config.kv_rank}};
+  const kernels::AttendCall resolved = door::resolve(call);
+  const kernels::Sequence s = kernels::sequence_of(resolved, 0);
+  EXPECT_EQ(s.kv_len, tokens);
+  Matrix keys(static_cast<std::size_t>(tokens));
+  for (std::int64_t t = 0; t < s.kv_len; ++t) {
+    for (std::int64_t d = 0; d < dim; ++d) {
+      keys[static_cast<std::size_t>(t)].push_back(
+          kernels::reference::key_element(resolved, s, resolved.k, s.k, 0, t, d));
+    }
+  }
+  return keys;
+}
+
+/// Each within half a step of `type`; codes share a scale in blocks of 32 dims.
+void expect_held(const std::vector<double>& row, const std::vector<double>& exact,
+                 ElementType type) {
+  ASSERT_EQ(row.size(), exact.size());
+  double largest = 0;
+  for (std::size_t d = 0; d < row.size(); ++d) {
+    if (d % 32 == 0) {
+      largest = 0;
+      for (std::size_t i = d; i < std::min(d + 32, row.size()); ++i)
+        largest = std::max(largest, std::abs(exact[i]));
+    }
+    EXPECT_LE(std::abs(row[d] - exact[d]), half_step(type, exact[d], largest))
+        << element_name(type) << " dim " << d;
+  }
+}
+
+// What a cache holds is what is read, also in the chunk that wrote it: the bits do not depend on
+// the chunks. A narrow type rounds the latents and nothing else: each by at most half a step, and
+// the outputs are the definition's over the rounded ones, as exactly as those of a cache of the
+// layer's own type.
+void expect_reads_any_cache(LatentForm form, ElementType weights, Isa isa) {
+  LatentConfig config = small_latent();
+  config.weight_type = weights;
+  const LatentModel model(config);
+  const LatentAttention layer(config, model.weights(), {.isa = isa});
+  const double error = weights == bf16 ? kBfloat16Error : kFloat32Error;
+  const std::int64_t dim = config.model_dim, tokens = 9;
+  const std::vector<float> x = random_floats(tokens * dim, 14);
+  Matrix exact;  // latents, as float32 holds them
+  for (const ElementType type :
+       {ElementType::float32, ElementType::float16, ElementType::bfloat16, ElementType::int8,
+        ElementType::int4, ElementType::float8_e4m3, ElementType::float8_e5m2}) {
+    const std::string name = std::string(isa_name(isa)) + ", " + element_name(weights) +
+                             (form == LatentForm::expanded ? " expanded" : " absorbed") +
+                             " holding " + element_name(type);
+    std::vector<float> results[2];
+    Matrix held;
+    for (const std::int64_t chunk : {tokens, std::int64_t{1}}) {
+      auto cache_config = layer.cache_config(1, tokens);
+      cache_config.type = type;
+      KvCache cache(cache_config);
+      std::vector<float>& y = results[chunk == 1];
+      y.assign(x.size(), NAN);
+      for (std::int64_t t = 0; t < tokens; t += chunk) {
+        layer.forward({x.data() + t * dim, {chunk, dim}}, cache, {y.data() + t * dim, {chunk, dim}},
+                      form);
+      }
+      held = keys_of(cache.view(), tokens, config);
+    }
+    expect_same_bits(results[0], results[1], name);
+    if (type == ElementType::float32) exact = held;
+    for (std::size_t t = 0; t < held.size(); ++t) expect_held(held[t], exact[t], type);
+    EXPECT_TRUE(weights == bf16 || (held == exact) == (type == ElementType::float32)) << name;
+    expect_near(results[0], Definition(model).over(x, held), error, name);
+  }
+}
+
+TEST(LatentCache, BothFormsReadAnyType) {
+  for (const Isa isa : available_isas()) {
+    for (const LatentForm form : kForms) {
+      for (const ElementType weights : {f32, bf16}) expect_reads_any_cache(form, weights, isa);
+    }
+  }
+}
 
 // Chunks of two sequences and a step of a third in one call over a cache of three.
 TEST(LatentCache, RaggedGivesTheBitsOfEachAlone) {

@@ -97,8 +97,9 @@ class LatentAttention {
   void forward(ConstView x, View y, LatentForm form, const LayerCall& call = {}) const;
 
   /// Self attention after a cache, as MultiHeadAttention::forward with one. A cache may be filled
-  /// in one form and read in the other. The absorbed form reads a cache of any type KvView has (set
-  /// `type` in what cache_config gives); the expanded form one of the activation type.
+  /// in one form and read in the other, and has any type that KvView has (set `type` in what
+  /// cache_config gives). The expanded form makes keys and values of what other types hold, rounded
+  /// to the activation type.
   void forward(ConstView x, KvCache& cache, View y, const LayerCall& call = {}) const;
   void forward(ConstView x, KvCache& cache, View y, LatentForm form,
                const LayerCall& call = {}) const;

@@ -329,7 +329,7 @@ POLYHEAD_C_API polyhead_status polyhead_latent_describe(const polyhead_latent* l
                                                         size_t text_bytes, size_t* needed);
 
 /* A cache of latents: kv_rank + rope_dim elements a token, of the layer's activation type (type 0)
- * or of another one, which the absorbed form alone reads. */
+ * or of another one. */
 POLYHEAD_C_API polyhead_status polyhead_latent_cache_create(const polyhead_latent* latent,
                                                             int64_t batch, int64_t capacity,
                                                             int32_t growing, int32_t type,

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -58,6 +59,17 @@ constexpr float float8_to_float32(std::uint8_t code, bool e4m3) {
   return code & 0x80u ? -value : value;
 }
 
+/// What each code of an 8-bit float means: looked up, since the multiplication's subnormal operands
+/// are slow.
+constexpr std::array<float, 256> float8_values(bool e4m3) {
+  std::array<float, 256> values{};
+  for (unsigned code = 0; code < 256; ++code)
+    values[code] = float8_to_float32(static_cast<std::uint8_t>(code), e4m3);
+  return values;
+}
+inline constexpr std::array<float, 256> kE4m3Values = float8_values(true),
+                                        kE5m2Values = float8_values(false);
+
 /// Round to nearest, ties to even. What is too large becomes the largest finite value (448 or
 /// 57,344); NaN stays NaN.
 inline std::uint8_t float32_to_float8(float value, bool e4m3) {
@@ -87,7 +99,8 @@ inline int integer_code(const std::byte* row, ElementType type, std::int64_t d) 
 /// Element `d` of a row of codes, `scale` being its scale (integers only).
 inline float code_to_float32(const std::byte* row, ElementType type, std::int64_t d, float scale) {
   if (is_scaled(type)) return static_cast<float>(integer_code(row, type, d)) * scale;
-  return float8_to_float32(std::to_integer<std::uint8_t>(row[d]), type == ElementType::float8_e4m3);
+  const auto& values = type == ElementType::float8_e4m3 ? kE4m3Values : kE5m2Values;
+  return values[std::to_integer<std::uint8_t>(row[d])];
 }
 
 inline void store_integer_code(std::byte* row, ElementType type, std::int64_t d, int code) {

@@ -110,7 +110,7 @@ void LatentAttention::forward(ConstView x, const KvView& kv, View y, LatentForm 
   const Input input = layers::input_of(layer.core, kCall, x, call);
   layers::refuse_context(kCall, call, ", but kv has its own");
   door::Inputs read;
-  const kernels::AttendCall resolved = layers::resolve_latents(layer, input, kv, form, read);
+  const kernels::AttendCall resolved = layers::resolve_latents(layer, input, kv, read);
   layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer.core, input, y, call);
   layers::check_outputs(kCall, "y", y, call, read);

@@ -44,8 +44,7 @@ Ready ready(const Latent& layer, const Input& input, const LayerCall& call, cons
 /// The latents that attention reads of a cache that has them in no one array.
 LatentHeld held_in(const LatentStep& step, const KvView& kv, LatentForm form) {
   door::Inputs read;
-  return layers::held_in(step, kv, layers::resolve_latents(step.layer, step.input, kv, form, read),
-                         form);
+  return layers::held_in(step, kv, layers::resolve_latents(step.layer, step.input, kv, read), form);
 }
 
 // What a contiguous cache and a ring differ in.
@@ -64,8 +63,9 @@ void check_growth(const Input& input, const SlidingCache& cache, const LayerCall
                   const Growth&) {
   layers::check_chunk(input, cache, call.lengths);
 }
-LatentHeld held_in(const LatentStep&, const KvCache& cache, LatentForm form) {
-  return layers::held_in(cache, form);
+LatentHeld held_in(const LatentStep& step, const KvCache& cache, LatentForm form) {
+  if (cache.config().type != step.layer.core.activation) return held_in(step, cache.view(), form);
+  return layers::held_in(cache, form);  // read where they lie
 }
 LatentHeld held_in(const LatentStep& step, const SlidingCache& cache, LatentForm form) {
   return held_in(step, cache.view(), form);
@@ -79,7 +79,6 @@ void forward_after(const Latent& layer, const ConstView& x, Cache& cache, const 
   layers::require_self(layer.core, kCall, call);
   const Input input = layers::input_of(layer.core, kCall, x, call);
   layers::check_batch_held(input, cache, layers::held_sizes(layer));
-  layers::check_held_type(layer, "cache", cache.config().type, form);
   const Rows to = layers::check_after_cache(layer.core, input, x, y, call, layers::room_of(cache));
   std::optional<Scratch> own;
   Scratch& scratch = layers::scratch_of(workspace, own);
@@ -121,7 +120,6 @@ PagedCache::Status LatentAttention::forward(ConstView x, const PagedSequences& p
   Scratch& scratch =
       layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
   layers::check_pages(input, pages, layers::held_sizes(layer), scratch.pages);
-  layers::check_held_type(layer, "pages.cache", pages.cache->config().type, form);
   const Rows to = layers::check_after_cache(layer.core, input, x, y, call, layers::room_of(pages));
   const Growth growth = layers::growth_in(input, pages, call.lengths, scratch.starts);
   Ready prepared = ready(layer, input, call, {}, growth, scratch);

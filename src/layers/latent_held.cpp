@@ -20,20 +20,13 @@ HeldSizes held_sizes(const Latent& layer) {
   return {1, c.kv_rank + c.rope_dim, c.kv_rank, true};
 }
 
-void check_held_type(const Latent& layer, const char* what, ElementType type, LatentForm form) {
-  if (form == LatentForm::absorbed || type == layer.core.activation) return;
-  base::refuse(kCall, what, " is ", element_name(type), ", expected ",
-               element_name(layer.core.activation), " for the expanded form");
-}
-
 kernels::AttendCall resolve_latents(const Latent& layer, const Input& input, const KvView& kv,
-                                    LatentForm form, door::Inputs& read) {
+                                    door::Inputs& read) {
   const kernels::AttendCall held = resolve_held(input, kv, held_sizes(layer), read);
   const kernels::Operand &k = held.k, &v = held.v;
   const bool begins = v.data == k.data && v.type == k.type && v.batch == k.batch &&
                       v.token == k.token && (held.value_dim == 1 || v.dim == k.dim);
   if (!begins) base::refuse(kCall, "kv.v is not the beginning of kv.k, expected values_in_keys");
-  check_held_type(layer, "kv.k", k.type, form);
   return held;
 }
 

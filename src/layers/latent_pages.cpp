@@ -5,6 +5,8 @@
 #include <span>
 
 #include "base/ceil_div.hpp"
+#include "base/codes.hpp"
+#include "base/element.hpp"
 
 namespace polyhead::inline v0::layers {
 namespace {
@@ -65,6 +67,23 @@ ConstView table_over(const AttendCall& held, std::span<const Used> pages, Buffer
   return {table, {held.batch, most}};
 }
 
+/// A token's latent of a type that is not the layer's: what its codes mean, or the numbers
+/// themselves, rounded to that of `to`.
+void convert_row(const AttendCall& held, std::int64_t page, std::int64_t token, const Rows& to,
+                 std::byte* row) {
+  const kernels::Operand& k = held.k;
+  const std::byte* const from = k.data + page * k.batch + token * k.token;
+  const kernels::Scales& scales = k.scales;
+  const std::int64_t first_scale = page * scales.batch + token * scales.token;
+  for (std::int64_t d = 0; d < held.head_dim; ++d) {
+    const float scale =
+        scales.data ? scales.data[first_scale + (d >> scales.shift) * scales.block] : 1.0f;
+    const float value = base::is_code(k.type) ? base::code_to_float32(from, k.type, d, scale)
+                                              : base::load_float32(from + d * k.dim, k.type);
+    base::store_float32(row + d * to.column_stride, to.type, value);
+  }
+}
+
 void copy_row(const AttendCall& held, const std::byte* from, std::byte* to) {
   const std::int64_t bytes = float_bytes(held.k.type);
   if (held.head_dim <= 1 || held.k.dim == bytes) {
@@ -77,7 +96,8 @@ void copy_row(const AttendCall& held, const std::byte* from, std::byte* to) {
 
 }  // namespace
 
-LatentPages gather_latents(const Engine& engine, const AttendCall& held, Scratch& scratch) {
+LatentPages gather_latents(const Engine& engine, const AttendCall& held, ElementType type,
+                           Scratch& scratch) {
   const bool paged = held.pages.given();
   const std::span<const Used> pages =
       paged ? list_pages(held, scratch.pages) : list_sequences(held, scratch.pages);
@@ -86,15 +106,17 @@ LatentPages gather_latents(const Engine& engine, const AttendCall& held, Scratch
   Rows like;
   like.batch = std::ssize(pages);
   like.tokens = paged ? held.pages.page_tokens() : held.kv_len;
-  const std::int64_t pitch = row_pitch(held.head_dim * float_bytes(held.k.type));
+  const std::int64_t pitch = row_pitch(held.head_dim * float_bytes(type));
   gathered.rows =
-      dense_rows(scratch.held.need(like.count(), pitch), held.k.type, like, held.head_dim, pitch);
+      dense_rows(scratch.held.need(like.count(), pitch), type, like, held.head_dim, pitch);
   share_out_rows(engine.crew, like.count(), [&](std::int64_t row, int) {
     const Used& page = pages[static_cast<std::size_t>(row / like.tokens)];
     const std::int64_t token = row % like.tokens;
     std::byte* const to = gathered.rows.row(row);
-    if (token < page.tokens)
+    if (token < page.tokens && held.k.type == type)
       copy_row(held, held.k.data + page.page * held.k.batch + token * held.k.token, to);
+    else if (token < page.tokens)
+      convert_row(held, page.page, token, gathered.rows, to);
     else
       std::memset(to, 0, static_cast<std::size_t>(pitch));
   });

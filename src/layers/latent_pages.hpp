@@ -12,8 +12,9 @@ struct LatentPages {
   ConstView page_table{};  ///< over these pages
 };
 
-/// Copies what `held`, a resolved view of one KV head and a floating type, holds of its sequences:
-/// each page once, whoever shares it. Rows past a page's last token are zeros, never read.
-LatentPages gather_latents(const Engine& engine, const kernels::AttendCall& held, Scratch& scratch);
+/// What `held`, a resolved view of one KV head, holds of its sequences, as rows of `type`: each
+/// page once, whoever shares it. Rows past a page's last token are zeros, never read.
+LatentPages gather_latents(const Engine& engine, const kernels::AttendCall& held, ElementType type,
+                           Scratch& scratch);
 
 }  // namespace polyhead::inline v0::layers

@@ -228,7 +228,8 @@ LatentHeld held_in(const KvCache& cache, LatentForm form) {
 LatentHeld held_in(const LatentStep& step, const KvView& kv, const kernels::AttendCall& resolved,
                    LatentForm form) {
   if (form == LatentForm::absorbed) return {{}, false, kv};
-  const LatentPages pages = gather_latents(step.engine(), resolved, step.scratch);
+  const LatentPages pages =
+      gather_latents(step.engine(), resolved, step.layer.core.activation, step.scratch);
   KvView view;
   view.page_table = pages.page_table;
   view.lengths = kv.lengths;

@@ -48,7 +48,9 @@ inline constexpr Way kWays[] = {{LatentForm::expanded, f32, f32},
                                 {LatentForm::absorbed, f32, f32},
                                 {LatentForm::absorbed, bf16, bf16},
                                 {LatentForm::absorbed, f32, ElementType::int8},
-                                {LatentForm::absorbed, bf16, ElementType::int8}};
+                                {LatentForm::absorbed, bf16, ElementType::int8},
+                                {LatentForm::expanded, f32, ElementType::int4},
+                                {LatentForm::expanded, bf16, ElementType::float8_e4m3}};
 
 inline LatentAttention layer_of(const Way& way, const Mask& mask = causal(Align::end),
                                 Isa isa = Isa::automatic) {
