@@ -42,6 +42,20 @@ static void test_contiguous(void) {
     CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kPrint, twice, 2),
                   "caches[1] is caches[0] again");
   }
+  {
+    /* A branch of a draft: the last token in the place of the second. */
+    const int64_t places[1] = {kKvLen - 1};
+    const float* keys;
+    CHECK_REFUSED(polyhead_kv_cache_keep(loaded, 0, kKvLen + 1, places, 0), "first (38)");
+    CHECK_REFUSED(polyhead_kv_cache_keep(loaded, 0, 1, NULL, 1), "places is null");
+    CHECK_OK(polyhead_kv_cache_keep(loaded, 0, 1, places, 1));
+    CHECK_OK(polyhead_kv_cache_length(loaded, 0, &number));
+    CHECK(number == 2);
+    CHECK_OK(polyhead_kv_cache_view(loaded, &view));
+    keys = view.k.data;
+    CHECK(memcmp(keys + view.k.strides[1], k + (kKvLen - 1) * kKvHeads * kDim,
+                 kDim * sizeof(float)) == 0);
+  }
   CHECK_OK(polyhead_kv_cache_clear(loaded));
   CHECK_OK(polyhead_kv_cache_length(loaded, 1, &number));
   CHECK(number == 0);

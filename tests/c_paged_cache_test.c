@@ -74,6 +74,26 @@ static void test_paged(void) {
     CHECK_OK(polyhead_paged_sequence_write(cache, fork, 0, 0, &keys, &values));
     CHECK(polyhead_paged_sequence_write(cache, fork, 0, 8, &keys, &values) == POLYHEAD_EXHAUSTED);
   }
+  {
+    static const int32_t parents[4] = {-1, 0, 0, 1};
+    const polyhead_draft_tree tree = {sizeof tree, 3, parents, 4};
+    int64_t places[4], count = -1;
+    CHECK_OK(polyhead_draft_tree_branch(&tree, 3, places, &count));
+    CHECK(count == 3 && places[0] == 3 && places[1] == 4 && places[2] == 6);
+    CHECK_REFUSED(polyhead_draft_tree_branch(&tree, 4, places, &count), "last (4)");
+    CHECK_REFUSED(polyhead_draft_tree_branch(&tree, 3, NULL, &count), "places is null");
+    CHECK_REFUSED(polyhead_draft_tree_branch(&tree, 3, places, NULL), "count is null");
+    CHECK_OK(polyhead_draft_tree_branch(&tree, -1, NULL, &count));
+    CHECK(count == 0);
+    CHECK_REFUSED(polyhead_paged_sequence_keep(cache, fork, 4, places, NULL, 3), "places[0] (3)");
+    CHECK_REFUSED(polyhead_paged_sequence_keep(cache, fork, 3, NULL, NULL, 3), "places is null");
+    places[0] = 10; /* on a page that both hold, and the pool has none to copy to */
+    CHECK(polyhead_paged_sequence_keep(cache, fork, 8, places, NULL, 1) == POLYHEAD_EXHAUSTED);
+    places[0] = 3;
+    CHECK_OK(polyhead_paged_sequence_keep(cache, fork, 3, places, tokens, 3));
+    CHECK_OK(polyhead_paged_sequence_length(cache, fork, &number));
+    CHECK(number == 6);
+  }
   CHECK_OK(polyhead_paged_sequence_truncate(cache, fork, 3));
   CHECK_OK(polyhead_paged_sequence_release(cache, fork));
   CHECK_REFUSED(polyhead_paged_sequence_release(cache, fork), "released");

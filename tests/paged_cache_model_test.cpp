@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <map>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "polyhead/tree_mask.h"
 #include "support/effort.h"
 #include "support/random.h"
 
@@ -192,11 +194,18 @@ class Twin {
   }
 
   bool write(std::int64_t id, std::int64_t layer, std::int64_t first, std::int64_t end) {
+    return write(id, layer, first, end, [&](std::int64_t at) {
+      return row_value(model[id], static_cast<std::size_t>(at), layer);
+    });
+  }
+
+  template <class Value>
+  bool write(std::int64_t id, std::int64_t layer, std::int64_t first, std::int64_t end,
+             const Value& value) {
     std::vector<float> k, v;
     for (std::int64_t at = first; at < end; ++at) {
       for (std::int64_t i = 0; i < kHeads * kDim; ++i) {
-        k.push_back(row_value(model[id], static_cast<std::size_t>(at), layer) +
-                    static_cast<float>(i));
+        k.push_back(value(at) + static_cast<float>(i));
         v.push_back(-k.back());
       }
     }
@@ -206,6 +215,55 @@ class Twin {
                        values) == Status::ok;
   }
 
+  /// A tree of drafted tokens of which one branch is kept; a fork keeps the tree.
+  void draft(std::int64_t id) {
+    const Plain base = model[id];
+    const std::int64_t held = std::ssize(base.tokens), count = 1 + random.below(20);
+    if (cache.extend(id, count) == Status::exhausted) {
+      ++exhausted;
+      return;
+    }
+    std::vector<std::int32_t> parents, numbers;
+    for (std::int64_t i = 0; i < count; ++i) {
+      parents.push_back(static_cast<std::int32_t>(random.below(i + 1) - 1));
+      numbers.push_back(static_cast<std::int32_t>(random.below(3)));
+    }
+    const DraftTree tree{held, parents};
+    const auto text_to = [&](std::int64_t last) {
+      Plain text = base;
+      for (const std::int64_t place : branch(tree, last))
+        text.tokens.push_back(numbers[static_cast<std::size_t>(place - held)]);
+      return text;
+    };
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Plain text = text_to(i);
+      for (std::int64_t layer = 0; layer < 2; ++layer) {
+        EXPECT_TRUE(write(id, layer, held + i, held + i + 1, [&](std::int64_t) {
+          return row_value(text, text.tokens.size() - 1, layer);
+        }));
+      }
+    }
+    const std::int64_t fork = random.chance(0.5) ? cache.fork(id) : -1;
+    std::vector<std::byte> before, after;
+    if (fork >= 0) cache.save(fork, before);
+    const std::int64_t last = random.below(count + 1) - 1;
+    Plain kept = text_to(last);
+    std::vector<std::int32_t> told(kept.tokens.begin() + held, kept.tokens.end());
+    if (random.chance(0.2)) told.clear();
+    if (cache.keep(id, held, branch(tree, last), told) == Status::ok) {
+      model[id] = std::move(kept);
+      branches += last >= 0;
+    } else {
+      ++exhausted_writes;
+      EXPECT_EQ(cache.length(id), held + count);
+      cache.truncate(id, held);
+    }
+    if (fork < 0) return;
+    cache.save(fork, after);
+    EXPECT_EQ(before, after);
+    cache.release(fork);
+  }
+
   std::int64_t any() {
     auto at = model.begin();
     std::advance(at, random.below(static_cast<std::int64_t>(model.size())));
@@ -213,7 +271,7 @@ class Twin {
   }
 
   void step() {
-    const std::int64_t what = model.empty() ? 0 : random.below(14);
+    const std::int64_t what = model.empty() ? 0 : random.below(15);
     if (what <= 1) return prompt();
     if (what == 10) return together();
     if (what == 11) return twins();
@@ -224,7 +282,9 @@ class Twin {
         tokens.push_back(static_cast<std::int32_t>(random.below(4)));
       return append(id, tokens);
     }
-    if (what == 5) {
+    if (what == 14) {
+      draft(id);
+    } else if (what == 5) {
       fork(id);
     } else if (what <= 7) {
       const std::int64_t length =
@@ -299,7 +359,7 @@ class Twin {
   std::map<std::int64_t, Plain> model;
   std::vector<std::int64_t> released;
   std::int64_t adopted_tokens = 0, exhausted = 0, exhausted_writes = 0;
-  std::int64_t extended_together = 0, exhausted_together = 0;
+  std::int64_t extended_together = 0, exhausted_together = 0, branches = 0;
 };
 
 class PagedCacheModel : public testing::TestWithParam<bool> {};
@@ -319,6 +379,7 @@ TEST_P(PagedCacheModel, RandomOperationsAgree) {
     if (pages >= 9) {
       EXPECT_GT(twin.adopted_tokens, 0) << pages;
       EXPECT_GT(twin.extended_together, 0) << pages;
+      EXPECT_GT(twin.branches, 0) << pages;
     }
     EXPECT_GT(twin.exhausted, 0) << pages;
     EXPECT_GT(twin.exhausted_writes, 0) << pages;

@@ -1,5 +1,6 @@
 // A tree of drafted tokens through a layer over pages, in one call: each token gets the bits that
-// it gets in its branch alone, which is a plain causal sequence.
+// it gets in its branch alone, which is a plain causal sequence, and so does what follows a branch
+// that was kept.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -48,14 +49,30 @@ class Drafts {
   }
 
   /// The last row of the branch that ends in token `last` of draft `tree`.
-  Rows branch(std::size_t tree, std::int32_t last) {
-    Rows path;
-    for (std::int32_t at = last; at >= 0; at = kTrees[tree].parents[static_cast<std::size_t>(at)]) {
-      const Rows token = row(drafted_, tree, at);
-      path.insert(path.begin(), token.begin(), token.end());
-    }
-    const Rows y = run({cache_.fork(stems_[tree])}, path, {});
-    return {y.end() - columns_, y.end()};
+  Rows alone(std::size_t tree, std::int32_t last) {
+    return last_row(run({cache_.fork(stems_[tree])}, path(tree, last), {}));
+  }
+
+  /// The row of a token that follows that branch, after all of the tree was run in one call and the
+  /// branch kept.
+  Rows next_after_tree(std::size_t tree, std::int32_t last) {
+    const TreeMask mask(kTrees[tree]);
+    const std::int64_t id = cache_.fork(stems_[tree]), drafted = std::ssize(mask.positions());
+    const std::int64_t offsets[] = {0, drafted};
+    LayerCall call{.mask = mask.mask(), .offsets = ConstView(offsets, {2})};
+    call.positions = ConstView(mask.positions().data(), {drafted});
+    const auto from = drafted_.begin() + (tree == 0 ? 0 : std::ssize(kFirst) * columns_);
+    run({id}, {from, from + drafted * columns_}, call);
+    EXPECT_EQ(cache_.keep(id, kTrees[tree].held, polyhead::branch(kTrees[tree], last)),
+              PagedCache::Status::ok);
+    return run({id}, next(), {});
+  }
+
+  /// The same, after the branch alone.
+  Rows next_alone(std::size_t tree, std::int32_t last) {
+    Rows x = path(tree, last), more = next();
+    x.insert(x.end(), more.begin(), more.end());
+    return last_row(run({cache_.fork(stems_[tree])}, x, {}));
   }
 
   /// The row of token `at` of draft `tree`, of all drafted tokens' `rows`.
@@ -66,6 +83,19 @@ class Drafts {
   }
 
  private:
+  Rows last_row(const Rows& y) const { return {y.end() - columns_, y.end()}; }
+  Rows next() const { return random_floats(columns_, 99); }
+
+  /// Rows of the branch that ends in token `last` of draft `tree`.
+  Rows path(std::size_t tree, std::int32_t last) const {
+    Rows path;
+    for (std::int32_t at = last; at >= 0; at = kTrees[tree].parents[static_cast<std::size_t>(at)]) {
+      const Rows token = row(drafted_, tree, at);
+      path.insert(path.begin(), token.begin(), token.end());
+    }
+    return path;
+  }
+
   Rows run(const std::vector<std::int64_t>& ids, const Rows& x, const LayerCall& call) {
     Rows y(x.size(), std::numeric_limits<float>::quiet_NaN());
     const std::int64_t tokens = std::ssize(x) / columns_;
@@ -86,8 +116,11 @@ void expect_branches(Drafts drafts, const std::string& what) {
   const Rows together = drafts.together();
   for (std::size_t tree = 0; tree < 2; ++tree) {
     for (std::int32_t last = 0; last < std::ssize(kTrees[tree].parents); ++last) {
-      expect_same_bits(drafts.row(together, tree, last), drafts.branch(tree, last),
-                       what + ", tree " + std::to_string(tree) + ", token " + std::to_string(last));
+      const std::string which =
+          what + ", tree " + std::to_string(tree) + ", token " + std::to_string(last);
+      expect_same_bits(drafts.row(together, tree, last), drafts.alone(tree, last), which);
+      expect_same_bits(drafts.next_after_tree(tree, last), drafts.next_alone(tree, last),
+                       which + ", then the next");
     }
   }
 }

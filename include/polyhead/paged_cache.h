@@ -124,8 +124,19 @@ class PagedCache {
   /// Forgets the tokens from `length` on. Throws InvalidArgument if there are fewer.
   void truncate(std::int64_t sequence, std::int64_t length);
 
-  /// The page table and lengths of these sequences; good until one of them is extended, truncated
-  /// or released, or a write copies a page of it. Throws InvalidArgument.
+  /// Keeps, of the tokens from `first` on, those at `places` (places in the sequence, ascending)
+  /// and forgets the others, in all layers: they come to lie behind the tokens before `first`, with
+  /// the rows, codes and scales that they have. For the accepted branch of a tree of drafted tokens
+  /// (branch() in tree_mask.h). `tokens`, where not empty, are their numbers; else they keep those
+  /// that they have. A draft of several branches is to be extended without numbers: its pages
+  /// spell no text. Pages that others hold are copied first, and the others keep theirs: exhausted,
+  /// with nothing changed, where the pool has too few. Throws InvalidArgument.
+  [[nodiscard]] Status keep(std::int64_t sequence, std::int64_t first,
+                            std::span<const std::int64_t> places,
+                            std::span<const std::int32_t> tokens = {});
+
+  /// The page table and lengths of these sequences; good until one of them is extended, truncated,
+  /// released or changed by keep(), or a write copies a page of it. Throws InvalidArgument.
   void batch(std::span<const std::int64_t> sequences, PagedBatch& to) const;
   /// What attention reads of `batch` in one layer; points into both. Throws InvalidArgument, also
   /// where the batch's table is not [lengths, pages_a_sequence].

@@ -190,6 +190,14 @@ typedef struct polyhead_draft_tree {
   int64_t count;
 } polyhead_draft_tree;
 
+/* The places in its sequence of drafted token `last` and of those that it follows, ascending, into
+ * places [tree->count], and how many they are: what polyhead_kv_cache_keep or
+ * polyhead_paged_sequence_keep leaves of the draft where this branch is accepted. -1 accepts
+ * nothing. */
+POLYHEAD_C_API polyhead_status polyhead_draft_tree_branch(const polyhead_draft_tree* tree,
+                                                          int64_t last, int64_t* places,
+                                                          int64_t* count);
+
 typedef struct polyhead_tree_mask polyhead_tree_mask;
 
 /* Who sees whom in such trees, as speculative decoding checks them, one tree a sequence of the

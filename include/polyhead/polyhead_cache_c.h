@@ -69,6 +69,11 @@ POLYHEAD_C_API polyhead_status polyhead_kv_cache_append(polyhead_kv_cache* cache
 /* Forgets the tokens of `sequence` from `length` on. */
 POLYHEAD_C_API polyhead_status polyhead_kv_cache_truncate(polyhead_kv_cache* cache,
                                                           int64_t sequence, int64_t length);
+/* Keeps, of the tokens of `sequence` from `first` on, those at places [count] (places in the
+ * sequence, ascending) and forgets the others: the accepted branch of a draft, see kv_cache.h. */
+POLYHEAD_C_API polyhead_status polyhead_kv_cache_keep(polyhead_kv_cache* cache, int64_t sequence,
+                                                      int64_t first, const int64_t* places,
+                                                      int64_t count);
 /* Forgets everything; the capacity stays. */
 POLYHEAD_C_API polyhead_status polyhead_kv_cache_clear(polyhead_kv_cache* cache);
 
@@ -186,6 +191,15 @@ POLYHEAD_C_API polyhead_status polyhead_paged_sequence_length(const polyhead_pag
 POLYHEAD_C_API polyhead_status polyhead_paged_sequence_truncate(polyhead_paged_cache* cache,
                                                                 int64_t sequence, int64_t length);
 
+/* Keeps, of the tokens from `first` on, those at places [count] (places in the sequence, ascending)
+ * and forgets the others: the accepted branch of a draft, see paged_cache.h. `tokens` [count],
+ * where not NULL, are their numbers. POLYHEAD_EXHAUSTED, with nothing changed, where pages that
+ * others hold have to be copied and the pool has too few. */
+POLYHEAD_C_API polyhead_status polyhead_paged_sequence_keep(polyhead_paged_cache* cache,
+                                                            int64_t sequence, int64_t first,
+                                                            const int64_t* places,
+                                                            const int32_t* tokens, int64_t count);
+
 /* Lets an empty sequence begin with the remembered pages that spell `tokens` [count], at most all
  * but the last token; *adopted (or NULL) becomes how many tokens it got. */
 POLYHEAD_C_API polyhead_status polyhead_paged_sequence_adopt_prefix(polyhead_paged_cache* cache,
@@ -228,7 +242,7 @@ POLYHEAD_C_API polyhead_status polyhead_paged_sequence_append(polyhead_paged_cac
 
 /* Page table and lengths of some sequences, for one call of attention over them, as a ragged batch
  * (q_offsets) or a padded one. Filled by _set as often as one likes; good until a sequence in it
- * is extended, truncated or released, or a write copies a page of it. */
+ * is extended, truncated, released or changed by _keep, or a write copies a page of it. */
 typedef struct polyhead_paged_batch polyhead_paged_batch;
 
 POLYHEAD_C_API polyhead_status polyhead_paged_batch_create(polyhead_paged_batch** batch);

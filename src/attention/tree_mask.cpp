@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 
 #include "base/refuse.hpp"
 
@@ -11,23 +12,36 @@ namespace {
 constexpr const char* kCall = "TreeMask";
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;  // held: sizes in bits stay in 64 bits
 
-void check(const DraftTree& tree, std::int64_t sequence) {
+void check(const char* call, const std::string& name, const DraftTree& tree) {
   if (tree.held < 0 || tree.held > kMostTokens)
-    base::refuse(kCall, "trees[", sequence, "].held (", tree.held, ") is not within 0 .. 2^40");
+    base::refuse(call, name, ".held (", tree.held, ") is not within 0 .. 2^40");
   for (std::size_t i = 0; i < tree.parents.size(); ++i) {
     if (tree.parents[i] < -1 || tree.parents[i] >= static_cast<std::int64_t>(i)) {
-      base::refuse(kCall, "trees[", sequence, "].parents[", i, "] (", tree.parents[i],
-                   ") is not within -1 .. ", static_cast<std::int64_t>(i) - 1);
+      base::refuse(call, name, ".parents[", i, "] (", tree.parents[i], ") is not within -1 .. ",
+                   static_cast<std::int64_t>(i) - 1);
     }
   }
 }
 
 }  // namespace
 
+std::vector<std::int64_t> branch(const DraftTree& tree, std::int64_t last) {
+  check("branch", "tree", tree);
+  const std::int64_t drafted = std::ssize(tree.parents);
+  if (last < -1 || last >= drafted)
+    base::refuse("branch", "last (", last, ") is not within -1 .. ", drafted - 1);
+  std::vector<std::int64_t> places;
+  for (std::int64_t at = last; at >= 0; at = tree.parents[static_cast<std::size_t>(at)])
+    places.push_back(tree.held + at);
+  std::ranges::reverse(places);
+  return places;
+}
+
 TreeMask::TreeMask(std::span<const DraftTree> trees)
     : sequences_(static_cast<std::int64_t>(trees.size())) {
   for (const DraftTree& tree : trees) {
-    check(tree, &tree - trees.data());
+    check(kCall, std::string("trees[").append(std::to_string(&tree - trees.data())).append("]"),
+          tree);
     const auto drafted = static_cast<std::int64_t>(tree.parents.size());
     queries_ = std::max(queries_, drafted);
     keys_ = std::max(keys_, tree.held + drafted);

@@ -13,6 +13,7 @@
 #include "base/limits.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
+#include "cache/kept.hpp"
 #include "cache/saved_bytes.hpp"
 #include "cache/saved_sizes.hpp"
 #include "cache/store.hpp"
@@ -190,6 +191,23 @@ void KvCache::truncate(std::int64_t sequence, std::int64_t length) {
                  " holds (", held, ")");
   }
   state_->lengths[static_cast<std::size_t>(sequence)] = length;
+}
+
+void KvCache::keep(std::int64_t sequence, std::int64_t first,
+                   std::span<const std::int64_t> places) {
+  constexpr const char* kCall = "KvCache::keep";
+  State& s = *state_;
+  cache::check_index(kCall, "sequence", sequence, s.config.batch);
+  cache::check_places(kCall, sequence, length(sequence), first, places);
+  std::int64_t to = first;
+  for (const std::int64_t place : places) {  // no row is written that is yet to be read
+    if (place != to) {
+      for (cache::Store* store : {&s.keys, &s.values})
+        store->copy_token(sequence, to, sequence, place);
+    }
+    ++to;
+  }
+  s.lengths[static_cast<std::size_t>(sequence)] = to;
 }
 
 // --- saving: what cache_file.cpp puts into a file ---

@@ -12,6 +12,7 @@
 #include "base/limits.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
+#include "cache/kept.hpp"
 #include "cache/paged_state.hpp"
 
 namespace polyhead::inline v0 {
@@ -284,14 +285,18 @@ void PagedCache::truncate(std::int64_t sequence, std::int64_t length) {
                  ", what sequence ", sequence, " holds");
   }
   s.remember_pages(held, Equal::share);
-  while (std::ssize(held.pages) > s.pages_of(length)) {
-    s.pool.let_go(held.pages.back());
-    held.pages.pop_back();
-  }
-  held.length = length;
-  for (Stretches& layer : held.written) layer.cut(length);
-  held.tokens.resize(static_cast<std::size_t>(length));
-  held.remembered = std::min(held.remembered, length / s.config.page_tokens);
+  s.cut(held, length);
+}
+
+PagedCache::Status PagedCache::keep(std::int64_t sequence, std::int64_t first,
+                                    std::span<const std::int64_t> places,
+                                    std::span<const std::int32_t> tokens) {
+  constexpr const char* kCall = "PagedCache::keep";
+  Held& held = state_->at(kCall, sequence);
+  cache::check_places(kCall, sequence, held.length, first, places);
+  if (!tokens.empty() && tokens.size() != places.size())
+    base::refuse(kCall, "tokens has ", tokens.size(), " numbers, expected ", places.size());
+  return state_->keep(held, first, places, tokens);
 }
 
 void PagedCache::batch(std::span<const std::int64_t> sequences, PagedBatch& to) const {

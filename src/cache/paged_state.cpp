@@ -85,6 +85,57 @@ bool PagedCache::State::same_rows(std::int32_t a, std::int32_t b) {
   return true;
 }
 
+void PagedCache::State::cut(Held& sequence, std::int64_t length) {
+  while (std::ssize(sequence.pages) > pages_of(length)) {
+    pool.let_go(sequence.pages.back());
+    sequence.pages.pop_back();
+  }
+  sequence.length = length;
+  for (cache::Stretches& layer : sequence.written) layer.cut(length);
+  sequence.tokens.resize(static_cast<std::size_t>(length));
+  sequence.remembered = std::min(sequence.remembered, length / config.page_tokens);
+}
+
+PagedCache::Status PagedCache::State::keep(Held& sequence, std::int64_t first,
+                                           std::span<const std::int64_t> places,
+                                           std::span<const std::int32_t> tokens) {
+  const std::int64_t size = config.page_tokens, count = std::ssize(places), end = first + count;
+  const auto place = [&](std::int64_t i) { return places[static_cast<std::size_t>(i)]; };
+  const auto number = [&](std::int64_t i) -> std::int32_t {
+    return tokens.empty() ? sequence.tokens[static_cast<std::size_t>(place(i))]
+                          : tokens[static_cast<std::size_t>(i)];
+  };
+  std::int64_t same = 0;  // of the first ones: their rows stay where they are, and their numbers
+  while (same < count && place(same) == first + same &&
+         number(same) == sequence.tokens[static_cast<std::size_t>(first + same)])
+    ++same;
+  std::vector<cache::Stretches> written = sequence.written;
+  for (std::size_t layer = 0; layer < written.size(); ++layer) {
+    written[layer].cut(first + same);
+    for (std::int64_t i = same; i < count; ++i) {
+      if (sequence.written[layer].contains(place(i))) written[layer].add(first + i, first + i + 1);
+    }
+  }
+  if (same < count && !own_pages(sequence, first + same, end)) return Status::exhausted;
+  // Nothing can fail any more, and no row is written that is yet to be read.
+  const auto page_of = [&](std::int64_t token) {
+    return sequence.pages[static_cast<std::size_t>(token / size)];
+  };
+  for (std::int64_t i = same; i < count; ++i) {
+    const std::int64_t to = first + i, from = place(i);
+    sequence.tokens[static_cast<std::size_t>(to)] = number(i);
+    if (from == to) continue;
+    for (auto* const side : {&keys, &values}) {
+      for (cache::Store& store : *side)
+        store.copy_token(page_of(to), to % size, page_of(from), from % size);
+    }
+  }
+  sequence.written = std::move(written);
+  cut(sequence, end);
+  remember_pages(sequence, Equal::share);
+  return Status::ok;
+}
+
 void PagedCache::State::add_tokens(Held& sequence, const Extension& part) noexcept {
   if (part.count == 0) return;
   if (sequence.length % config.page_tokens != 0) own_page(sequence, std::ssize(sequence.pages) - 1);

@@ -129,6 +129,13 @@ struct PagedCache::State {
   /// Whether all rows of two full, written pages are the same, bit for bit.
   bool same_rows(std::int32_t a, std::int32_t b);
 
+  /// Forgets the tokens from `length` on.
+  void cut(cache::Held& sequence, std::int64_t length);
+
+  /// What PagedCache::keep does, of checked places.
+  Status keep(cache::Held& sequence, std::int64_t first, std::span<const std::int64_t> places,
+              std::span<const std::int32_t> tokens);
+
   /// What PagedCache::extend does, and what append() does first: `call` is who refuses.
   Status extend(const char* call, std::span<const Extension> parts);
 

@@ -158,6 +158,18 @@ void Store::copy(std::int64_t slot, const Store& from, std::int64_t from_slot,
   }
 }
 
+void Store::copy_token(std::int64_t slot, std::int64_t token, std::int64_t from_slot,
+                       std::int64_t from_token) {
+  for (std::int64_t head = 0; head < shape_.heads; ++head) {
+    if (row_bytes_ > 0) {
+      std::memcpy(row(slot, head, token), row(from_slot, head, from_token),
+                  static_cast<std::size_t>(row_bytes_));
+    }
+    for (std::int64_t block = 0; block < blocks_; ++block)
+      *scale(slot, head, block, token) = *scale(from_slot, head, block, from_token);
+  }
+}
+
 ConstView Store::rows() const {
   std::int64_t row = shape_.dim;  // elements from a row to the next
   if (base::is_code(shape_.type)) row = base::code_blocks(shape_.dim) * base::kCodeBlock;

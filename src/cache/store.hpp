@@ -45,6 +45,10 @@ class Store {
   /// Tokens [0, tokens) of a slot of `from`, which has the same type, heads and dim.
   void copy(std::int64_t slot, const Store& from, std::int64_t from_slot, std::int64_t tokens);
 
+  /// A token's rows, codes and scales as they are, to the place of another.
+  void copy_token(std::int64_t slot, std::int64_t token, std::int64_t from_slot,
+                  std::int64_t from_token);
+
   /// [slots, tokens, heads, dim], and the scales as KvView has them (not given where there are
   /// none).
   ConstView rows() const;

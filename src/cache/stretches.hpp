@@ -15,6 +15,11 @@ class Stretches {
     return list_.empty() || list_.front().first > 0 ? 0 : list_.front().end;
   }
 
+  bool contains(std::int64_t number) const {
+    const auto at = std::ranges::upper_bound(list_, number, {}, &Stretch::end);
+    return at != list_.end() && at->first <= number;
+  }
+
   /// So that the next add() does not fail.
   void make_room() {
     if (list_.size() == list_.capacity()) list_.reserve(2 * list_.size() + 1);

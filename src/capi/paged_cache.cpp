@@ -97,6 +97,16 @@ polyhead_status polyhead_paged_sequence_truncate(polyhead_paged_cache* cache, in
   return guarded(kCall, [&] { need(kCall, "cache", cache)->cache.truncate(sequence, length); });
 }
 
+polyhead_status polyhead_paged_sequence_keep(polyhead_paged_cache* cache, int64_t sequence,
+                                             int64_t first, const int64_t* places,
+                                             const int32_t* tokens, int64_t count) {
+  constexpr const char* kCall = "polyhead_paged_sequence_keep";
+  return guarded_pool(kCall, cache, [&](polyhead::PagedCache& pool) {
+    return pool.keep(sequence, first, to_span(kCall, "places", places, count),
+                     to_tokens(kCall, tokens, count));
+  });
+}
+
 polyhead_status polyhead_paged_sequence_adopt_prefix(polyhead_paged_cache* cache, int64_t sequence,
                                                      const int32_t* tokens, int64_t count,
                                                      int64_t* adopted) {

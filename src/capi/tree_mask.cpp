@@ -1,7 +1,9 @@
 // Trees of drafted tokens behind polyhead_c.h.
 #include "polyhead/tree_mask.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +11,27 @@
 #include "capi/handles.hpp"
 
 using namespace polyhead::capi;
+
+namespace {
+
+polyhead::DraftTree to_tree(const char* call, const std::string& name,
+                            const polyhead_draft_tree* tree) {
+  const polyhead_draft_tree from = read_struct(call, name.c_str(), tree);
+  return {from.held, to_span(call, (name + ".parents").c_str(), from.parents, from.count)};
+}
+
+}  // namespace
+
+polyhead_status polyhead_draft_tree_branch(const polyhead_draft_tree* tree, int64_t last,
+                                           int64_t* places, int64_t* count) {
+  constexpr const char* kCall = "polyhead_draft_tree_branch";
+  return guarded(kCall, [&] {
+    need(kCall, "count", count);
+    const std::vector<std::int64_t> found = polyhead::branch(to_tree(kCall, "tree", tree), last);
+    if (!found.empty()) std::ranges::copy(found, need(kCall, "places", places));
+    *count = std::ssize(found);
+  });
+}
 
 polyhead_status polyhead_tree_mask_create(const polyhead_draft_tree* const* trees,
                                           int64_t sequences, polyhead_tree_mask** mask) {
@@ -21,9 +44,7 @@ polyhead_status polyhead_tree_mask_create(const polyhead_draft_tree* const* tree
     std::vector<polyhead::DraftTree> to;
     for (int64_t s = 0; s < sequences; ++s) {
       const std::string name = "trees[" + std::to_string(s) + "]";
-      const polyhead_draft_tree from = read_struct(kCall, name.c_str(), trees[s]);
-      to.push_back(
-          {from.held, to_span(kCall, (name + ".parents").c_str(), from.parents, from.count)});
+      to.push_back(to_tree(kCall, name, trees[s]));
     }
     *mask = new polyhead_tree_mask{polyhead::TreeMask(to)};
   });

@@ -201,6 +201,31 @@ void append(Paged& paged, std::size_t at, const Tokens& more) {
   if (status == PagedCache::Status::ok) tokens.insert(tokens.end(), more.begin(), more.end());
 }
 
+/// A draft of two branches of `depth` tokens, in turns, of which one is kept.
+void draft(Paged& paged, std::size_t at, std::int64_t depth, std::int32_t branch) {
+  const std::int64_t sequence = paged.sequences[at], held = paged.cache.length(sequence);
+  std::vector<float> k, v;
+  std::vector<std::int64_t> places;
+  for (std::int64_t i = 0; i < 2 * depth; ++i) {
+    const auto token = static_cast<std::int32_t>(i % 2);
+    for (auto& [to, place] : {std::pair{&k, 1}, {&v, 2}}) {
+      const std::vector<float> row = rows_of({&token, 1}, held + i / 2, place);
+      to->insert(to->end(), row.begin(), row.end());
+    }
+    if (token == branch) places.push_back(held + i);
+  }
+  const polyhead::detail::Layout shape{2 * depth, std::int64_t{1}, kDim};
+  if (paged.cache.append(sequence, {k.data(), shape},
+                         paged.values_in_keys() ? ConstView() : ConstView(v.data(), shape)) !=
+      PagedCache::Status::ok)
+    return;
+  const Tokens kept(places.size(), branch);
+  if (paged.cache.keep(sequence, held, places, kept) == PagedCache::Status::ok)
+    paged.tokens[at].insert(paged.tokens[at].end(), kept.begin(), kept.end());
+  else
+    paged.cache.truncate(sequence, held);
+}
+
 /// One operation: `what` chooses it, `much` says how much.
 void operate(Paged& paged, std::uint8_t what, std::uint8_t much) {
   std::vector<std::int64_t>& sequences = paged.sequences;
@@ -220,6 +245,8 @@ void operate(Paged& paged, std::uint8_t what, std::uint8_t much) {
     paged.cache.release(sequence);
     sequences.erase(sequences.begin() + static_cast<std::ptrdiff_t>(at));
     paged.tokens.erase(paged.tokens.begin() + static_cast<std::ptrdiff_t>(at));
+  } else if (what / 8 % 2 == 0) {
+    draft(paged, at, what / 16, what / 16 % 2);
   } else {
     attend(paged, at);
   }

@@ -1,0 +1,29 @@
+// What keep() of a cache is asked to keep of a sequence's last tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/refuse.hpp"
+
+namespace polyhead::inline v0::cache {
+
+/// Throws unless `places` are tokens of a sequence of `length`, ascending from `first` on.
+inline void check_places(const char* call, std::int64_t sequence, std::int64_t length,
+                         std::int64_t first, std::span<const std::int64_t> places) {
+  if (first < 0 || first > length) {
+    base::refuse(call, "first (", first, ") is not within 0 .. ", length, ", what sequence ",
+                 sequence, " holds");
+  }
+  std::int64_t least = first;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (places[i] < least || places[i] >= length) {
+      base::refuse(call, "places[", i, "] (", places[i], ") is not within ", least, " .. ",
+                   length - 1, ", ascending from first (", first, ") among the ", length,
+                   " tokens of sequence ", sequence);
+    }
+    least = places[i] + 1;
+  }
+}
+
+}  // namespace polyhead::inline v0::cache
