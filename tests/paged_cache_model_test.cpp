@@ -369,7 +369,7 @@ TEST_P(PagedCacheModel, RandomOperationsAgree) {
   const bool values_in_keys = GetParam();
   const int steps = effort() == Effort::smoke ? 1000 : 3000;
   for (const auto& [pages, page_tokens] :
-       {std::pair<std::int64_t, std::int64_t>{24, 8}, {9, 16}, {200, 8}, {400, 8}, {3, 32}}) {
+       {std::pair<std::int64_t, std::int64_t>{24, 8}, {9, 16}, {200, 8}, {320, 8}, {3, 32}}) {
     Twin twin(config(pages, page_tokens, values_in_keys), static_cast<std::uint64_t>(pages));
     for (int i = 0; i < steps; ++i) {
       twin.step();

@@ -63,6 +63,25 @@ struct Float8Pairs : TilesOfWords {
     }
   }
 
+  /// Codes d .. d + 31 of two rows of codes, or zeros for null, in pairs: of every 8 the first four
+  /// in to[0] and the others in to[1].
+  POLYHEAD_INLINE static void pair_in_parts(Simd::V (&to)[2], const std::uint16_t* even,
+                                            const std::uint16_t* odd, std::int64_t d) {
+    const auto load = [&](const std::uint16_t* row) POLYHEAD_LAMBDA {
+      return row ? load_32(reinterpret_cast<const std::byte*>(row) + d) : _mm256_setzero_si256();
+    };
+    const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(load(even)), load(odd), 1);
+    const __m128i first = _mm_setr_epi8(0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39);
+    const __m512i order = _mm512_add_epi32(
+        _mm512_broadcast_i32x4(first),
+        _mm512_setr_epi32(0, 0, 0, 0, 0x08080808, 0x08080808, 0x08080808, 0x08080808, 0x10101010,
+                          0x10101010, 0x10101010, 0x10101010, 0x18181818, 0x18181818, 0x18181818,
+                          0x18181818));
+    const Bytes bytes(_mm512_permutexvar_epi8(order, both));
+    to[0] = Simd::from_bits(_mm512_unpacklo_epi8(bytes.low, bytes.high));
+    to[1] = Simd::from_bits(_mm512_unpackhi_epi8(bytes.low, bytes.high));
+  }
+
   /// to[0 .. dim) = a row.
   static void widen(std::uint16_t* to, const std::byte* row, std::int64_t dim) {
     std::int64_t d = 0;

@@ -12,10 +12,17 @@ class MatrixUnit {
   MatrixUnit(const MatrixUnit&) = delete;
   MatrixUnit& operator=(const MatrixUnit&) = delete;
 
-  /// Again after code of others, which may have used the matrices for its own.
   static void configure() {
     static constexpr Shapes kAllWhole;
     asm volatile("ldtilecfg %0" ::"m"(kAllWhole) : "memory");
+  }
+  /// For items of so many rows of queries: of 16 at most, kFew have as many and not more.
+  static constexpr int kFew[] = {2, 3, 7};
+  static void configure_for(std::int64_t rows) {
+    Shapes shapes;
+    for (const int few : kFew)
+      shapes.rows[few] = static_cast<std::uint8_t>(rows < kRows ? rows : kRows);
+    asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory");
   }
   /// All but the last one, which stays whole, have so many rows; what they held is gone.
   static void configure(int rows) {

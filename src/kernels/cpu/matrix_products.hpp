@@ -79,8 +79,11 @@ struct MatrixProducts {
   /// [pair][lane].
   void add(const Sight& sight, State& state, KeyBlock& rows, int keys, bool first) const {
     clear_unseen(sight, keys);
-    if (sight.kind == Sight::some && !MatrixPath::is_turned(rows))
-      MatrixPath::turn_block(rows, call, keys, memory);
+    const bool lone = !MatrixPath::is_turned(rows), all = sight.kind != Sight::some;
+    if (lone && all && goes_by_rows(state, first)) return add_by_rows(state, keys, first);
+    turn_rows_back(state);
+    const bool codes = call.v.type != ElementType::bfloat16;
+    if (lone && (!all || codes)) MatrixPath::turn_block(rows, call, keys, memory);
     if (sight.kind == Sight::some && rows.finite == KeyBlock::no)
       return add_by_lanes(sight, state, first);
     if (!MatrixPath::is_turned(rows)) return add_while_turning(state, keys, first);
@@ -99,6 +102,76 @@ struct MatrixProducts {
         MatrixPath::turn_values(memory, half, g * kRows, call.value_dim, 0, unused);
       for (int v = 0; v < vectors; ++v) add_dims({v, true, keys > kDepth, first}, 0, state, g);
     }
+  }
+
+  // A lone tile of few rows has its sums by rows, O += P V: values then need no turning, which
+  // takes five times as long as putting them together in pairs. Each product of a matrix is the
+  // same sum either way.
+
+  bool goes_by_rows(const State& state, bool first) const {
+    return first ? vectors == 1 && call.value_dim % kDepth == 0 : state.rows > 0;
+  }
+
+  /// Of a block that all lanes see: state.o becomes [state.rows][value_dim], of every 32 dims first
+  /// those of pair_values' first matrix.
+  void add_by_rows(State& state, int keys, bool first) const {
+    state.rows = memory.lanes[0].count;
+    const int halves = keys > kDepth ? 2 : 1;
+    turn_weights(halves);
+    const std::int64_t row_bytes = call.value_dim * 4;
+    for (std::int64_t d = 0; d < call.value_dim; d += kDepth) {
+      for (int half = 0; half < halves; ++half)
+        MatrixPath::pair_values(memory, call.v.type, half, d);
+      float* const o = state.o + d;
+      if (first) {
+        MatrixUnit::zero<2>();
+        MatrixUnit::zero<3>();
+      } else {
+        MatrixUnit::load<2>(o, row_bytes);
+        MatrixUnit::load<3>(o + kRows, row_bytes);
+      }
+      for (int half = 0; half < halves; ++half) {
+        memory.fetcher->fetch(MatrixPath::kFetched);
+        MatrixUnit::load<7>(turned_weights(half), kTileBytes);
+        MatrixUnit::load<4>(MatrixPath::values_of(memory.v, 0, half), MatrixPath::kRowBytes);
+        MatrixUnit::multiply<2, 7, 4>();
+        MatrixUnit::load<5>(MatrixPath::values_of(memory.v, 1, half), MatrixPath::kRowBytes);
+        MatrixUnit::multiply<3, 7, 5>();
+      }
+      MatrixUnit::store<2>(o, row_bytes);
+      MatrixUnit::store<3>(o + kRows, row_bytes);
+    }
+  }
+
+  /// [lane][pair] of 32 keys, beside [pair][lane]: with one vector of lanes the next is free.
+  float* turned_weights(int half) const { return weights(1) + half * kPairs * kTile; }
+  void turn_weights(int halves) const {
+    for (int half = 0; half < halves; ++half) {
+      Simd::V pair[kPairs];
+      for (int i = 0; i < kPairs; ++i)
+        pair[i] = Simd::load(weights(0) + (half * kPairs + i) * kTile);
+      Simd::transpose(pair);
+      for (int lane = 0; lane < kLanes; ++lane)
+        Simd::store(turned_weights(half) + lane * kTile, pair[lane]);
+    }
+  }
+
+  /// Sums by rows become those that all else expects.
+  void turn_rows_back(State& state) const {
+    if (state.rows == 0) return;
+    float* const by_rows = memory.v;  // has room for 32 rows
+    std::memcpy(by_rows, state.o, static_cast<std::size_t>(state.rows * call.value_dim) * 4);
+    for (std::int64_t d = 0; d < call.value_dim; d += kRows) {
+      Simd::V dims[kRows];
+      for (int row = 0; row < kRows; ++row) {
+        dims[row] =
+            row < state.rows ? Simd::load(by_rows + row * call.value_dim + d) : Simd::zero();
+      }
+      Simd::transpose(dims);
+      float* const o = state.o + (d / kDepth * kDepth + d % kDepth / 4) * kTile;
+      for (int i = 0; i < kRows; ++i) Simd::store(o + (i / 4 * 8 + i % 4) * kTile, dims[i]);
+    }
+    state.rows = 0;
   }
 
   /// A vector of lanes, what of a block it sees, and whether there are sums before it.

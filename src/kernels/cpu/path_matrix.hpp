@@ -73,17 +73,18 @@ struct MatrixPath : Bfloat16Path {
     return v + (2 * g + half) * kFloats;
   }
 
-  /// The values of a block for several tiles. One tile alone has them turned 32 dims at a time,
-  /// when it adds them: L1 holds what lies between.
+  /// The values of a block for several tiles. One tile alone has them turned, or put together in
+  /// pairs, 32 dims at a time, when it adds them: L1 holds what lies between.
   template <class Scratch, class Block>
   static void load_values(Block& to, const AttendCall& call, const Sequence& s,
                           std::int64_t kv_head, std::int64_t block, int keys, Scratch& memory) {
-    const bool later = memory.lone_tile && dense(call.v);
+    const bool codes = call.v.type != ElementType::bfloat16 && call.value_dim % kDepth == 0;
+    const bool later = memory.lone_tile && (dense(call.v) || codes);
     to.v = {nullptr, 0, 0};
     Magnitude largest{Simd::bits(Simd::zero())};
     for (int half = 0; half * kDepth < keys; ++half) {
       place_values(memory.value_rows + half * kDepth, call, s, kv_head, block + half * kDepth,
-                   std::min(keys - half * kDepth, kDepth), memory);
+                   std::min(keys - half * kDepth, kDepth), later, memory);
       if (!later) turn_half(memory, call.value_dim, half, largest);
     }
     if (!later) have_turned(to, memory, largest);
@@ -95,9 +96,26 @@ struct MatrixPath : Bfloat16Path {
   template <class Scratch, class Block>
   static void turn_block(Block& to, const AttendCall& call, int keys, const Scratch& memory) {
     Magnitude largest{Simd::bits(Simd::zero())};
-    for (int half = 0; half * kDepth < keys; ++half)
+    for (int half = 0; half * kDepth < keys; ++half) {
+      if (call.v.type != ElementType::bfloat16) widen_codes(memory, call, half);
       turn_half(memory, call.value_dim, half, largest);
+    }
     have_turned(to, memory, largest);
+  }
+
+  /// Rows of 32 keys' codes become rows of values.
+  template <class Scratch>
+  static void widen_codes(const Scratch& memory, const AttendCall& call, int half) {
+    const std::uint16_t** const row = memory.value_rows + half * kDepth;
+    for (int key = 0; key < kDepth && row[key] != nullptr; ++key) {
+      std::uint16_t* const to = gathered_row(memory, call, key);
+      float8_row(to, reinterpret_cast<const std::byte*>(row[key]), call.v.type, call.value_dim);
+      row[key] = to;
+    }
+  }
+  template <class Scratch>
+  static std::uint16_t* gathered_row(const Scratch& memory, const AttendCall& call, int key) {
+    return reinterpret_cast<std::uint16_t*>(memory.rows) + key * (call.value_dim + kRows);
   }
 
   /// The largest magnitude among what was turned.
@@ -119,13 +137,12 @@ struct MatrixPath : Bfloat16Path {
       turn_values(memory, half, d, dim, d / kRows, largest);
   }
 
-  /// Where the rows of 32 keys lie, dense; null past the last one.
+  /// Where the rows of 32 keys lie, dense or `as_they_lie` anyhow; null past the last one.
   template <class Scratch>
   static void place_values(const std::uint16_t** row, const AttendCall& call, const Sequence& s,
-                           std::int64_t kv_head, std::int64_t first, int keys,
+                           std::int64_t kv_head, std::int64_t first, int keys, bool as_they_lie,
                            const Scratch& memory) {
-    std::uint16_t* gathered = reinterpret_cast<std::uint16_t*>(memory.rows);
-    const bool as_they_lie = dense(call.v);
+    as_they_lie = as_they_lie || dense(call.v);
     for (int key = 0; key < keys;) {
       const std::byte* v = key_rows(call, s, call.v, s.v, kv_head, first + key).data;
       const auto end = std::min<std::int64_t>(keys, key + run_of(call, s, first + key));
@@ -135,7 +152,7 @@ struct MatrixPath : Bfloat16Path {
         continue;
       }
       for (; key < end; ++key, v += call.v.token) {
-        std::uint16_t* const to = gathered + key * (call.value_dim + kRows);
+        std::uint16_t* const to = gathered_row(memory, call, key);
         value_row(to, v, call.v, call.value_dim);
         row[key] = to;
       }
@@ -154,7 +171,46 @@ struct MatrixPath : Bfloat16Path {
       turn<false>(memory, row, half, d, dim - d, g, largest);
   }
 
+  /// Of a key that is not there.
+  static __m512i no_values() { return _mm512_setzero_si512(); }
+
+  /// Dims [d, d + 32) of 32 keys' rows in pairs of keys, a row a pair: matrices 0 and 1 of those in
+  /// `memory` for `half`, of dims 8 i .. 8 i + 3 and 8 i + 4 .. 8 i + 7.
+  template <class Scratch>
+  static void pair_values(const Scratch& memory, ElementType type, int half, std::int64_t d) {
+    switch (type) {
+      case ElementType::bfloat16:
+        return pair_rows<AsTheyLie>(memory, half, d);
+      case ElementType::float8_e4m3:
+        return pair_rows<Float8Pairs<true>>(memory, half, d);
+      default:
+        return pair_rows<Float8Pairs<false>>(memory, half, d);
+    }
+  }
+
+  struct AsTheyLie {
+    POLYHEAD_INLINE static void pair_in_parts(Simd::V (&to)[2], const std::uint16_t* even,
+                                              const std::uint16_t* odd, std::int64_t d) {
+      const __m512i a = even ? _mm512_loadu_si512(even + d) : no_values();
+      const __m512i b = odd ? _mm512_loadu_si512(odd + d) : no_values();
+      to[0] = Simd::from_bits(_mm512_unpacklo_epi16(a, b));
+      to[1] = Simd::from_bits(_mm512_unpackhi_epi16(a, b));
+    }
+  };
+
  private:
+  template <class Pairs, class Scratch>
+  POLYHEAD_INLINE static void pair_rows(const Scratch& memory, int half, std::int64_t d) {
+    const std::uint16_t* const* const row = memory.value_rows + half * kDepth;
+    for (int pair = 0; pair < kRows; ++pair) {
+      if (pair % (kRows / 2) == 0) memory.fetcher->fetch(kFetched);
+      Simd::V both[2];
+      Pairs::pair_in_parts(both, row[2 * pair], row[2 * pair + 1], d);
+      for (int part = 0; part < 2; ++part)
+        Simd::store(values_of(memory.v, part, half) + pair * kRows, both[part]);
+    }
+  }
+
   /// kWhole: there are all 32 rows, and 32 dims of each.
   template <bool kWhole, class Scratch>
   POLYHEAD_INLINE static void turn(const Scratch& memory, const std::uint16_t* const* row, int half,

@@ -81,10 +81,16 @@ struct Prefill {
     lay_out(call, base, &memory);
     memory.fetcher = &fetcher;
     memory.lone_tile = tile_count == 1;
+    configure_matrices();
   }
 
   Prefill(const Prefill&) = delete;  // memory knows where the fetcher is
   Prefill& operator=(const Prefill&) = delete;
+
+  /// Again after code of users, which may have used the matrices for its own.
+  void configure_matrices() const {
+    if constexpr (Path::kMatrix) Path::Unit::configure_for(item.rows);
+  }
 
   static Detail detail_of(const AttendCall& call) {
     if (call.entropy.data || call.max_weight.data || call.max_key.data) return Detail::statistics;
@@ -262,9 +268,7 @@ struct Prefill {
     for (int i = 0; i < sight.segments && !applied; ++i) {
       modifier.apply(memory.scores, memory.bias, lanes, sight.segment[i], block, keys);
     }
-    if constexpr (Path::kMatrix) {
-      if (call.score.custom_count > 0) matrix_unit.configure();  // user code may have used it
-    }
+    if (call.score.custom_count > 0) configure_matrices();
     bool reduced = applied;  // whether the maxima of full segments are known
     if (lanes.hide && sight.kind == Sight::everything) {
       const Simd::V hidden = Simd::broadcast(-kInfinity);
@@ -323,6 +327,8 @@ struct Prefill {
   /// running = running + split, in split order. The first split is the sum so far: folding it into
   /// nothing would multiply it by exactly 1.
   void fold_tile(int t) {
+    if constexpr (Path::kMatrix)
+      typename Path::Products{call, memory, memory.lanes[t].vectors}.turn_rows_back(split_state(t));
     if (folded[t])
       Softmax::fold_state(rules, call.value_dim, running_state(t), split_state(t));
     else

@@ -1,7 +1,8 @@
 // One tile of query lanes: its state, its lanes' places, and what it may see of a key block.
 // Included inside an ISA namespace after rows.hpp.
 
-/// Running softmax state of a tile, lane by lane; o is [value_dim][kTile].
+/// Running softmax state of a tile, lane by lane; o is [value_dim][kTile], or what
+/// MatrixProducts::add_by_rows says, of so many rows.
 /// max is the reference the sums are relative to, in score units; total sums the weights that
 /// multiply V (rounded ones for bfloat16), exact_total the unrounded ones. spread is sum p * (score
 /// - max), for the entropy.
@@ -9,9 +10,11 @@ struct State {
   float max[kTile], total[kTile], exact_total[kTile];
   float spread[kTile], best[kTile];
   std::int32_t best_key[kTile];
+  int rows;  // where not 0
   float* o;
 
   void reset() {
+    rows = 0;
     for (int i = 0; i < kTile; ++i) {
       max[i] = best[i] = -kInfinity;
       total[i] = exact_total[i] = spread[i] = 0.0f;

@@ -91,10 +91,27 @@ struct TileSoftmax {
       }
       Simd::store(state.total + at, Simd::mul(Simd::load(state.total + at), step.factor));
       Simd::store(state.exact_total + at, Simd::mul(total, step.factor));
+      if constexpr (Path::kMatrix) {
+        if (state.rows > 0) {
+          scale_rows(state, step.factor);
+          continue;
+        }
+      }
       for (std::int64_t d = 0; d < value_dim; ++d) {
         float* o = state.o + d * kTile + at;
         Simd::store(o, Simd::mul(Simd::load(o), step.factor));
       }
+    }
+  }
+
+  /// Of sums that lie by rows.
+  void scale_rows(State& state, Simd::V factors) {
+    alignas(64) float factor[kLanes];
+    Simd::store(factor, factors);
+    for (int row = 0; row < state.rows; ++row) {
+      float* const o = state.o + row * value_dim;
+      for (std::int64_t d = 0; d < value_dim; d += kLanes)
+        Simd::store(o + d, Simd::mul(Simd::load(o + d), Simd::broadcast(factor[row])));
     }
   }
 

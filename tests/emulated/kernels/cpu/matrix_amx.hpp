@@ -17,6 +17,12 @@ class MatrixUnit {
     for (int i = 0; i < 8; ++i) matrices_[i] = Matrix{i < 7 ? rows : kRows, {}};
   }
 
+  static void configure_for(std::int64_t rows) {
+    configure();
+    for (const int few : {2, 3, 7})
+      matrices_[few].rows = static_cast<int>(rows < kRows ? rows : kRows);
+  }
+
   template <int kTo>
   static void zero() {
     std::memset(matrix(kTo).row, 0, sizeof Matrix::row);
