@@ -98,12 +98,12 @@ const Cost = (() => {
   const keysOf = (type) => type.keys || type;
 
   const tokenBytes = (l, type) => l.attends === "all" ? 0n
-    : l.kv_rank > 0n ? rowBytes(l.kv_rank + l.rope_dim, keysOf(type))
+    : l.kv_rank > 0n ? rowBytes(l.kv_rank + l.rope_dim, keysOf(type).channel_bytes > 0 ? type : keysOf(type))
     : l.kv_heads * (rowBytes(l.head_dim, keysOf(type)) + rowBytes(l.value_dim, type));
 
-  // Scales of keys by channel, of all sequences together.
-  const channelBytes = (l, type) => big(keysOf(type).channel_bytes) *
-    (l.kv_rank > 0n ? l.kv_rank + l.rope_dim : l.kv_heads * l.head_dim);
+  // Scales of keys by channel, of all sequences together: latents, which are values too, have none.
+  const channelBytes = (l, type) =>
+    l.kv_rank > 0n ? 0n : big(keysOf(type).channel_bytes) * l.kv_heads * l.head_dim;
 
   const kvCache = (model, work) => total(model.layers.map((layer) => {
     const l = sizes(layer);

@@ -94,7 +94,6 @@ TEST(CostKv, ScalesByChannelAreTheCaches) {
 
 TEST(CostKv, BytesAreThoseOfTheLatentCache) {
   for (const Type& type : types()) {
-    if (element_bytes(type.element) < 2) continue;  // values in keys are never codes
     Layer layer = mha(256, 4);
     layer.latent = {0, 96, 32, 32};
     layer.head_dim = 64;
@@ -108,6 +107,11 @@ TEST(CostKv, BytesAreThoseOfTheLatentCache) {
     work.kv_type = type.planned;
     EXPECT_EQ(kv_cache_bytes(only(layer), work).value, Count(KvCache(config).bytes()))
         << type.planned.name;
+    if (type.element != ElementType::int8 && type.element != ElementType::int4) continue;
+    // Latents have scales by token, whatever keys elsewhere have.
+    work.key_type = storage_type(std::string(element_name(type.element)) + "-by-channel");
+    EXPECT_EQ(kv_cache_bytes(only(layer), work).value, Count(KvCache(config).bytes()))
+        << work.key_type->name;
   }
 }
 

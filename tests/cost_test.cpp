@@ -279,6 +279,16 @@ TEST(CostSearch, WindowsMayNeverOvertake) {
   EXPECT_GT(gqa.everything, gqa.projections);
 }
 
+// The search begins at the longest context, where attention of such sizes is beyond any Count.
+TEST(Cost, CrossoversOfHugeModelsAreFound) {
+  Layer layer = mha(1, 100000);
+  layer.kv_heads = 100000;
+  layer.head_dim = layer.value_dim = 1000;
+  layer.count = 1000000;
+  const auto found = crossover(only(layer), Counting::full);
+  EXPECT_EQ(found.projections, 2);  // 4 n^2 of 10^8 against 8 n of them
+}
+
 TEST(CostStored, EachPartByItsOwnTypes) {
   ModelDescription model = only(mha(256, 4));
   model.vocab_size = 1000;

@@ -124,7 +124,7 @@ struct Layer {
 /// 16-bit scale (ggml's q8_0 and q4_0), "fp8" has none, "mxfp4" is OCP's (32 with an 8-bit scale).
 /// "cache-int8", "cache-int4" and "cache-fp8" are what this library's caches hold: codes padded to
 /// 32, a float32 scale for 32 or none; "int8-by-channel" and "int4-by-channel" its keys with scales
-/// by channel.
+/// by channel. (Latents, which are values too, are then counted as the type of values.)
 struct StorageType {
   std::string name{};
   std::int64_t block_elements = 1, block_bytes = 2;

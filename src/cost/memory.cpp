@@ -140,9 +140,10 @@ Term kv_bytes_per_token(const Layer& layer, const StorageType& type,
   const StorageType& key_type = keys_as ? *keys_as : type;
   if (layer.latent.given()) {
     const Count elements = layer.latent.kv_rank + layer.latent.rope_dim;
+    // Latents are values too, which have no scales by channel: by token, then.
+    const StorageType& held = key_type.channel_bytes > 0 ? type : key_type;
     return product("kv_bytes_per_token", kUnit,
-                   {{"bytes of (kv_rank + rope_dim)", row_bytes(elements, key_type)}},
-                   key_type.name);
+                   {{"bytes of (kv_rank + rope_dim)", row_bytes(elements, held)}}, held.name);
   }
   const std::string note = keys_as ? "keys " + key_type.name + ", values " + type.name : type.name;
   const Count keys = row_bytes(layer.head_dim, key_type), values = row_bytes(layer.value_dim, type);
@@ -171,15 +172,13 @@ Term kv_cache_bytes(const ModelDescription& model, const Workload& workload,
                                  tokens_kept(layer, workload, devices)}};
     factors.insert(factors.end(), token.factors.begin(), token.factors.end());
     parts.push_back(product("kv_cache_of_layers", kUnit, std::move(factors), layer.name));
-    if (key_type.channel_bytes == 0) continue;
-    const bool latent = layer.latent.given();
-    parts.push_back(product(
-        "key_scales_of_layers", kUnit,
-        {{"layers", layer.count},
-         {"kv_heads", latent ? 1 : layer.kv_heads},
-         {"head_dim", latent ? layer.latent.kv_rank + layer.latent.rope_dim : layer.head_dim},
-         {"bytes", key_type.channel_bytes}},
-        "by channel, of all sequences together"));
+    if (key_type.channel_bytes == 0 || layer.latent.given()) continue;
+    parts.push_back(product("key_scales_of_layers", kUnit,
+                            {{"layers", layer.count},
+                             {"kv_heads", layer.kv_heads},
+                             {"head_dim", layer.head_dim},
+                             {"bytes", key_type.channel_bytes}},
+                            "by channel, of all sequences together"));
   }
   return sum("kv_cache", kUnit, std::move(parts));
 }

@@ -72,12 +72,17 @@ Crossover crossover(const ModelDescription& model, Counting counting, LatentForm
   const Rates rates = rates_of(model, form);
   const auto overtakes = [&](Count per_token) {
     return first_where([&](std::int64_t n) {
-      Count twice = 0;
-      for (const Layer& layer : model.layers) {
-        twice = twice +
-                Count(layer.count) * pair_flops(layer, form) * twice_the_pairs(layer, n, counting);
+      const Count projections = Count(2) * Count(n) * per_token;
+      try {
+        Count twice = 0;
+        for (const Layer& layer : model.layers) {
+          twice = twice + Count(layer.count) * pair_flops(layer, form) *
+                              twice_the_pairs(layer, n, counting);
+        }
+        return twice >= projections;
+      } catch (const TooLarge&) {
+        return true;  // beyond what the other side still is
       }
-      return twice >= Count(2) * Count(n) * per_token;
     });
   };
   return {overtakes(rates.projections), overtakes(rates.projections + rates.feed_forward)};
