@@ -113,6 +113,27 @@ TEST(ModelFile, GgufGemmaAlternatesWindowsAndBases) {
   EXPECT_EQ(open(folder, listed).config().layers[1].window, 16);
 }
 
+// No layer is local then, so all have the base and the scaling of global ones, as in llama.cpp.
+TEST(ModelFile, GgufGemmaWithoutAWindowIsGlobal) {
+  const std::string window = "gemma3.attention.sliding_window", pattern = window + "_pattern";
+  GgufBuilder plain = tiny_gguf(Architecture::gemma3);
+  plain.remove(window);
+  plain.set("gemma3.rope.scaling.type", std::string("linear"));
+  plain.set("gemma3.rope.scaling.factor", 8.0f);
+  GgufBuilder none = plain, every_second = plain, listed = plain;
+  none.set(window, 0u);
+  every_second.set(pattern, 2u);
+  listed.list(pattern, GgufBuilder::boolean, 2, std::string("\1\0", 2));
+  for (const GgufBuilder& file : {plain, none, every_second, listed}) {
+    const ScratchDirectory folder;
+    for (const models::LayerGeometry& layer : open(folder, file).config().layers) {
+      EXPECT_EQ(layer.window, 0);
+      EXPECT_EQ(layer.rope->base, 5e5);
+      EXPECT_EQ(layer.rope->scaling, RopeScaling::linear);
+    }
+  }
+}
+
 TEST(ModelFile, GgufIsReadTheWayItsArchitectureLooks) {
   const ScratchDirectory folder;
   for (const Architecture a : {Architecture::llama, Architecture::bert}) {

@@ -199,7 +199,7 @@ class Reader {
     const auto q_heads = by_layer("attention.head_count", 0);
     const auto kv_heads = by_layer("attention.head_count_kv", 0);
     const std::int64_t window = integer("attention.sliding_window", 0);
-    const std::vector<bool> local = local_layers();
+    const std::vector<bool> local = local_layers(window);
     for (std::size_t i = 0; i < q_heads.size(); ++i) {
       LayerGeometry layer;
       layer.q_heads = q_heads[i];
@@ -213,14 +213,16 @@ class Reader {
     }
   }
 
-  /// gemma3 alternates; llama (Mistral) has its window in every layer; qwen's files do not say
-  /// which layers theirs is for, and models in use have none.
-  std::vector<bool> local_layers() const {
+  /// gemma3 alternates where it has a window, and is all global without; llama (Mistral) has its
+  /// window in every layer; qwen's files do not say which layers theirs is for, and models in use
+  /// have none.
+  std::vector<bool> local_layers(std::int64_t window) const {
     const auto layers = static_cast<std::size_t>(layer_count());
     if (config_.architecture != Architecture::gemma3) {
       return std::vector<bool>(layers, config_.architecture == Architecture::llama);
     }
     std::vector<bool> local(layers);
+    if (window == 0) return local;  // whatever the pattern says: llama.cpp does not read it then
     if (file_.is_array(key("attention.sliding_window_pattern"))) {
       const auto given = by_layer("attention.sliding_window_pattern", 0);
       std::transform(given.begin(), given.end(), local.begin(),
