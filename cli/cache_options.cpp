@@ -1,7 +1,9 @@
 #include "cli/cache_options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 #include "base/ceil_div.hpp"
@@ -25,20 +27,32 @@ std::int64_t page_bytes(const models::Model& model, std::int64_t page_tokens,
   return model.make_pool(1, page_tokens, form).cache().bytes();
 }
 
-/// Calls what reads --load-cache; where the file is of another run, says what it must be of.
+/// "begin.kv: is damaged" for "load_notes: begin.kv is damaged": the file before what is wrong with
+/// it, and not what was called.
+std::string said_of(const std::string& file, std::string_view what) {
+  constexpr std::string_view kAfterCall = ": ";
+  const std::size_t call = what.find(kAfterCall);
+  if (call != what.npos) what.remove_prefix(call + kAfterCall.size());
+  if (!what.starts_with(file)) return std::string(what);
+  what.remove_prefix(file.size());
+  what.remove_prefix(std::min(what.find_first_not_of(" ,:"), what.size()));
+  return std::string(what);
+}
+
+/// Calls what reads or writes `file`; where it is of another run, says what it must be of.
 template <class Call>
-auto in_own_words(const Call& call) {
+auto in_own_words(const std::string& file, const Call& call) {
   try {
     return call();
   } catch (const InvalidArgument& error) {
-    std::string what = error.what();
+    std::string what = said_of(file, error.what());
     const auto says = [&](const char* words) { return what.find(words) != std::string::npos; };
     if (says("another fingerprint") || says("its type is") || says("in other frames")) {
       what +=
           " (a file serves the model, --weights, --isa, --kv-type, --kv-keys and --kv-text that "
           "it was saved with)";
     }
-    throw FileError("--load-cache", what);
+    throw FileError(file, what);
   }
 }
 
@@ -93,20 +107,21 @@ models::CacheForm CacheOptions::form(const models::Model& model, ElementType typ
                                      std::int64_t page_tokens,
                                      const CacheFingerprint& fingerprint) const {
   checked_bytes(model, page_tokens, {type});
-  return in_own_words([&] {
+  return in_own_words(load_, [&] {
     auto frames = models::frames_of_notes(load_, load_notes(load_, fingerprint));
-    if (frames.empty()) throw InvalidArgument(load_ + " was saved without --kv-keys channel");
+    if (frames.empty()) throw FileError(load_, "was saved without --kv-keys channel");
     return models::CacheForm{type, {}, std::move(frames)};
   });
 }
 
 void CacheOptions::load(models::Batcher& batcher, const CacheFingerprint& fingerprint) const {
-  if (loads()) in_own_words([&] { batcher.load(load_, fingerprint); });
+  if (loads()) in_own_words(load_, [&] { batcher.load(load_, fingerprint); });
 }
 
 std::int64_t CacheOptions::save(models::Batcher& batcher, const CacheFingerprint& fingerprint,
                                 std::span<const std::int32_t> tokens) const {
-  return save_.empty() ? 0 : batcher.save(tokens, save_, fingerprint);
+  if (save_.empty()) return 0;
+  return in_own_words(save_, [&] { return batcher.save(tokens, save_, fingerprint); });
 }
 
 }  // namespace polyhead::cli

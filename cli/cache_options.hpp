@@ -37,7 +37,7 @@ class CacheOptions {
   void load(models::Batcher& batcher, const CacheFingerprint& fingerprint) const;
 
   /// Writes what is held of `tokens`; how many that is, 0 without --save-cache. Throws
-  /// InvalidArgument where it cannot be written.
+  /// FileError where it cannot be written.
   std::int64_t save(models::Batcher& batcher, const CacheFingerprint& fingerprint,
                     std::span<const std::int32_t> tokens) const;
 

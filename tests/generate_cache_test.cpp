@@ -1,7 +1,9 @@
 // generate with files of the cache: what prompts begin with is read once.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <string>
 
@@ -54,6 +56,7 @@ class GenerateCache : public testing::Test {
     const Outcome made = test::run_program(arguments(model.empty() ? model_ : model, all));
     EXPECT_EQ(made.status, cli::kFailure);
     EXPECT_EQ(made.out, "");
+    EXPECT_TRUE(made.err.starts_with("polyhead: " + file + ": ")) << made.err;
     return made.err;
   }
 
@@ -154,7 +157,7 @@ TEST_F(GenerateCache, FramesComeFromTheFile) {
         EXPECT_EQ(many["cache"]["shared_tokens"], 16);
       }
     }
-    const std::string in_frames = " was saved in other frames than the pool's (a file serves";
+    const std::string in_frames = ": was saved in other frames than the pool's (a file serves";
     const auto refused = [&](const std::vector<std::string>& how, const std::string& why) {
       const std::string said = refusal(file, how);
       EXPECT_NE(said.find(file + why), std::string::npos) << said;
@@ -164,7 +167,8 @@ TEST_F(GenerateCache, FramesComeFromTheFile) {
     const std::string plain = folder_.file("plain.kv");
     generate({"--prompt", kBegin, "--kv-type", type, "--page-tokens", "8", "--save-cache", plain});
     const std::string said = refusal(plain, {"--kv-type", type, "--kv-keys", "channel"});
-    EXPECT_NE(said.find(plain + " was saved without --kv-keys channel"), std::string::npos) << said;
+    EXPECT_NE(said.find(plain + ": was saved without --kv-keys channel"), std::string::npos)
+        << said;
   }
 }
 
@@ -174,7 +178,7 @@ TEST_F(GenerateCache, TheTypeThatIsTakenAnywayMayBeNamed) {
       {"--prompt", kBegin, "--kv-type", "f32", "--page-tokens", "8", "--load-cache", file});
   EXPECT_EQ(made["cache"]["loaded_tokens"], 16);
   const std::string said = refusal(file, {"--kv-type", "bf16"});
-  EXPECT_NE(said.find(file + ", sequence 0: its type is float32, expected bfloat16"),
+  EXPECT_NE(said.find(file + ": sequence 0: its type is float32, expected bfloat16"),
             std::string::npos)
       << said;
   EXPECT_NE(said.find("that it was saved with)"), std::string::npos) << said;
@@ -183,7 +187,7 @@ TEST_F(GenerateCache, TheTypeThatIsTakenAnywayMayBeNamed) {
 TEST_F(GenerateCache, FilesOfAnotherModelAreRefused) {
   const std::string file = saved();
   const auto other = [&](const char* what, const std::string& said) {
-    EXPECT_NE(said.find(file + " was saved with another fingerprint of the " + what),
+    EXPECT_NE(said.find(file + ": was saved with another fingerprint of the " + what),
               std::string::npos)
         << said;
     EXPECT_NE(said.find("that it was saved with)"), std::string::npos) << said;
@@ -212,10 +216,11 @@ TEST_F(GenerateCache, RefusesWhatIsNoSuchFile) {
             std::string::npos);
   const std::string bytes = ScratchDirectory::read(file);
   const std::string part = folder_.write("part.kv", bytes.substr(0, bytes.size() - 9));
-  EXPECT_NE(refusal(part).find("part.kv is damaged or incomplete"), std::string::npos);
+  EXPECT_NE(refusal(part).find("part.kv: is damaged or incomplete"), std::string::npos);
   EXPECT_EQ(refusal(part).find("that it was saved with)"), std::string::npos);
-  EXPECT_NE(refusal(folder_.file("config.json")).find("is not a file of saved sequences"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal(folder_.file("config.json")).find("config.json: is not a file of saved sequences"),
+      std::string::npos);
 }
 
 // The file is a hole: a pool of its size, or its bytes, would not fit into any memory.
@@ -247,6 +252,22 @@ TEST_F(GenerateCache, OptionsThatMakeNoSense) {
           "--page-tokens needs --prompts, --save-cache or --load-cache");
   refused({"--prompt", "a", "--save-cache", "/nowhere/x.kv"}, cli::kFailure,
           "/nowhere/x.kv: cannot be written");
+}
+
+// The file may be written to when the run begins, and not when there is something to write.
+TEST_F(GenerateCache, AFileThatCannotBeWrittenIsNamed) {
+  const std::string file = folder_.file("large.kv");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit few{100, before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &few), 0);
+  const Outcome made = test::run_program(
+      arguments(model_, {"--prompt", kBegin, "--save-cache", file, "--page-tokens", "8"}));
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(made.status, cli::kFailure);
+  EXPECT_TRUE(made.err.starts_with("polyhead: " + file + ": cannot be written: ")) << made.err;
 }
 
 TEST_F(GenerateCache, SaysWhereNothingFillsAPage) {
