@@ -15,6 +15,7 @@
 #include "cli/stream_text.hpp"
 #include "cli/table.hpp"
 #include "models/chat.hpp"
+#include "models/formats/file_error.hpp"
 #include "models/sampler.hpp"
 #include "models/tokenizers/tokenizer.hpp"
 #include "polyhead/error.h"
@@ -308,6 +309,12 @@ void check_decoder(const ModelFile& file) {
   }
 }
 
+/// A pool's pages have one shape for all layers: said before weights are packed for nothing.
+void check_layers(const ModelFile& file, const std::string& option) {
+  const std::string why = models::unlike_layer(file.config());
+  if (!why.empty()) throw formats::FileError(file.path(), option + " needs layers alike: " + why);
+}
+
 std::vector<std::int32_t> Generate::prompt_ids(const Tokenizer& tokenizer,
                                                const std::string& text) const {
   if (!chat_) return tokenizer.encode(text);
@@ -324,6 +331,7 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   std::vector<Prompt> prompts = prompt_lines(prompts_);
   const ModelFile file = model_.open();
   check_decoder(file);
+  check_layers(file, "--prompts");
   const Tokenizer tokenizer(file.tokenizer());
   for (Prompt& prompt : prompts) prompt.ids = prompt_ids(tokenizer, prompt.text);
   check_prompts(prompts_, prompts, options, file.config().context_length);
@@ -382,6 +390,7 @@ void Generate::run(const Console& console) {
   Stopwatch watch;
   const ModelFile file = model_.open();
   check_decoder(file);
+  if (files_.given()) check_layers(file, files_.saves() ? "--save-cache" : "--load-cache");
   const Tokenizer tokenizer(file.tokenizer());
   Outcome outcome;
   outcome.prompt = one_prompt(file, tokenizer);

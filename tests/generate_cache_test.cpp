@@ -13,6 +13,7 @@
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/tiny_llama.hpp"
+#include "support/tiny_models.hpp"
 
 namespace polyhead {
 namespace {
@@ -268,6 +269,29 @@ TEST_F(GenerateCache, AFileThatCannotBeWrittenIsNamed) {
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(made.status, cli::kFailure);
   EXPECT_TRUE(made.err.starts_with("polyhead: " + file + ": cannot be written: ")) << made.err;
+}
+
+// A page has one shape for all layers. The model has no tokenizer: nothing is read but its sizes.
+TEST_F(GenerateCache, LayersThatDifferAreRefusedBeforeTheModelIsMade) {
+  test::GgufBuilder unlike =
+      test::tiny_gguf(models::Architecture::llama, [](models::ExpectedTensor& tensor) {
+        const bool of_keys = tensor.name.starts_with("blk.1.attn_k.");
+        if (of_keys || tensor.name.starts_with("blk.1.attn_v.")) tensor.shape[0] = 16;
+      });
+  unlike.remove("llama.attention.head_count_kv");
+  unlike.list("llama.attention.head_count_kv", test::GgufBuilder::u32, 2,
+              test::raw(2u) + test::raw(4u));
+  const std::string model = folder_.write("unlike.gguf", unlike.build());
+  const std::string prompts = folder_.write("prompts.txt", "ab\n");
+  for (const std::vector<std::string>& how : std::vector<std::vector<std::string>>{
+           {"--prompts", prompts},
+           {"--save-cache", folder_.file("x.kv"), "--prompt", "a"},
+           {"--load-cache", prompts, "--prompt", "a"}}) {
+    test::expect_refused(arguments(model, how), cli::kFailure,
+                         std::string(model).append(": ").append(how.front()) +
+                             " needs layers alike: layer 1 has 4 KV heads (keys of 4, values of "
+                             "4), expected those of layer 0, 2 KV heads (keys of 4, values of 4)");
+  }
 }
 
 TEST_F(GenerateCache, SaysWhereNothingFillsAPage) {

@@ -48,6 +48,11 @@ void check_layer(const std::string& path, const LayerGeometry& layer, std::size_
   }
 }
 
+std::string heads_text(const LayerGeometry& layer) {
+  return std::to_string(layer.kv_heads) + " KV heads (keys of " + std::to_string(layer.head_dim) +
+         ", values of " + std::to_string(layer.value_dim) + ")";
+}
+
 void check_finite(const std::string& path, const char* what, float value) {
   if (!std::isfinite(value) || value < 0.0f) {
     throw FileError(path, std::string(what) + " is " + std::to_string(value) +
@@ -173,6 +178,19 @@ void check_config(const std::string& path, const ModelConfig& config, Reading re
   check_finite(path, "the attention's soft-cap", config.attention_soft_cap);
   check_finite(path, "the logits' soft-cap", config.logit_soft_cap);
   check_finite(path, "the embedding's scale", config.embedding_scale);
+}
+
+std::string unlike_layer(const ModelConfig& config) {
+  const LayerGeometry& first = config.layers.front();
+  for (std::size_t i = 1; i < config.layers.size(); ++i) {
+    const LayerGeometry& layer = config.layers[i];
+    if (layer.kv_heads == first.kv_heads && layer.head_dim == first.head_dim &&
+        layer.value_dim == first.value_dim)
+      continue;
+    return "layer " + std::to_string(i) + " has " + heads_text(layer) +
+           ", expected those of layer 0, " + heads_text(first);
+  }
+  return "";
 }
 
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {

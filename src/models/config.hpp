@@ -65,6 +65,10 @@ enum class Reading : std::uint8_t { run, described };
 void check_config(const std::string& path, const ModelConfig& config,
                   Reading reading = Reading::run);
 
+/// Which layer has keys or values of another shape than layer 0, with both; "" where all are alike,
+/// as a pool of pages needs them.
+std::string unlike_layer(const ModelConfig& config);
+
 /// A tensor that an architecture has, under its canonical name.
 struct ExpectedTensor {
   std::string name;

@@ -60,15 +60,8 @@ SequencePool Model::make_pool(std::int64_t pages, std::int64_t page_tokens,
   constexpr const char* kMake = "Model::make_pool";
   const ModelConfig& config = state_->config;
   if (!config.causal) base::refuse(kMake, "the model is an encoder; embed() runs it");
+  if (const std::string why = unlike_layer(config); !why.empty()) base::refuse(kMake, why);
   const LayerGeometry& first = config.layers.front();
-  for (std::size_t i = 1; i < config.layers.size(); ++i) {
-    const LayerGeometry& layer = config.layers[i];
-    if (layer.kv_heads != first.kv_heads || layer.head_dim != first.head_dim ||
-        layer.value_dim != first.value_dim) {
-      base::refuse(kMake, "layer ", i, " has ", layer.kv_heads, " KV heads of ", layer.head_dim,
-                   ", expected those of layer 0, ", first.kv_heads, " of ", first.head_dim);
-    }
-  }
   PagedCacheConfig cache;
   cache.pages = pages;
   cache.page_tokens = page_tokens;
