@@ -274,6 +274,16 @@ TEST(ModelFile, RefusesPartsOfASplitModel) {
             "gguf-split)");
 }
 
+TEST(ModelFile, FilesBesideWeightsAreNoModel) {
+  for (const char* name : {"config.json", "model.safetensors.index.json"}) {
+    const ScratchDirectory folder;
+    EXPECT_EQ(refusal(folder, folder.write(name, "{}")),
+              std::string(name) +
+                  ": holds no weights (expected the folder that it is in, a "
+                  ".safetensors file or a GGUF file)");
+  }
+}
+
 TEST(ModelFile, NormsAreNotQuantised) {
   GgufBuilder file = tiny_gguf(Architecture::llama, [](ExpectedTensor& tensor) {
     if (tensor.name == "output_norm.weight") tensor.shape.clear();

@@ -84,6 +84,15 @@ bool is_aside(const ModelConfig& config, std::string_view name) {
          (config.architecture == Architecture::bert && name.starts_with("cls"));
 }
 
+/// A checkpoint is opened by its folder or its weights.
+void refuse_beside_weights(const std::string& path) {
+  std::error_code ignored;
+  if (!path.ends_with(".json") || !std::filesystem::is_regular_file(path, ignored)) return;
+  throw FileError(path,
+                  "holds no weights (expected the folder that it is in, a .safetensors file or a "
+                  "GGUF file)");
+}
+
 void add_gguf(const std::string& path, ModelFile::State& state) {
   auto file = std::make_shared<const formats::Gguf>(path);
   state.config = config_from_gguf(*file);
@@ -112,6 +121,7 @@ ModelFile::ModelFile(const std::string& path) {
   if (path.ends_with(".safetensors") || std::filesystem::is_directory(path, ignored)) {
     add_checkpoint(path, *state);
   } else {
+    refuse_beside_weights(path);
     add_gguf(path, *state);
   }
   Fingerprint fingerprint;
