@@ -39,7 +39,8 @@ std::string scaling(const std::string& type, const std::string& more = "") {
 TEST(CheckpointConfig, LayersOfMistralHaveAWindowWhereTheListSays) {
   const std::string layers =
       R"({"model_type":"mistral","hidden_size":8,"intermediate_size":12,"num_hidden_layers":2,)"
-      R"("num_attention_heads":4,"vocab_size":6,"max_position_embeddings":32,"sliding_window":4)";
+      R"("num_attention_heads":4,"num_key_value_heads":4,"vocab_size":6,"sliding_window":4,)"
+      R"("max_position_embeddings":32)";
   const auto read = [&](const std::string& more) {
     return models::config_from_json("c.json", layers + more + "}").layers;
   };
@@ -50,6 +51,34 @@ TEST(CheckpointConfig, LayersOfMistralHaveAWindowWhereTheListSays) {
   EXPECT_EQ(refused(",\"layer_types\":[\"sliding_attention\"]"),
             "c.json: 'layer_types' holds sliding_attention (expected full_attention alone of a "
             "llama)");
+}
+
+// As in Transformers' configuration of each type.
+TEST(CheckpointConfig, HeadsThatAreLeftOutAreThoseOfTheType) {
+  const auto read = [](const std::string& type, int q_heads, const std::string& more) {
+    return models::config_from_json(
+               "c.json", R"({"hidden_size":128,"intermediate_size":12,"num_hidden_layers":1,)"
+                         R"("vocab_size":6,"max_position_embeddings":32,"model_type":")" +
+                             type + "\",\"num_attention_heads\":" + std::to_string(q_heads) + more +
+                             "}")
+        .layers[0];
+  };
+  const std::string null = R"(,"num_key_value_heads":null)", two = R"(,"num_key_value_heads":2)";
+  const auto expect = [&](const char* type, std::int64_t kv_heads, std::int64_t head_dim) {
+    SCOPED_TRACE(type);
+    EXPECT_EQ(read(type, 64, "").kv_heads, kv_heads);
+    EXPECT_EQ(read(type, 64, null).kv_heads, 64);
+    EXPECT_EQ(read(type, 64, two).kv_heads, 2);
+    EXPECT_EQ(read(type, 64, "").head_dim, head_dim);
+    EXPECT_EQ(read(type, 64, R"(,"head_dim":4)").head_dim, 4);
+  };
+  expect("llama", 64, 2);
+  expect("mistral", 8, 2);
+  expect("qwen2", 32, 2);
+  expect("qwen3", 32, 128);
+  EXPECT_EQ(test::refusal_of<formats::FileError>([&] { read("qwen2", 4, ""); }),
+            "c.json: 'num_key_value_heads' is missing, which stands for 32, which does not divide "
+            "the 4 of 'num_attention_heads'");
 }
 
 TEST(CheckpointConfig, LayersWithAWindowNeedOne) {

@@ -120,20 +120,42 @@ class Decoder {
     for (const bool is_local : local) config.layers.push_back(is_local ? windowed : layer);
   }
 
+  /// What Transformers takes where a key is left out; 0: what follows from the others.
+  struct HeadDefaults {
+    std::int64_t kv_heads = 0, head_dim = 0;
+  };
+  HeadDefaults head_defaults() const {
+    switch (architecture_) {
+      case Architecture::gemma3:
+        return {4, 256};
+      case Architecture::qwen2:
+        return {32, 0};
+      case Architecture::qwen3:
+        return {32, 128};
+      default:
+        return {is_mistral() ? 8 : 0, 0};
+    }
+  }
+
+  /// A null is not left out: what it means follows from the others too, but for gemma.
+  std::int64_t heads_field(const char* name, std::int64_t left_out, std::int64_t follows) const {
+    const bool null = fields_.given(name) && architecture_ != Architecture::gemma3;
+    return fields_.integer(name, left_out == 0 || null ? follows : left_out);
+  }
+
   void read_heads(const ModelConfig& config, LayerGeometry& layer) const {
-    const bool gemma = architecture_ == Architecture::gemma3;
+    const HeadDefaults otherwise = head_defaults();
     layer.q_heads = size("num_attention_heads", 8);
     if (layer.q_heads < 1) fields_.refuse_value("num_attention_heads", "at least 1");
-    layer.kv_heads =
-        fields_.integer("num_key_value_heads", gemma ? std::int64_t{4} : layer.q_heads);
+    const char* const kv_heads = "num_key_value_heads";
+    layer.kv_heads = heads_field(kv_heads, otherwise.kv_heads, layer.q_heads);
     if (layer.kv_heads < 1 || layer.q_heads % layer.kv_heads != 0) {
-      fields_.refuse("num_key_value_heads", "is " + std::to_string(layer.kv_heads) +
-                                                ", which does not divide the " +
-                                                std::to_string(layer.q_heads) + " of " +
-                                                fields_.full_name("num_attention_heads"));
+      const char* const found = fields_.has(kv_heads) ? "is " : "is missing, which stands for ";
+      fields_.refuse(kv_heads, found + std::to_string(layer.kv_heads) +
+                                   ", which does not divide the " + std::to_string(layer.q_heads) +
+                                   " of " + fields_.full_name("num_attention_heads"));
     }
-    layer.head_dim =
-        fields_.integer("head_dim", gemma ? std::int64_t{256} : config.model_dim / layer.q_heads);
+    layer.head_dim = heads_field("head_dim", otherwise.head_dim, config.model_dim / layer.q_heads);
     layer.value_dim = layer.head_dim;
   }
 
