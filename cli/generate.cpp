@@ -323,7 +323,7 @@ std::vector<std::int32_t> Generate::prompt_ids(const Tokenizer& tokenizer,
   messages.push_back({"user", text});
   models::ChatFormat format = models::choose_chat(tokenizer.spec(), chat_template_);
   if (told_nothing()) format.default_system.clear();
-  return tokenizer.encode(models::render_chat(format, messages), {true, true});
+  return tokenizer.encode(models::render_chat(format, messages), {false, true});
 }
 
 void Generate::answer_all(const Console& console, Progress& progress) const {

@@ -1,5 +1,5 @@
-// Chat formats against what transformers makes of the models' own templates (5.23.0; the bos token
-// in front, which encoding adds, taken off).
+// Chat formats against what transformers makes of the models' own templates (5.23.0; without the bos
+// token in front, which a ChatFormat has from its model).
 #include "models/chat.hpp"
 
 #include <gtest/gtest.h>
@@ -164,7 +164,7 @@ TEST(Chat, SmolLm2SaysWhoItIs) {
   EXPECT_EQ(text,
             "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging "
             "Face<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
-  const std::vector<std::int32_t> ids = tokenizer.encode(text, {true, true});
+  const std::vector<std::int32_t> ids = tokenizer.encode(text, {false, true});
   EXPECT_EQ(ids.front(), 1);  // <|im_start|>, which is a token and not its letters
   EXPECT_TRUE(tokenizer.ends_answer(2));
 }

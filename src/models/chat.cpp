@@ -57,6 +57,14 @@ ChatFormat insisted_on(ChatFormat own) {
   return own;
 }
 
+/// With the model's own bos, where the format or the file wants one and the template spells none.
+ChatFormat with_bos(ChatFormat chat, const TokenizerSpec& spec) {
+  const bool named = spec.bos >= 0 && static_cast<std::size_t>(spec.bos) < spec.pieces.size();
+  if (named && (spec.chat_bos || (chat.begins_with_bos && chat.bos.empty())))
+    chat.bos = spec.pieces[static_cast<std::size_t>(spec.bos)];
+  return chat;
+}
+
 void check_roles(std::span<const ChatMessage> messages) {
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
@@ -121,7 +129,8 @@ std::string llama2(const ChatFormat& chat, std::span<const ChatMessage> messages
   for (const ChatMessage& turn : turns.rest) {
     const std::string content = std::exchange(prefix, "") + turn.content;
     if (turn.role == "user") {
-      text += text.empty() || chat.one_bos ? "[INST] " : "<s>[INST] ";
+      if (!text.empty() && !chat.one_bos) text += chat.bos.empty() ? "<s>" : chat.bos;
+      text += "[INST] ";
       text += strip(content);
       text += " [/INST]";
     } else {
@@ -148,6 +157,20 @@ std::string llama3(const ChatFormat& chat, std::span<const ChatMessage> messages
   return text + "<|start_header_id|>assistant<|end_header_id|>\n\n";
 }
 
+std::string turns_of(const ChatFormat& chat, std::span<const ChatMessage> messages) {
+  switch (chat.format) {
+    case ChatTemplate::chatml:
+      return chatml(chat, messages);
+    case ChatTemplate::gemma:
+      return gemma(messages);
+    case ChatTemplate::llama2:
+      return llama2(chat, messages);
+    case ChatTemplate::llama3:
+      break;
+  }
+  return llama3(chat, messages);
+}
+
 }  // namespace
 
 std::optional<ChatTemplate> chat_template_named(std::string_view name) {
@@ -165,7 +188,7 @@ const char* chat_template_name(ChatTemplate format) {
 ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name) {
   const std::optional<ChatFormat> own = recognise_chat(spec.chat_template);
   if (name.empty()) {
-    if (own) return known(spec, *own);
+    if (own) return with_bos(known(spec, *own), spec);
     throw InvalidArgument("chat: " + spec.source +
                           (spec.chat_template.empty() ? " has no chat template"
                                                       : " has a chat template that is not known") +
@@ -176,10 +199,11 @@ ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name) {
     throw InvalidArgument("chat: template '" + std::string(name) + "' is not known (expected " +
                           list_of_names() + ")");
   }
-  if (own && own->format == *named) return insisted_on(*own);
+  if (own && own->format == *named) return with_bos(insisted_on(*own), spec);
   ChatFormat chat;
   chat.format = *named;
-  return chat;
+  chat.begins_with_bos = spec.add_bos;
+  return with_bos(chat, spec);
 }
 
 std::string render_chat(const ChatFormat& chat, std::span<const ChatMessage> messages) {
@@ -188,17 +212,7 @@ std::string render_chat(const ChatFormat& chat, std::span<const ChatMessage> mes
     refuse(0, "is from the system, but the model's chat template " + chat.no_system +
                   insists(chat.format));
   }
-  switch (chat.format) {
-    case ChatTemplate::chatml:
-      return chatml(chat, messages);
-    case ChatTemplate::gemma:
-      return gemma(messages);
-    case ChatTemplate::llama2:
-      return llama2(chat, messages);
-    case ChatTemplate::llama3:
-      break;
-  }
-  return llama3(chat, messages);
+  return chat.bos + turns_of(chat, messages);
 }
 
 }  // namespace polyhead::inline v0::models

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "models/chat.hpp"
+#include "models/chat_forms.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/template_pieces.hpp"
 
@@ -20,11 +21,13 @@ using Words = std::span<const std::string_view>;
 constexpr std::string_view kSystemTurn = "<|im_start|>system\n", kTurnEnd = "<|im_end|>";
 constexpr std::string_view kSystemHeader = "<|start_header_id|>system<|end_header_id|>\n\n";
 constexpr char kWorkedOut = '\x01';
+constexpr std::string_view kUnread{"\0", 1};  ///< an escape that Python refuses
 constexpr std::string_view kThink = "<think>\n";
 
 // What each format's turns are made of, beside white space.
-constexpr std::array<std::string_view, 7> kChatml{"<|im_start|>", kTurnEnd,  "system",  "user",
-                                                  "assistant",    "<think>", "</think>"};
+constexpr std::array<std::string_view, 10> kChatml{
+    "<|im_start|>", kTurnEnd,   "system", "user",  "assistant",
+    "<think>",      "</think>", "<s>",    "<bos>", "<|begin_of_text|>"};
 constexpr std::array<std::string_view, 6> kGemma{"<start_of_turn>", "<end_of_turn>", "user",
                                                  "model",           "assistant",     "<bos>"};
 constexpr std::array<std::string_view, 7> kLlama3{"<|start_header_id|>",
@@ -78,21 +81,6 @@ std::string code_of(const TemplatePiece& piece) {
   return code;
 }
 
-/// "set NAME = VALUE", "for NAME in ...": NAME, or nothing.
-std::string_view bound_name(const TemplatePiece& piece) {
-  if (piece.kind != Kind::statement) return "";
-  std::string_view rest = piece.source;
-  if (!rest.starts_with("set ") && !rest.starts_with("for ")) return "";
-  rest.remove_prefix(4);
-  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-  return rest.substr(
-      0, static_cast<std::size_t>(std::ranges::find_if_not(rest, in_name) - rest.begin()));
-}
-
-bool is_set(const TemplatePiece& piece) {
-  return piece.kind == Kind::statement && piece.source.starts_with("set ");
-}
-
 /// The one literal that a variable is set to, or none.
 const std::string* sole_literal(const TemplatePiece& piece) {
   const bool sole = is_set(piece) && piece.parts.size() == 2 && piece.parts[1].literal;
@@ -121,19 +109,14 @@ std::string dates_of(std::string_view text) {
       .append("\n\n");
 }
 
-/// How often what messages say is written stripped, and how often as it is.
-struct Stripping {
-  int stripped = 0, as_is = 0;
-  int system_stripped = 0;  ///< of messages[0] alone
-};
-
-bool is_stripped(std::string_view rest) {
-  rest.remove_prefix(std::min(rest.find_first_not_of("']\" "), rest.size()));
-  if (rest.starts_with(".strip()")) return true;
-  if (!rest.starts_with('|')) return false;
-  rest.remove_prefix(1);
-  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-  return rest.starts_with("trim");
+/// Jinja reads "\r\n" and "\r" as "\n".
+std::string with_plain_line_ends(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\r' && i + 1 < text.size() && text[i + 1] == '\n') continue;
+    plain += text[i] == '\r' ? '\n' : text[i];
+  }
+  return plain;
 }
 
 class Recogniser {
@@ -154,10 +137,14 @@ class Recogniser {
         read_output(piece);
       }
     }
-    read_stripping();
+    const FormsRead forms = read_forms(pieces_, chat_);
+    read_stripping(forms);
     read_opening();
     check_forms();
     read_place_of_system();
+    if (!forms.not_known.empty()) not_known(forms.not_known);
+    chat_.begins_with_bos = forms.begins_with_bos;
+    chat_.bos = forms.bos;
     return std::move(chat_);
   }
 
@@ -181,6 +168,7 @@ class Recogniser {
   }
 
   void take_default(std::string_view system) {
+    if (holds(system, kUnread)) not_known("has an escape that is none of text");
     if (chat_.format == ChatTemplate::gemma) {
       not_known("says " + formats::quote(std::string(system)));
     } else if (!chat_.default_system.empty() && chat_.default_system != system) {
@@ -219,7 +207,6 @@ class Recogniser {
     const std::string code = code_of(piece);
     if (holds(code, "content")) check_names(code.substr(std::string_view("set ").size()));
     outline(piece);
-    count_contents(piece);
   }
 
   void read_output(const TemplatePiece& piece) {
@@ -237,11 +224,11 @@ class Recogniser {
     outline(piece);
     if (piece.kind == Kind::text) return;
     const std::string code = code_of(piece);
-    if (holds(piece.source, "[INST]")) chat_.one_bos = !holds(code, "bos_token");
+    if (holds(piece.source, "[INST]"))
+      chat_.one_bos = !holds(code, "bos_token") && !holds(piece.source, "<s>");
     check_names(code);
     if (!begun_ && (holds(code, "system") || holds(code, "content")))
       chat_.no_system = "writes a system message before its first mark";
-    count_contents(piece);
   }
 
   void check_names(const std::string& code) {
@@ -294,24 +281,8 @@ class Recogniser {
     check_literal(rest.substr(end));
   }
 
-  void count_contents(const TemplatePiece& piece) {
-    each_name(piece.source, [&](std::string_view name, std::string_view rest) {
-      if (name != "content") return;
-      const auto at = static_cast<std::size_t>(name.data() - piece.source.data());
-      std::string_view before = piece.source.substr(0, at);
-      const bool quoted = before.ends_with("['") || before.ends_with("[\"");
-      if (quoted) before.remove_suffix(2);
-      const bool member = quoted || before.ends_with('.');
-      if (before.ends_with('.')) before.remove_suffix(1);
-      const bool stripped = is_stripped(rest);
-      if (!member && !stripped) return;  // a variable, counted where it is set
-      if (stripped && before.ends_with("messages[0]")) ++stripping_.system_stripped;
-      ++(stripped ? stripping_.stripped : stripping_.as_is);
-    });
-  }
-
-  void read_stripping() {
-    const auto [stripped, as_is, system] = stripping_;
+  void read_stripping(const FormsRead& forms) {
+    const int stripped = forms.stripped, as_is = forms.as_is, system = forms.system_stripped;
     const bool prefixes =
         chat_.format == ChatTemplate::gemma || chat_.format == ChatTemplate::llama2;
     if (prefixes) {
@@ -410,14 +381,14 @@ class Recogniser {
   std::set<std::string_view> bound_;  ///< variables that the template sets
   std::string opening_;               ///< of an answer
   std::string outline_;
-  Stripping stripping_;
   bool begun_ = false;        ///< something was written
   bool bare_system_ = false;  ///< a system turn around a variable, without a condition
 };
 
 }  // namespace
 
-std::optional<ChatFormat> recognise_chat(std::string_view template_text) {
+std::optional<ChatFormat> recognise_chat(std::string_view given) {
+  const std::string template_text = with_plain_line_ends(given);
   const auto read = [&](ChatTemplate format) { return Recogniser(template_text, format).read(); };
   if (holds(template_text, "<|im_start|>")) return read(ChatTemplate::chatml);
   if (holds(template_text, "<start_of_turn>")) return read(ChatTemplate::gemma);

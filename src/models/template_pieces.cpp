@@ -4,6 +4,8 @@
 #include <cctype>
 #include <utility>
 
+#include "models/template_expression.hpp"
+
 namespace polyhead::inline v0::models {
 namespace {
 
@@ -15,30 +17,6 @@ std::string_view trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(kSpace);
   if (begin == std::string_view::npos) return "";
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
-}
-
-/// The literal that begins at text[at], a quote; `at` goes behind it.
-std::string read_literal(std::string_view text, std::size_t& at) {
-  const char quote = text[at++];
-  std::string plain;
-  for (; at < text.size() && text[at] != quote; ++at) {
-    if (text[at] != '\\' || at + 1 == text.size()) {
-      plain += text[at];
-      continue;
-    }
-    const char c = text[++at];
-    if (c == 'n') {
-      plain += '\n';
-    } else if (c == 't') {
-      plain += '\t';
-    } else if (c == '\\' || c == '\'' || c == '"') {
-      plain += c;
-    } else {  // as Python has it: no escape
-      plain.append(1, '\\').append(1, c);
-    }
-  }
-  if (at < text.size()) ++at;
-  return plain;
 }
 
 std::vector<TemplatePart> parts_of(std::string_view code) {
@@ -162,7 +140,20 @@ bool is_dead(std::string_view condition) {
 /// A statement that has an end, and what holds within it.
 struct Frame {
   bool skipped = false, about_system = false, about_generation = false;
+  bool about_assistant = false, first_turn = false, in_loop = false;
 };
+
+bool is_first_turn(std::string_view condition) {
+  const bool first = holds(condition, "loop.first") || holds(condition, "loop.index0 == 0") ||
+                     holds(condition, "loop.index == 1");
+  return first && !holds(condition, "not ") && !holds(condition, " and ") &&
+         !holds(condition, " or ");
+}
+
+bool is_assistant(std::string_view condition) {
+  return holds(condition, "assistant") && !holds(condition, "user") && !holds(condition, "!=") &&
+         !holds(condition, "not ") && !holds(condition, "system");
+}
 
 class Live {
  public:
@@ -172,6 +163,9 @@ class Live {
     piece.depth = frames_.size() - 1;
     piece.about_system = top().about_system;
     piece.about_generation = top().about_generation;
+    piece.about_assistant = top().about_assistant;
+    piece.first_turn = top().first_turn;
+    piece.in_loop = top().in_loop;
   }
 
   void enter(std::string_view statement) {
@@ -186,12 +180,14 @@ class Live {
       frames_.push_back(within(top(), rest));
       frames_.back().about_system |= system;
     } else if (word == "else" && frames_.size() > 1) {
-      frames_.back().skipped = frames_[frames_.size() - 2].skipped;
-      frames_.back().about_generation = frames_[frames_.size() - 2].about_generation;
+      const bool system = top().about_system;
+      frames_.back() = frames_[frames_.size() - 2];
+      frames_.back().about_system = system;
     } else if (word == "for" || word == "macro" || word == "call" || word == "filter" ||
                (word == "set" && !holds(rest, "="))) {
       frames_.push_back(top());
       frames_.back().skipped |= word == "macro" || (word == "for" && about_more_than_text(rest));
+      frames_.back().in_loop |= word == "for";
     } else if (word.starts_with("end") && word != "endgeneration" && frames_.size() > 1) {
       frames_.pop_back();
     }
@@ -203,8 +199,13 @@ class Live {
   static Frame within(const Frame& outer, std::string_view condition) {
     const bool generation = holds(condition, "add_generation_prompt") &&
                             !condition.starts_with("not") && !holds(condition, " or ");
-    return {outer.skipped || is_dead(condition), outer.about_system || holds(condition, "system"),
-            outer.about_generation || generation};
+    Frame inner = outer;
+    inner.skipped |= is_dead(condition);
+    inner.about_system |= holds(condition, "system");
+    inner.about_generation |= generation;
+    inner.about_assistant |= is_assistant(condition);
+    inner.first_turn |= is_first_turn(condition);
+    return inner;
   }
 
   std::vector<Frame> frames_{Frame()};

@@ -24,6 +24,9 @@ struct TemplatePiece {
   std::size_t depth = 0;          ///< statements around it
   bool about_system = false;      ///< within a condition on a system message
   bool about_generation = false;  ///< within the condition add_generation_prompt
+  bool about_assistant = false;   ///< within a condition that only turns of the assistant meet
+  bool first_turn = false;        ///< within a condition that the first turn of a loop alone meets
+  bool in_loop = false;
 };
 
 inline bool holds(std::string_view text, std::string_view part) {

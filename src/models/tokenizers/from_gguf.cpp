@@ -162,6 +162,7 @@ TokenizerSpec tokenizer_from_gguf(const Gguf& file) {
     refuse(file,
            "tokenizer.ggml.model is " + formats::quote(model) + " (expected gpt2, llama or bert)");
   }
+  spec.chat_bos = spec.add_bos;  // as llama.cpp's chats do
   add_end(spec, id_at(file, spec, "eot_token_id"));
   add_known_ends(spec);
   spec.chat_template = file.text("tokenizer.chat_template").value_or("");

@@ -38,6 +38,7 @@ struct TokenizerSpec {
   std::vector<std::int32_t> end_of_turn;  ///< further ids that end an answer
   bool add_bos = false;      ///< before the text: bos (`first`, BERT's [CLS], for word_piece)
   bool add_eos = false;      ///< after the text: eos (`separator`, BERT's [SEP], for word_piece)
+  bool chat_bos = false;     ///< GGUF: a chat begins with bos even if its template writes none
   bool compose = false;      ///< byte_bpe: text is brought to Unicode's form NFC first
   bool whole_words = false;  ///< BPE: a word (sentence_piece: a run) that is a piece is unmerged
   Unknowns unknowns = Unknowns::fused;

@@ -1,0 +1,26 @@
+// What an expression of a Jinja template writes: texts and values one after the other, and what is
+// done to them. Nothing is worked out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace polyhead::inline v0::models {
+
+/// "'<s>' + (a.b | trim if c else '')": literal, fork of c, value a.b, otherwise, literal, join.
+struct Written {
+  enum class Kind : std::uint8_t { literal, value, fork, otherwise, join } kind = Kind::value;
+  std::string text;       ///< of a literal; a value's path ("messages[0].content"); a condition
+  bool stripped = false;  ///< by .strip() or | trim
+  std::string changed;    ///< by what else first ("[1:]"); empty: by nothing
+};
+
+std::vector<Written> what_is_written(std::string_view expression);
+
+/// The literal that begins at text[at], a quote, its escapes undone as Python does; `at` goes
+/// behind it. Escapes that Python refuses, and those of surrogates, come out as a zero byte.
+std::string read_literal(std::string_view text, std::size_t& at);
+
+}  // namespace polyhead::inline v0::models
