@@ -21,14 +21,14 @@ struct ChatFormat {
       default_system;  ///< chatml, llama2, llama3: where a conversation has no system message
   std::string
       system_opening;  ///< llama3 (Llama 3.1, 3.2): dates before any system message, or alone
-  std::string answer_opening;  ///< chatml (QwQ, Qwen3 Thinking): what each answer begins with
-  bool always_system = false;  ///< llama3 (Nemotron): a system message even of no words
-  bool one_bos = false;        ///< llama2 (Vigogne): none before further turns of the user
+  std::string answer_opening;    ///< chatml (QwQ, Qwen3 Thinking): what each answer begins with
+  bool always_system = false;    ///< llama3 (Nemotron): a system message even of no words
+  bool one_bos = false;          ///< llama2 (Vigogne): none before further turns of the user
   bool begins_with_bos = false;  ///< the template writes bos before the first turn
   std::string bos;               ///< what the text begins with: choose_chat has it from the model
-  std::optional<bool> strips;  ///< white space around contents; none: all but chatml do
-  std::string not_known;       ///< what the template does that no format has ("writes 'x'")
-  std::string no_system;       ///< the same for a system message alone
+  std::optional<bool> strips;    ///< white space around contents; none: all but chatml do
+  std::string not_known;         ///< what the template does that no format has ("writes 'x'")
+  std::string no_system;         ///< the same for a system message alone
 };
 
 struct ChatMessage {
@@ -51,9 +51,9 @@ std::optional<ChatFormat> recognise_chat(std::string_view template_text);
 /// where the tokenizer puts it before any text.
 ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name);
 
-/// The conversation, and the opening of the assistant's next turn. To be encoded without add_special
-/// (the text has the bos that the template writes) and with parse_special: marks inside contents
-/// count as well, as they do elsewhere.
+/// The conversation, and the opening of the assistant's next turn. To be encoded without
+/// add_special (the text has the bos that the template writes) and with parse_special: marks inside
+/// contents count as well, as they do elsewhere.
 ///
 /// Equal to what `transformers` makes of the models' own templates: gemma and llama2 put the system
 /// message into the first user turn and want user and assistant to take turns; all but chatml strip

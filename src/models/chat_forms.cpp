@@ -50,15 +50,14 @@ std::vector<std::string> turns_of(const ChatFormat& chat) {
       auto turns = with_roles({"<|im_start|>R\n\x02<|im_end|>\n",
                                "<|im_start|>R\n<think>\n\x02\n</think>\n\n\x02<|im_end|>\n"},
                               {"\x01", "system", "user", "assistant"});
-      turns.insert(turns.end(),
-                   {"<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n"});
+      turns.insert(turns.end(), {"<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n"});
       return turns;
     }
     case ChatTemplate::gemma: {
-      auto turns = with_roles({"<start_of_turn>R\n\x02<end_of_turn>\n",
-                               "<start_of_turn>R\n\x03\x02<end_of_turn>\n",
-                               "<start_of_turn>R\n\x03\n\n\x02<end_of_turn>\n"},
-                              {"\x01", "user", "model", "assistant"});
+      auto turns = with_roles(
+          {"<start_of_turn>R\n\x02<end_of_turn>\n", "<start_of_turn>R\n\x03\x02<end_of_turn>\n",
+           "<start_of_turn>R\n\x03\n\n\x02<end_of_turn>\n"},
+          {"\x01", "user", "model", "assistant"});
       turns.emplace_back("<start_of_turn>model\n");
       return turns;
     }
@@ -302,12 +301,15 @@ class FormsReader {
       }
     } else if (word.starts_with("end")) {
       while (forks_.size() > piece.depth) join(forks_);
+      chosen_ &= word != "endfor";
     } else {
       while (forks_.size() < piece.depth) forks_.push_back({places_.now, {}, word == "if"});
+      chosen_ |= word == "for" && (holds(piece.source, " if ") || holds(piece.source, "::"));
     }
   }
 
   void write(std::string_view text, const std::string& name) {
+    if (chosen_ && !text.empty()) not_known("leaves out messages or has them in another order");
     if (places_.write(text)) return;
     not_known("writes " + formats::quote(name) + " where turns of its format have something else");
     places_.anywhere();  // one mistake is told once
@@ -336,13 +338,15 @@ class FormsReader {
 
   void write_value(const Written& value) {
     const char what = meaning(value.text);
-    if (what == '\0') return not_known("writes " + formats::quote(value.text) + ", which it works out");
+    if (what == '\0')
+      return not_known("writes " + formats::quote(value.text) + ", which it works out");
     if (!value.changed.empty() && !piece_->about_assistant)
       return not_known("changes " + formats::quote(value.text) + " by " +
                        formats::quote(value.changed));
     if (what == kBos) return write_bos();
     count(value, what);
-    if (what == kEos) return write(chat_.format == ChatTemplate::llama2 ? "</s>" : "\x06", value.text);
+    if (what == kEos)
+      return write(chat_.format == ChatTemplate::llama2 ? "</s>" : "\x06", value.text);
     const bool content = what == kContent || what == kTold;
     if (content && !begun_ && piece_->kind == Kind::output) return;  // told as `no_system`
     write(std::string(1, what), value.text);
@@ -358,8 +362,8 @@ class FormsReader {
     if (last == "role") return kRole;
     if (!is_content(last)) return '\0';
     if (!path.starts_with("messages")) return kContent;
-    const bool system = path.starts_with("messages[0].") &&
-                        (!piece_->in_loop || piece_->about_system);
+    const bool system =
+        path.starts_with("messages[0].") && (!piece_->in_loop || piece_->about_system);
     return system ? kTold : '\0';
   }
 
@@ -382,7 +386,7 @@ class FormsReader {
   /// Once before the first turn; of llama2 before each turn of the user, or once before all.
   void write_bos() {
     const bool each = chat_.format == ChatTemplate::llama2 && piece_->in_loop;
-    const bool here = each          ? !bos_before_all_ && !piece_->about_assistant
+    const bool here = each              ? !bos_before_all_ && !piece_->about_assistant
                       : piece_->in_loop ? first_ && !bos_before_all_
                                         : !begun_ && !piece_->about_system && !bos_before_all_;
     if (!here) return not_known("writes bos_token elsewhere than before the first turn");
@@ -401,6 +405,7 @@ class FormsReader {
   const TemplatePiece* piece_ = nullptr;
   bool first_ = false;           ///< what is written now only the first turn has
   bool begun_ = false;           ///< something was written
+  bool chosen_ = false;          ///< in a loop over some messages, or in another order
   bool bos_before_all_ = false;  ///< outside of the loop over messages
 };
 

@@ -43,8 +43,7 @@ constexpr std::array<std::string_view, 6> kLlama2{"[INST]",   "[/INST]", "<<SYS>
 constexpr std::string_view kNames =
     " message messages role content reasoning_content text item loop first last index0 length "
     "bos_token eos_token namespace raise_exception if else and or not is in defined string none "
-    "None true "
-    "false strip lstrip rstrip split trim ";
+    "None true false strip lstrip rstrip split trim add_generation_prompt ";
 
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\n\r") == std::string_view::npos;

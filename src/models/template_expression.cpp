@@ -178,8 +178,13 @@ class Reader {
     if (take('|')) {
       more();
       const std::string_view filter = name();
+      const std::size_t end = at_;
       const bool arguments = take('(');
-      if (arguments) bracketed();
+      if (arguments) {
+        bracketed();
+      } else {
+        at_ = end;
+      }
       if (filter == "string" && !arguments) return true;
       return strip(steps, filter == "trim" && !arguments, begin);
     }
@@ -201,7 +206,8 @@ class Reader {
   /// The first value alone has a path; nothing: that is no part of one.
   bool add_to_path(Steps& steps, const std::string& part, std::size_t begin) {
     const bool value = steps.size() == 1 && steps[0].kind == Kind::value && !steps[0].stripped;
-    if (part.empty() || !value) {
+    const bool changed = !steps.empty() && !steps[0].changed.empty();
+    if (part.empty() || !value || changed) {
       change(steps, code_.substr(begin, at_ - begin));
     } else {
       steps[0].text += part;
