@@ -190,6 +190,126 @@ TEST(ChatTemplate, MarksOfOtherFormatsAreRefused) {
             std::string::npos);
 }
 
+/// What a template says besides, and whether its text begins with bos ("<s>" of the model).
+std::string beginning(const std::string& text, bool tokenizer_adds, bool gguf) {
+  models::TokenizerSpec spec;
+  spec.pieces = {"<s>"};
+  spec.bos = 0;
+  spec.add_bos = tokenizer_adds;
+  spec.chat_bos = gguf && tokenizer_adds;
+  spec.chat_template = text;
+  const std::string prompt = models::render_chat(models::choose_chat(spec, ""), std::vector{kUser});
+  return prompt.substr(0, prompt.size() - kAsked.size());
+}
+
+TEST(ChatTemplate, BosIsThereWhereTheTemplateWritesIt) {
+  const std::string first = "{% if loop.first %}{{ bos_token }}{% endif %}{{'<|im_start|>' + m";
+  for (const bool adds : {false, true}) {
+    EXPECT_EQ(beginning(kTurns, adds, false), "");
+    EXPECT_EQ(beginning(kTurns, adds, true), adds ? "<s>" : "");          // as llama.cpp has it
+    EXPECT_EQ(beginning("{{ bos_token }}" + kTurns, adds, true), "<s>");  // and not twice
+    for (const std::string& text :
+         {"{{ bos_token }}" + kTurns, "{{ '<s>' }}" + kTurns, "<s>" + kTurns,
+          replaced(kTurns, "{{'<|im_start|>' + m", first)})
+      EXPECT_EQ(beginning(text, adds, false), "<s>") << text;
+  }
+  const std::string each = replaced(kTurns, "{{'<|im_start|>'", "{{ bos_token + '<|im_start|>'");
+  const std::string told =
+      "{% if messages[0].role == 'system' %}{{ bos_token }}{% endif %}" + kTurns;
+  for (const std::string& text :
+       {each, told, "{{ bos_token + bos_token }}" + kTurns, kTurns + "{{ bos_token }}"})
+    EXPECT_NE(refused(text).find("writes bos_token elsewhere than before the first turn"),
+              std::string::npos)
+        << text;
+}
+
+TEST(ChatTemplate, EscapesAreReadAsPythonDoes) {
+  const auto told = [](const std::string& words) {
+    return "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\\n" + words +
+           "<|im_end|>\\n' }}{% endif %}" + kTurns;
+  };
+  EXPECT_EQ(chosen(told(R"(\u2019\x41\101\r\a\d\U0001f600\7x)")).default_system,
+            "\u2019AA\r\a\\d\U0001f600\ax");
+  for (const char* escape : {"\\u12 ", "\\ud83d\\ude00", "\\N{DASH}", "\\x4", "\\U00110000"})
+    EXPECT_NE(refused(told(std::string("You ") + escape)).find("an escape"), std::string::npos);
+}
+
+const std::string kGemma =
+    "{{ bos_token }}{% for message in messages %}{% set role = message['role'] %}"
+    "{{ '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}"
+    "{% endfor %}{{'<start_of_turn>model\\n'}}";
+
+struct Replacement {
+  const std::string &text, what, by;
+};
+
+/// What a template has beside its format's turns, and does to contents, is not left out.
+TEST(ChatTemplate, OtherTurnsAreRefused) {
+  const std::string content = "message['content']", header = "<|end_header_id|>\\n\\n' + ";
+  const std::vector<Replacement> all{
+      {kTurns, "'<|im_end|>'", "'\\n<|im_end|>'"},
+      {kTurns, "'<|im_end|>'", "'\\t<|im_end|>'"},
+      {kTurns, "'<|im_end|>'", "'<|im_end|><|im_end|>'"},
+      {kTurns, "'<|im_end|>' + '\\n'", "'<|im_end|>' + '\\n' + eos_token"},
+      {kTurns, "'\\n'}}", "'\\n' * 2}}"},
+      {kTurns, "['role'] + '\\n'", "['role'] + '\\n\\n'"},
+      {kTurns, "'<|im_start|>' +", "' <|im_start|>' +"},
+      {kTurns, "'\\n' + " + content, "'\\n' + ' ' + " + content},
+      {kTurns, "'\\n' + " + content, "'\\n' + 'assistant' + " + content},
+      {kTurns, "'\\n' + " + content, "'\\n' + '<think>' + " + content},
+      {kTurns, "'\\n' + " + content, "'\\n' + message['role'] + " + content},
+      {kTurns, "'\\n' + " + content, "'\\n' + loop.length + " + content},
+      {kTurns, "if add_generation_prompt %}", "if add_generation_prompt %} "},
+      {kTurns, "in messages %}", "in messages if message.role != 'user' %}"},
+      {kTurns, "in messages %}", "in messages[::-1] %}"},
+      {kTurns, content, content + ".lstrip()"},
+      {kTurns, content, content + ".rstrip()"},
+      {kTurns, content, content + ".strip('\\n')"},
+      {kTurns, content, content + ".split('there')[0]"},
+      {kTurns, content, content + "[1:]"},
+      {kTurns, content, content + " * 2"},
+      {kTurns, content, content + " + message.content"},
+      {kTurns, content, "messages[0]['content']"},
+      {kTurns, content, "messages[-1]['content']"},
+      {kTurns, content, "(" + content + " and 'user')"},
+      {kTurns, content, "(" + content + " | string | length | string)"},
+      {kTurns, content + " + '<|im_end|>'", "(" + content + " + '<|im_end|>') | trim"},
+      {kNemotron, "'<|eot_id|>'", "'\\n<|eot_id|>'"},
+      {kNemotron, "'<|eot_id|>'", "'<|eot_id|>\\n'"},
+      {kNemotron, "'<|eot_id|>'", "'<|eot_id|><|eot_id|>'"},
+      {kNemotron, header, "<|end_header_id|>\\n\\n\\n' + "},
+      {kNemotron, header, "<|end_header_id|>\\n\\n ' + "},
+      {kNemotron, header, header + "'user' + "},
+      {kGemma, "'<end_of_turn>", "' <end_of_turn>"},
+      {kGemma, "'<end_of_turn>", "'\\n<end_of_turn>"},
+      {kGemma, "role + '\\n'", "role + '\\n\\n'"},
+      {kGemma, "role + '\\n'", "role + '\\nuser'"},
+      {kGemma, " | trim", " | trim + message.content | trim"},
+      {kLlama2, "'[INST] '", "'[INST]  '"},
+      {kLlama2, "' [/INST]'", "' [/INST] '"},
+      {kLlama2, "<</SYS>>\\n\\n", "<</SYS>>\\n\\n\\n"}};
+  EXPECT_EQ(refused(kGemma), "accepted");
+  for (const auto& [text, what, by] : all) {
+    const std::string refusal = refused(replaced(text, what, by));
+    EXPECT_NE(refusal.find("which is not known"), std::string::npos) << what << " -> " << by;
+  }
+  const std::string told = replaced(kLlama2, "+ system_message +", "+ system_message.strip() +");
+  EXPECT_NE(system_refused(told).find("strips a system message"), std::string::npos);
+}
+
+/// Qwen3's turns of the assistant take thoughts out, which those of others do not.
+TEST(ChatTemplate, AnswersMayBeTakenApart) {
+  const std::string answers =
+      R"({% if message.role == "assistant" %}{% set content = message.content.split('</think>')[-1].lstrip('\n') %}{% if loop.last %}{{ '<|im_start|>' + message.role + '\n<think>\n' + message.reasoning_content.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') }}{% else %}{{ '<|im_start|>' + message.role + '\n' + content }}{% endif %}{{ '<|im_end|>\n' }}{% else %})";
+  const std::string text =
+      replaced(replaced(kTurns, "messages %}{{", "messages %}" + answers + "{{"), "{% endfor %}",
+               "{% endif %}{% endfor %}");
+  EXPECT_EQ(render(text, {kUser}), kAsked);
+  EXPECT_NE(
+      refused(replaced(text, R"("assistant")", R"("user")")).find("changes 'message.content'"),
+      std::string::npos);
+}
+
 /// Branches that a conversation of plain texts does not take.
 TEST(ChatTemplate, ToolsAndCommentsAreLeftOut) {
   const std::string tools =
