@@ -1,5 +1,5 @@
-// Chat formats against what transformers makes of the models' own templates (5.23.0; without the bos
-// token in front, which a ChatFormat has from its model).
+// Chat formats against what transformers makes of the models' own templates (5.23.0; without the
+// bos token in front, which a ChatFormat has from its model).
 #include "models/chat.hpp"
 
 #include <gtest/gtest.h>
