@@ -70,9 +70,9 @@ struct AttentionArguments {
 /// Throws InvalidArgument naming the argument; out is untouched then. An exception of a custom
 /// modifier or of the executor comes out of the call, and out is then unspecified.
 ///
-/// Thread-safe. Scratch: at most 1 MiB a thread for dims up to 256, 512 KiB a call that decodes
-/// over pages, and 128 bytes for each sequence of an uneven batch of more than 512; never O(q_len *
-/// kv_len).
+/// Thread-safe. Takes at most 128 KiB of the calling thread's stack. Scratch: at most 1 MiB a
+/// thread for dims up to 256, 512 KiB a call that decodes over pages, and 128 bytes for each
+/// sequence of an uneven batch of more than 512; never O(q_len * kv_len).
 ///
 /// Source: Vaswani et al. 2017, eq. 1; tiling after Dao et al. 2022, alg. 1.
 void attention(const AttentionArguments& arguments, const Options& options = {});
