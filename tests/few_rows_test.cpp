@@ -1,103 +1,111 @@
-// A few rows of queries by themselves, as decoding has them, get the bits that they get among many:
-// whichever way their sums lie, wherever a mask begins, however the largest score moves.
+// As many rows of one token as nearly fill a vector, which decoding takes by lanes, get the bits
+// that they get among many tokens; also where values are the beginning of their keys, as latent
+// attention keeps them, and on pages.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
-#include <string>
-#include <vector>
 
 #include "polyhead/attention.h"
-#include "polyhead/isa.h"
-#include "polyhead/kv_cache.h"
-#include "support/random.h"
-#include "support/tensor.h"
+#include "support/effort.h"
+#include "support/paged.h"
+#include "support/problem.h"
+#include "support/slice.h"
 
 namespace polyhead::test {
 namespace {
 
-constexpr std::int64_t kOne = 1, kQueries = 24, kKeys = 300, kDim = 64;
-constexpr std::int64_t kHiddenFirst = 100, kHiddenEnd = 111;
-
-struct FewRows {
-  ElementType held;
-  std::int64_t group, value_dim;
-  bool masked;  // keys that hold NaN are hidden, in the middle of a block
-
-  std::string name(Isa isa) const {
-    return std::string(isa_name(isa)) + ", group " + std::to_string(group) + ", values of " +
-           std::to_string(value_dim) + " in " + element_name(held) + (masked ? ", masked" : "");
-  }
-};
-
-/// Keys grow along the sequence, so that later scores exceed what the sums are relative to.
-KvCache cache_of(const FewRows& c) {
-  KvCacheConfig config;
-  config.head_dim = kDim;
-  config.value_dim = c.value_dim;
-  config.type = c.held;
-  config.capacity = kKeys;
-  KvCache cache(config);
-  Random random(5);
-  Tensor k(f32, {1, kKeys, 1, kDim}), v(f32, {1, kKeys, 1, c.value_dim});
-  k.fill_normal(random);
-  v.fill_normal(random);
-  for (std::int64_t key = 0; key < kKeys; ++key) {
-    const bool hidden = c.masked && key >= kHiddenFirst && key < kHiddenEnd;
-    const float growth = 0.2f + static_cast<float>(key) / 60.0f;
-    for (std::int64_t d = 0; d < kDim; ++d)
-      k.set({0, key, 0, d}, hidden ? NAN : static_cast<float>(k.get({0, key, 0, d})) * growth);
-    for (std::int64_t d = 0; hidden && d < c.value_dim; ++d) v.set({0, key, 0, d}, NAN);
-  }
-  cache.append(k.const_view(), v.const_view());
-  return cache;
+/// Four tokens, more rows than decoding takes, of which each sees one key more than the last.
+Case four_tokens(std::int64_t q_heads, const Types& types, std::int64_t kv_len, bool odd) {
+  Case c;
+  c.q_len = 4;
+  c.kv_len = kv_len;
+  c.q_heads = q_heads;
+  c.kv_heads = 1;
+  c.head_dim = odd ? 39 : 104;
+  c.value_dim = odd ? 33 : 100;  // wide enough for totals beside values
+  c.types = types;
+  c.mask = MaskKind::causal_end;
+  c.seed = static_cast<std::uint64_t>(900 + q_heads + kv_len);
+  return c;
 }
 
-/// Queries [first, first + count) of q in one call.
-Tensor attend(const FewRows& c, const KvCache& cache, Tensor& q, std::int64_t first,
-              std::int64_t count, Isa isa) {
-  Tensor out(ElementType::bfloat16, {1, count, c.group, c.value_dim});
-  std::vector<std::uint8_t> visible(kKeys, 1);
-  for (std::int64_t key = kHiddenFirst; key < kHiddenEnd && c.masked; ++key)
-    visible[static_cast<std::size_t>(key)] = 0;
-  AttentionArguments call;
-  call.q = q.const_view();
-  call.q.layout.extents[1] = count;
-  call.q.data = static_cast<const std::byte*>(call.q.data) + first * c.group * kDim * 2;
-  call.kv = cache.view();
-  call.out = out.view();
-  if (c.masked)
-    call.mask = boolean(
-        {visible.data(), ElementType::boolean, {{kOne, kOne, kOne, kKeys}, {0, 0, 0, kOne}}});
-  attention(call, {.isa = isa});
-  return out;
+ConstView beginning(ConstView keys, std::int64_t dims) {
+  keys.layout.extents[3] = dims;
+  return keys;
 }
 
-TEST(FewRows, GetTheBitsOfManyWhereTheLargestScoreMoves) {
-  for (const Isa isa : available_isas()) {
-    for (const ElementType held :
-         {ElementType::bfloat16, ElementType::float8_e4m3, ElementType::float8_e5m2}) {
-      for (const std::int64_t group : {1, 3, 8, 16}) {
-        for (const std::int64_t value_dim : {32, 40, 128}) {
-          for (const bool masked : {false, true}) {
-            const FewRows c{held, group, value_dim, masked};
-            const KvCache cache = cache_of(c);
-            Random random(9);
-            Tensor q(ElementType::bfloat16, {1, kQueries, group, kDim});
-            q.fill_normal(random);
-            const Tensor all = attend(c, cache, q, 0, kQueries, isa);
-            for (const std::int64_t first : {0, 13}) {
-              const Tensor few = attend(c, cache, q, first, 1, isa);
-              for (std::int64_t h = 0; h < group; ++h) {
-                for (std::int64_t d = 0; d < value_dim; ++d) {
-                  ASSERT_EQ(few.get({0, 0, h, d}), all.get({0, first, h, d}))
-                      << c.name(isa) << ", query " << first << ", head " << h << ", dim " << d;
-                }
-              }
-            }
-          }
-        }
+void poison(Problem& p) {
+  p.out.poison();
+  p.lse.poison();
+}
+
+/// Token by token, over keys and values as `held` has them.
+template <class Held>
+void expect_same(Problem& p, const Outputs& whole, Isa isa, const char* how, const Held& held) {
+  const Case& c = p.description();
+  poison(p);
+  for (std::int64_t query = 0; query < c.q_len; ++query) {
+    AttentionArguments a = part_of(p, {.first_query = query, .end_query = query + 1});
+    held(a);
+    attention(a, {.isa = isa});
+  }
+  EXPECT_EQ(differing_bits(whole, Outputs(p)), 0)
+      << how << ", " << isa_name(isa) << ": " << describe(c);
+}
+
+void expect_same_however_held(const Case& c, Isa isa) {
+  Problem p(c);
+  p.v.fill([&](const Index& at) { return p.k.get(at); });
+  p.run(isa);
+  const Outputs whole(p);
+  expect_same(p, whole, isa, "apart", [](AttentionArguments&) {});
+  expect_same(p, whole, isa, "in keys",
+              [&](AttentionArguments& a) { a.v = beginning(a.k, c.value_dim); });
+  for (std::int64_t page_tokens : {8, 16, 64, 256}) {
+    const Scattered pages(p, page_tokens,
+                          page_tokens == 16 ? LayoutKind::gaps : LayoutKind::heads_first);
+    for (const bool in_keys : {false, true}) {
+      expect_same(p, whole, isa, in_keys ? "in keys, on pages" : "on pages",
+                  [&](AttentionArguments& a) {
+                    a.kv = pages.view();
+                    if (in_keys) a.kv.v = beginning(a.kv.k, c.value_dim);
+                    a.k = a.v = {};
+                    a.mask.kv_lengths = {};
+                  });
+    }
+  }
+}
+
+TEST(FewRows, SameBitsAsAmongManyHoweverKeysAreHeld) {
+  for (const std::int64_t q_heads : {12, 13, 15, 16}) {
+    for (const std::int64_t kv_len : {5, 64, 143, 1100}) {
+      if (effort() == Effort::smoke && q_heads + kv_len != 13 + 143 && q_heads + kv_len != 16 + 5)
+        continue;
+      for (const Types& types : {kTypes[0], kTypes[1], kTypes[2]}) {
+        for (Isa isa : isas())
+          expect_same_however_held(four_tokens(q_heads, types, kv_len, kv_len == 143), isa);
+      }
+    }
+  }
+}
+
+// Keys and values in one: a NaN reaches the token that sees it and no other.
+TEST(FewRows, ANanReachesTheTokenThatSeesIt) {
+  for (const Types& types : {kTypes[0], kTypes[1], kTypes[2]}) {
+    for (Isa isa : isas()) {
+      const Case c = four_tokens(16, types, 100, false);
+      Problem p(c);
+      for (std::int64_t d = 0; d < c.head_dim; ++d) p.k.set({0, 99, 0, d}, std::nan(""));
+      poison(p);
+      for (std::int64_t query = 0; query < 4; ++query) {
+        AttentionArguments a = part_of(p, {.first_query = query, .end_query = query + 1});
+        a.v = beginning(a.k, c.value_dim);
+        attention(a, {.isa = isa});
+      }
+      for (std::int64_t head = 0; head < c.q_heads; ++head) {
+        for (std::int64_t query = 0; query < 4; ++query)
+          EXPECT_EQ(std::isnan(p.out.get({0, query, head, 0})), query == 3);
       }
     }
   }
