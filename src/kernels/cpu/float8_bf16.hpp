@@ -70,16 +70,9 @@ struct Float8Pairs : TilesOfWords {
     const auto load = [&](const std::uint16_t* row) POLYHEAD_LAMBDA {
       return row ? load_32(reinterpret_cast<const std::byte*>(row) + d) : _mm256_setzero_si256();
     };
-    const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(load(even)), load(odd), 1);
-    const __m128i first = _mm_setr_epi8(0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39);
-    const __m512i order = _mm512_add_epi32(
-        _mm512_broadcast_i32x4(first),
-        _mm512_setr_epi32(0, 0, 0, 0, 0x08080808, 0x08080808, 0x08080808, 0x08080808, 0x10101010,
-                          0x10101010, 0x10101010, 0x10101010, 0x18181818, 0x18181818, 0x18181818,
-                          0x18181818));
-    const Bytes bytes(_mm512_permutexvar_epi8(order, both));
-    to[0] = Simd::from_bits(_mm512_unpacklo_epi8(bytes.low, bytes.high));
-    to[1] = Simd::from_bits(_mm512_unpackhi_epi8(bytes.low, bytes.high));
+    // Byte 2 i + s of 128-bit part q: code 8 q + i of row s.
+    pair_codes<8>(to, load(even), load(odd),
+                  _mm_setr_epi8(0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39));
   }
 
   /// to[0 .. dim) = a row.
@@ -134,18 +127,27 @@ struct Float8Pairs : TilesOfWords {
     return _mm512_unpacklo_epi8(bytes.low, bytes.high);
   }
 
-  /// Lane d of to[0] and of to[1]: codes d, and 16 + d, of both rows.
-  POLYHEAD_INLINE static void pair(Simd::V (&to)[2], __m256i even, __m256i odd) {
+  /// Codes of two rows in pairs. `first`: which of the 64 bytes, the first row's and then the
+  /// second's, go into the first 128 bits, the lower half into to[0] and the upper into to[1]; each
+  /// further 128 bits take those kStep bytes on.
+  template <int kStep>
+  POLYHEAD_INLINE static void pair_codes(Simd::V (&to)[2], __m256i even, __m256i odd,
+                                         __m128i first) {
     const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(even), odd, 1);
-    // Byte 8 r + 2 i + s of 128-bit part q: code 16 r + 4 q + i of row s.
-    const __m128i first = _mm_setr_epi8(0, 32, 1, 33, 2, 34, 3, 35, 16, 48, 17, 49, 18, 50, 19, 51);
-    const __m512i order = _mm512_add_epi32(
-        _mm512_broadcast_i32x4(first),
-        _mm512_setr_epi32(0, 0, 0, 0, 0x04040404, 0x04040404, 0x04040404, 0x04040404, 0x08080808,
-                          0x08080808, 0x08080808, 0x08080808, 0x0c0c0c0c, 0x0c0c0c0c, 0x0c0c0c0c,
-                          0x0c0c0c0c));
+    constexpr int kOne = kStep * 0x01010101, kTwo = 2 * kOne, kThree = 3 * kOne;
+    const __m512i order =
+        _mm512_add_epi32(_mm512_broadcast_i32x4(first),
+                         _mm512_setr_epi32(0, 0, 0, 0, kOne, kOne, kOne, kOne, kTwo, kTwo, kTwo,
+                                           kTwo, kThree, kThree, kThree, kThree));
     const Bytes bytes(_mm512_permutexvar_epi8(order, both));
     to[0] = Simd::from_bits(_mm512_unpacklo_epi8(bytes.low, bytes.high));
     to[1] = Simd::from_bits(_mm512_unpackhi_epi8(bytes.low, bytes.high));
+  }
+
+  /// Lane d of to[0] and of to[1]: codes d, and 16 + d, of both rows.
+  POLYHEAD_INLINE static void pair(Simd::V (&to)[2], __m256i even, __m256i odd) {
+    // Byte 8 r + 2 i + s of 128-bit part q: code 16 r + 4 q + i of row s.
+    pair_codes<4>(to, even, odd,
+                  _mm_setr_epi8(0, 32, 1, 33, 2, 34, 3, 35, 16, 48, 17, 49, 18, 50, 19, 51));
   }
 };

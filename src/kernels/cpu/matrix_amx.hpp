@@ -7,15 +7,12 @@ class MatrixUnit {
   static constexpr int kRows = 16;   // and columns of 32 bits
   static constexpr int kDepth = 32;  // bfloat16 in a row: what one product sums over
 
-  MatrixUnit() { configure(); }
+  explicit MatrixUnit(std::int64_t rows = kRows) { configure_for(rows); }
   ~MatrixUnit() { asm volatile("tilerelease" ::: "memory"); }
   MatrixUnit(const MatrixUnit&) = delete;
   MatrixUnit& operator=(const MatrixUnit&) = delete;
 
-  static void configure() {
-    static constexpr Shapes kAllWhole;
-    asm volatile("ldtilecfg %0" ::"m"(kAllWhole) : "memory");
-  }
+  static void configure() { configure_for(kRows); }
   /// For items of so many rows of queries: of 16 at most, kFew have as many and not more.
   static constexpr int kFew[] = {2, 3, 7};
   static void configure_for(std::int64_t rows) {

@@ -82,8 +82,8 @@ struct MatrixProducts {
     const bool lone = !MatrixPath::is_turned(rows), all = sight.kind != Sight::some;
     if (lone && all && goes_by_rows(state, first)) return add_by_rows(state, keys, first);
     turn_rows_back(state);
-    const bool codes = call.v.type != ElementType::bfloat16;
-    if (lone && (!all || codes)) MatrixPath::turn_block(rows, call, keys, memory);
+    if (lone && (!all || MatrixPath::coded(call.v)))
+      MatrixPath::turn_block(rows, call, keys, memory);
     if (sight.kind == Sight::some && rows.finite == KeyBlock::no)
       return add_by_lanes(sight, state, first);
     if (!MatrixPath::is_turned(rows)) return add_while_turning(state, keys, first);
@@ -104,9 +104,9 @@ struct MatrixProducts {
     }
   }
 
-  // A lone tile of few rows has its sums by rows, O += P V: values then need no turning, which
-  // takes five times as long as putting them together in pairs. Each product of a matrix is the
-  // same sum either way.
+  // A lone tile of few rows has its sums by rows, O += P V: values are then put together in pairs,
+  // two shuffles for 64 of them, and not turned, which is ten. Each product of a matrix is the same
+  // sum either way.
 
   bool goes_by_rows(const State& state, bool first) const {
     return first ? vectors == 1 && call.value_dim % kDepth == 0 : state.rows > 0;

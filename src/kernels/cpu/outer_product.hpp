@@ -19,7 +19,9 @@ struct BroadcastOperand {
 };
 
 /// What a path without matrices has in place of the processor's matrix unit.
-struct NoMatrixUnit {};
+struct NoMatrixUnit {
+  explicit NoMatrixUnit(std::int64_t = 0) {}
+};
 
 /// Rows beside kV vectors: twice as many beside one, where kRows chains of sums are too few for the
 /// multiply-adds, of which 8 are under way at once.

@@ -78,8 +78,8 @@ struct MatrixPath : Bfloat16Path {
   template <class Scratch, class Block>
   static void load_values(Block& to, const AttendCall& call, const Sequence& s,
                           std::int64_t kv_head, std::int64_t block, int keys, Scratch& memory) {
-    const bool codes = call.v.type != ElementType::bfloat16 && call.value_dim % kDepth == 0;
-    const bool later = memory.lone_tile && (dense(call.v) || codes);
+    const bool later =
+        memory.lone_tile && (dense(call.v) || (coded(call.v) && call.value_dim % kDepth == 0));
     to.v = {nullptr, 0, 0};
     Magnitude largest{Simd::bits(Simd::zero())};
     for (int half = 0; half * kDepth < keys; ++half) {
@@ -97,11 +97,14 @@ struct MatrixPath : Bfloat16Path {
   static void turn_block(Block& to, const AttendCall& call, int keys, const Scratch& memory) {
     Magnitude largest{Simd::bits(Simd::zero())};
     for (int half = 0; half * kDepth < keys; ++half) {
-      if (call.v.type != ElementType::bfloat16) widen_codes(memory, call, half);
+      if (coded(call.v)) widen_codes(memory, call, half);
       turn_half(memory, call.value_dim, half, largest);
     }
     have_turned(to, memory, largest);
   }
+
+  /// Of 8-bit floats.
+  static bool coded(const Operand& x) { return x.type != ElementType::bfloat16; }
 
   /// Rows of 32 keys' codes become rows of values.
   template <class Scratch>
@@ -171,9 +174,6 @@ struct MatrixPath : Bfloat16Path {
       turn<false>(memory, row, half, d, dim - d, g, largest);
   }
 
-  /// Of a key that is not there.
-  static __m512i no_values() { return _mm512_setzero_si512(); }
-
   /// Dims [d, d + 32) of 32 keys' rows in pairs of keys, a row a pair: matrices 0 and 1 of those in
   /// `memory` for `half`, of dims 8 i .. 8 i + 3 and 8 i + 4 .. 8 i + 7.
   template <class Scratch>
@@ -191,8 +191,8 @@ struct MatrixPath : Bfloat16Path {
   struct AsTheyLie {
     POLYHEAD_INLINE static void pair_in_parts(Simd::V (&to)[2], const std::uint16_t* even,
                                               const std::uint16_t* odd, std::int64_t d) {
-      const __m512i a = even ? _mm512_loadu_si512(even + d) : no_values();
-      const __m512i b = odd ? _mm512_loadu_si512(odd + d) : no_values();
+      const __m512i a = even ? _mm512_loadu_si512(even + d) : _mm512_setzero_si512();
+      const __m512i b = odd ? _mm512_loadu_si512(odd + d) : _mm512_setzero_si512();
       to[0] = Simd::from_bits(_mm512_unpacklo_epi16(a, b));
       to[1] = Simd::from_bits(_mm512_unpackhi_epi16(a, b));
     }

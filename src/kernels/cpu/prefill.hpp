@@ -72,7 +72,8 @@ struct Prefill {
   ItemFetcher fetcher{call, item, sequence};
 
   Prefill(const AttendCall& c, const WorkItem& i, std::byte* base)
-      : call(c),
+      : matrix_unit(i.rows),
+        call(c),
         item(i),
         rules(c, Path::kBfloat16),
         detail(detail_of(c)),
@@ -81,16 +82,10 @@ struct Prefill {
     lay_out(call, base, &memory);
     memory.fetcher = &fetcher;
     memory.lone_tile = tile_count == 1;
-    configure_matrices();
   }
 
   Prefill(const Prefill&) = delete;  // memory knows where the fetcher is
   Prefill& operator=(const Prefill&) = delete;
-
-  /// Again after code of users, which may have used the matrices for its own.
-  void configure_matrices() const {
-    if constexpr (Path::kMatrix) Path::Unit::configure_for(item.rows);
-  }
 
   static Detail detail_of(const AttendCall& call) {
     if (call.entropy.data || call.max_weight.data || call.max_key.data) return Detail::statistics;
@@ -268,7 +263,9 @@ struct Prefill {
     for (int i = 0; i < sight.segments && !applied; ++i) {
       modifier.apply(memory.scores, memory.bias, lanes, sight.segment[i], block, keys);
     }
-    if (call.score.custom_count > 0) configure_matrices();
+    if constexpr (Path::kMatrix) {  // user code may have used it
+      if (call.score.custom_count > 0) matrix_unit.configure_for(item.rows);
+    }
     bool reduced = applied;  // whether the maxima of full segments are known
     if (lanes.hide && sight.kind == Sight::everything) {
       const Simd::V hidden = Simd::broadcast(-kInfinity);

@@ -6,7 +6,7 @@ class MatrixUnit {
   static constexpr int kRows = 16;
   static constexpr int kDepth = 32;
 
-  MatrixUnit() { configure(); }
+  explicit MatrixUnit(std::int64_t rows = kRows) { configure_for(rows); }
   ~MatrixUnit() { lent_ = false; }
   MatrixUnit(const MatrixUnit&) = delete;
   MatrixUnit& operator=(const MatrixUnit&) = delete;
