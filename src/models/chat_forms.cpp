@@ -20,12 +20,6 @@ constexpr char kRole = '\x01', kContent = '\x02', kTold = '\x03', kTurn = '\x04'
                kEos = '\x06';
 constexpr std::array<std::string_view, 3> kBosTexts{"<s>", "<bos>", "<|begin_of_text|>"};
 
-bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
-bool is_blank(std::string_view text) {
-  return text.find_first_not_of(" \t\n\r") == std::string_view::npos;
-}
-
 std::string replaced(std::string text, std::string_view what, std::string_view by) {
   for (std::size_t at = text.find(what); at != std::string::npos;
        at = text.find(what, at + by.size()))

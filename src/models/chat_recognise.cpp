@@ -10,6 +10,7 @@
 #include "models/chat.hpp"
 #include "models/chat_forms.hpp"
 #include "models/formats/file_error.hpp"
+#include "models/template_expression.hpp"
 #include "models/template_pieces.hpp"
 
 namespace polyhead::inline v0::models {
@@ -44,12 +45,6 @@ constexpr std::string_view kNames =
     " message messages role content reasoning_content text item loop first last index0 length "
     "bos_token eos_token namespace raise_exception if else and or not is in defined string none "
     "None true false strip lstrip rstrip split trim add_generation_prompt ";
-
-bool is_blank(std::string_view text) {
-  return text.find_first_not_of(" \t\n\r") == std::string_view::npos;
-}
-
-bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 /// `text` from the first that is neither white space nor one of `words`.
 std::string_view leftover(std::string_view text, Words words) {

@@ -15,8 +15,6 @@ using Steps = std::vector<Written>;
 
 constexpr int kDeepest = 50;  ///< parentheses within each other; further ones count as a change
 
-bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
 /// A code point of `digits` (at most) digits at text[at]; exactly as many where base is 16.
 void read_code(std::string_view text, std::size_t& at, std::size_t digits, int base,
                std::string& plain) {

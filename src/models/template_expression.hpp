@@ -2,6 +2,7 @@
 // done to them. Nothing is worked out.
 #pragma once
 
+#include <cctype>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,6 +19,9 @@ struct Written {
 };
 
 std::vector<Written> what_is_written(std::string_view expression);
+
+/// Whether a name may have such a character.
+inline bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 /// The literal that begins at text[at], a quote, its escapes undone as Python does; `at` goes
 /// behind it. Escapes that Python refuses, and those of surrogates, come out as a zero byte.

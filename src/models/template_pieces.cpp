@@ -1,7 +1,6 @@
 #include "models/template_pieces.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include "models/template_expression.hpp"
@@ -234,7 +233,7 @@ bool is_written(const std::vector<TemplatePart>& parts, std::size_t index) {
   const char last = before.back();
   if (last == '(') {
     const char caller = before.size() > 1 ? before[before.size() - 2] : ' ';
-    return !(std::isalnum(static_cast<unsigned char>(caller)) || caller == '_');
+    return !in_name(caller);
   }
   const bool compared = before.ends_with("==") || before.ends_with("!=");
   const bool sought =

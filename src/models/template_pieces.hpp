@@ -33,6 +33,10 @@ inline bool holds(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+inline bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\n\r") == std::string_view::npos;
+}
+
 /// What a template may write in a conversation without tools, images and the like: branches on
 /// those are left out, as are macros and comments; of other branches all are kept.
 std::vector<TemplatePiece> live_pieces(std::string_view text);
