@@ -330,17 +330,19 @@ TEST(Keep, RefusesPlacesThatAreNotAscendingTokens) {
 TEST(Keep, TakesABranchOfATree) {
   const Numbers parents = {-1, 0, 0, -1, 3, 2, 5, 1};
   const DraftTree tree{20, parents};
-  EXPECT_EQ(branch(tree, -1), Places());
-  EXPECT_EQ(branch(tree, 0), Places({20}));
-  EXPECT_EQ(branch(tree, 4), Places({23, 24}));
-  EXPECT_EQ(branch(tree, 6), Places({20, 22, 25, 26}));
-  EXPECT_EQ(refusal_of([&] { branch(tree, 8); }), "branch: last (8) is not within -1 .. 7");
-  EXPECT_EQ(refusal_of([&] { branch(tree, -2); }), "branch: last (-2) is not within -1 .. 7");
+  EXPECT_EQ(tree.branch(-1), Places());
+  EXPECT_EQ(tree.branch(0), Places({20}));
+  EXPECT_EQ(tree.branch(4), Places({23, 24}));
+  EXPECT_EQ(tree.branch(6), Places({20, 22, 25, 26}));
+  EXPECT_EQ(refusal_of([&] { tree.branch(8); }),
+            "DraftTree::branch: last (8) is not within -1 .. 7");
+  EXPECT_EQ(refusal_of([&] { tree.branch(-2); }),
+            "DraftTree::branch: last (-2) is not within -1 .. 7");
   const Numbers later = {-1, 1};
   EXPECT_EQ(refusal_of([&] {
-              branch({20, later}, 0);
+              DraftTree{20, later}.branch(0);
             }),
-            "branch: tree.parents[1] (1) is not within -1 .. 0");
+            "DraftTree::branch: parents[1] (1) is not within -1 .. 0");
 }
 
 }  // namespace

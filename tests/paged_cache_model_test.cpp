@@ -231,7 +231,7 @@ class Twin {
     const DraftTree tree{held, parents};
     const auto text_to = [&](std::int64_t last) {
       Plain text = base;
-      for (const std::int64_t place : branch(tree, last))
+      for (const std::int64_t place : tree.branch(last))
         text.tokens.push_back(numbers[static_cast<std::size_t>(place - held)]);
       return text;
     };
@@ -250,7 +250,7 @@ class Twin {
     Plain kept = text_to(last);
     std::vector<std::int32_t> told(kept.tokens.begin() + held, kept.tokens.end());
     if (random.chance(0.2)) told.clear();
-    if (cache.keep(id, held, branch(tree, last), told) == Status::ok) {
+    if (cache.keep(id, held, tree.branch(last), told) == Status::ok) {
       model[id] = std::move(kept);
       branches += last >= 0;
     } else {

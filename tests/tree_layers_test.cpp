@@ -63,7 +63,7 @@ class Drafts {
     call.positions = ConstView(mask.positions().data(), {drafted});
     const auto from = drafted_.begin() + (tree == 0 ? 0 : std::ssize(kFirst) * columns_);
     run({id}, {from, from + drafted * columns_}, call);
-    EXPECT_EQ(cache_.keep(id, kTrees[tree].held, polyhead::branch(kTrees[tree], last)),
+    EXPECT_EQ(cache_.keep(id, kTrees[tree].held, kTrees[tree].branch(last)),
               PagedCache::Status::ok);
     return run({id}, next(), {});
   }

@@ -89,7 +89,7 @@ class KvCache {
   /// Keeps, of the tokens of `sequence` from `first` on, those at `places` (places in the sequence,
   /// ascending) and forgets the others: they come to lie behind the tokens before `first`, with the
   /// rows, codes and scales that they have. For the accepted branch of a tree of drafted tokens
-  /// (branch() in tree_mask.h), whose positions in the text those places are. Throws
+  /// (DraftTree::branch), whose positions in the text those places are. Throws
   /// InvalidArgument; nothing has changed then.
   void keep(std::int64_t sequence, std::int64_t first, std::span<const std::int64_t> places);
 

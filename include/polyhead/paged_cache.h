@@ -127,7 +127,7 @@ class PagedCache {
   /// Keeps, of the tokens from `first` on, those at `places` (places in the sequence, ascending)
   /// and forgets the others, in all layers: they come to lie behind the tokens before `first`, with
   /// the rows, codes and scales that they have. For the accepted branch of a tree of drafted tokens
-  /// (branch() in tree_mask.h). `tokens`, where not empty, are their numbers; else they keep those
+  /// (DraftTree::branch). `tokens`, where not empty, are their numbers; else they keep those
   /// that they have. A draft of several branches is to be extended without numbers: its pages
   /// spell no text. Pages that others hold are copied first, and the others keep theirs: exhausted,
   /// with nothing changed, where the pool has too few. Throws InvalidArgument.

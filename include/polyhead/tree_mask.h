@@ -17,12 +17,12 @@ struct DraftTree {
   /// For each drafted token the one that it follows, counted within the draft and before it; -1
   /// where it follows the last held one.
   std::span<const std::int32_t> parents{};
-};
 
-/// The places in its sequence of a drafted token and of those that it follows, ascending: what
-/// keep() of a cache leaves of the draft where this branch of it is accepted. `last` counts within
-/// the draft; -1 accepts nothing. Throws InvalidArgument.
-std::vector<std::int64_t> branch(const DraftTree& tree, std::int64_t last);
+  /// The places in the sequence of a drafted token and of those that it follows, ascending: what
+  /// keep() of a cache leaves of the draft where this branch of it is accepted. `last` counts
+  /// within the draft; -1 accepts nothing. Throws InvalidArgument.
+  std::vector<std::int64_t> branch(std::int64_t last) const;
+};
 
 /// The mask under which every token of a draft sees the held tokens, those it follows and itself,
 /// so that one call gives what each branch of the tree gives by itself. The draft's keys lie behind

@@ -12,12 +12,13 @@ namespace {
 constexpr const char* kCall = "TreeMask";
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;  // held: sizes in bits stay in 64 bits
 
-void check(const char* call, const std::string& name, const DraftTree& tree) {
+/// `which` begins the names of its fields.
+void check(const char* call, const std::string& which, const DraftTree& tree) {
   if (tree.held < 0 || tree.held > kMostTokens)
-    base::refuse(call, name, ".held (", tree.held, ") is not within 0 .. 2^40");
+    base::refuse(call, which, "held (", tree.held, ") is not within 0 .. 2^40");
   for (std::size_t i = 0; i < tree.parents.size(); ++i) {
     if (tree.parents[i] < -1 || tree.parents[i] >= static_cast<std::int64_t>(i)) {
-      base::refuse(call, name, ".parents[", i, "] (", tree.parents[i], ") is not within -1 .. ",
+      base::refuse(call, which, "parents[", i, "] (", tree.parents[i], ") is not within -1 .. ",
                    static_cast<std::int64_t>(i) - 1);
     }
   }
@@ -25,14 +26,15 @@ void check(const char* call, const std::string& name, const DraftTree& tree) {
 
 }  // namespace
 
-std::vector<std::int64_t> branch(const DraftTree& tree, std::int64_t last) {
-  check("branch", "tree", tree);
-  const std::int64_t drafted = std::ssize(tree.parents);
+std::vector<std::int64_t> DraftTree::branch(std::int64_t last) const {
+  constexpr const char* kName = "DraftTree::branch";
+  check(kName, "", *this);
+  const std::int64_t drafted = std::ssize(parents);
   if (last < -1 || last >= drafted)
-    base::refuse("branch", "last (", last, ") is not within -1 .. ", drafted - 1);
+    base::refuse(kName, "last (", last, ") is not within -1 .. ", drafted - 1);
   std::vector<std::int64_t> places;
-  for (std::int64_t at = last; at >= 0; at = tree.parents[static_cast<std::size_t>(at)])
-    places.push_back(tree.held + at);
+  for (std::int64_t at = last; at >= 0; at = parents[static_cast<std::size_t>(at)])
+    places.push_back(held + at);
   std::ranges::reverse(places);
   return places;
 }
@@ -40,7 +42,7 @@ std::vector<std::int64_t> branch(const DraftTree& tree, std::int64_t last) {
 TreeMask::TreeMask(std::span<const DraftTree> trees)
     : sequences_(static_cast<std::int64_t>(trees.size())) {
   for (const DraftTree& tree : trees) {
-    check(kCall, std::string("trees[").append(std::to_string(&tree - trees.data())).append("]"),
+    check(kCall, std::string("trees[").append(std::to_string(&tree - trees.data())).append("]."),
           tree);
     const auto drafted = static_cast<std::int64_t>(tree.parents.size());
     queries_ = std::max(queries_, drafted);

@@ -27,7 +27,7 @@ polyhead_status polyhead_draft_tree_branch(const polyhead_draft_tree* tree, int6
   constexpr const char* kCall = "polyhead_draft_tree_branch";
   return guarded(kCall, [&] {
     need(kCall, "count", count);
-    const std::vector<std::int64_t> found = polyhead::branch(to_tree(kCall, "tree", tree), last);
+    const std::vector<std::int64_t> found = to_tree(kCall, "tree", tree).branch(last);
     if (!found.empty()) std::ranges::copy(found, need(kCall, "places", places));
     *count = std::ssize(found);
   });
