@@ -89,8 +89,7 @@ class KvCache {
   /// Keeps, of the tokens of `sequence` from `first` on, those at `places` (places in the sequence,
   /// ascending) and forgets the others: they come to lie behind the tokens before `first`, with the
   /// rows, codes and scales that they have. For the accepted branch of a tree of drafted tokens
-  /// (DraftTree::branch), whose positions in the text those places are. Throws
-  /// InvalidArgument; nothing has changed then.
+  /// (DraftTree::branch). Throws InvalidArgument; nothing has changed then.
   void keep(std::int64_t sequence, std::int64_t first, std::span<const std::int64_t> places);
 
   /// Appends what is held to `to`: sizes, lengths, scales and rows (cache_file.h makes a file of
