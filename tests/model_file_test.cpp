@@ -126,7 +126,8 @@ TEST(ModelFile, GgufGemmaWithoutAWindowIsGlobal) {
   listed.list(pattern, GgufBuilder::boolean, 2, std::string("\1\0", 2));
   for (const GgufBuilder& file : {plain, none, every_second, listed}) {
     const ScratchDirectory folder;
-    for (const models::LayerGeometry& layer : open(folder, file).config().layers) {
+    const ModelFile model = open(folder, file);
+    for (const models::LayerGeometry& layer : model.config().layers) {
       EXPECT_EQ(layer.window, 0);
       EXPECT_EQ(layer.rope->base, 5e5);
       EXPECT_EQ(layer.rope->scaling, RopeScaling::linear);
