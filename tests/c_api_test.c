@@ -198,6 +198,31 @@ static void test_trees(void) {
   polyhead_tree_mask_destroy(NULL);
 }
 
+/* Windows count positions in the text: two tokens that follow the same one see the same held keys.
+ */
+static void test_windowed_tree(void) {
+  static const int32_t parents[3] = {-1, 0, 0};
+  static const unsigned char expected[3][2] = {{0x01, 0x03}, {0x01, 0x06}, {0x01, 0x0a}};
+  polyhead_draft_tree tree = {.struct_bytes = sizeof tree};
+  const polyhead_draft_tree* pointer = &tree;
+  polyhead_tree_mask* mask = NULL;
+  polyhead_view visible = {.struct_bytes = sizeof visible};
+  tree.held = 9;
+  tree.parents = parents;
+  tree.count = 3;
+  tree.window = 2;
+  tree.first_tokens = 1;
+  CHECK_OK(polyhead_tree_mask_create(&pointer, 1, &mask));
+  CHECK_OK(polyhead_tree_mask_visible(mask, &visible));
+  CHECK(memcmp(visible.data, expected, sizeof expected) == 0);
+  polyhead_tree_mask_destroy(mask);
+  mask = NULL;
+  CHECK_REFUSED((tree.window = 0, polyhead_tree_mask_create(&pointer, 1, &mask)),
+                "trees[0].first_tokens (1) is given without a window");
+  CHECK_REFUSED((tree.window = -1, polyhead_tree_mask_create(&pointer, 1, &mask)),
+                "trees[0].window (-1) is negative");
+}
+
 static void test_bad_trees(void) {
   static const int32_t forward[2] = {-1, 1};
   polyhead_draft_tree tree = {.struct_bytes = sizeof tree};
@@ -312,6 +337,7 @@ int main(void) {
   test_masks();
   test_masks_of_arrays();
   test_trees();
+  test_windowed_tree();
   test_bad_trees();
   test_modifiers();
   test_callbacks();

@@ -76,7 +76,8 @@ static void test_paged(void) {
   }
   {
     static const int32_t parents[4] = {-1, 0, 0, 1};
-    const polyhead_draft_tree tree = {sizeof tree, 3, parents, 4};
+    const polyhead_draft_tree tree = {
+        .struct_bytes = sizeof tree, .held = 3, .parents = parents, .count = 4};
     int64_t places[4], count = -1;
     CHECK_OK(polyhead_draft_tree_branch(&tree, 3, places, &count));
     CHECK(count == 3 && places[0] == 3 && places[1] == 4 && places[2] == 6);

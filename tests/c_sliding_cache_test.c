@@ -75,6 +75,14 @@ static void test_sliding(void) {
   }
   queries = q_view;
   CHECK_REFUSED(polyhead_sliding_cache_read(cache, 0, &queries, &queries), "held");
+  {
+    const int64_t places[1] = {kKvLen - 1};
+    CHECK_REFUSED(polyhead_sliding_cache_keep(cache, 0, kKvLen, places, 1), "places[0] (36)");
+    CHECK_REFUSED(polyhead_sliding_cache_keep(cache, 0, 1, NULL, 1), "places is null");
+    CHECK_OK(polyhead_sliding_cache_keep(cache, 0, kKvLen - 2, places, 1));
+    CHECK_OK(polyhead_sliding_cache_length(cache, 0, &number));
+    CHECK(number == kKvLen - 1);
+  }
   CHECK_OK(polyhead_sliding_cache_truncate(cache, 0, kKvLen - 3));
   CHECK_REFUSED(polyhead_sliding_cache_truncate(cache, 0, kKvLen), "length (37)");
   CHECK_OK(polyhead_sliding_cache_clear(cache));

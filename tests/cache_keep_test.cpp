@@ -10,6 +10,7 @@
 
 #include "polyhead/kv_cache.h"
 #include "polyhead/paged_cache.h"
+#include "polyhead/sliding_cache.h"
 #include "polyhead/tree_mask.h"
 #include "support/random.h"
 #include "support/refusal.h"
@@ -101,7 +102,8 @@ KvCache contiguous(const Kind& kind, const Text& text) {
 }
 
 /// Tokens of the text at the end of sequence 1; the other one keeps what it has.
-void append(KvCache& cache, const Text& text, const Places& tokens) {
+template <class Cache>  // KvCache or SlidingCache
+void append(Cache& cache, const Text& text, const Places& tokens) {
   const std::int64_t counts[] = {0, 1};
   for (const std::int64_t token : tokens) {
     ConstView k = text.k(token, true), v = text.v(token, true);
@@ -154,6 +156,81 @@ TEST(KeepOfACache, LeavesTheRowsAsIfTheyAloneHadBeenAppended) {
       EXPECT_EQ(saved(cache), saved(expected)) << kind.name() << ", from " << first;
     }
   }
+}
+
+constexpr std::int64_t kWindow = 20, kChunk = 12;
+
+SlidingCache ring(const Kind& kind, const Text& text) {
+  auto c = sized<SlidingCacheConfig>(kind);
+  c.batch = kBatch;
+  c.window = kWindow;
+  c.first_tokens = 3;
+  c.chunk = kChunk;
+  c.key_scales = text.scales(kind, 0);
+  return SlidingCache(c);
+}
+
+/// What sequence 1 of a ring holds.
+std::vector<std::byte> rows(const SlidingCache& cache) {
+  const SlidingCacheConfig& c = cache.config();
+  const std::int64_t held = cache.held(1);
+  Tensor k(f32, {held, c.kv_heads, c.head_dim}), v(f32, {held, c.kv_heads, c.value_dim});
+  cache.read(1, k.view(), v.view());
+  std::vector<std::byte> all(k.bytes().begin(), k.bytes().end());
+  all.insert(all.end(), v.bytes().begin(), v.bytes().end());
+  return all;
+}
+
+// Around the ring, whose pages have 64 tokens: a draft on a page that was written over, over a
+// page's end, from its end on.
+TEST(KeepOfARing, LeavesTheRowsAsIfTheyAloneHadBeenAppended) {
+  const Text text;
+  const std::pair<std::int64_t, Places> cases[] = {
+      {0, {}}, {0, {0, 1, 2}}, {1, {11}}, {4, {5, 6, 8, 11}}, {0, from_to(0, kChunk)}};
+  for (const Kind& kind : kinds()) {
+    for (const std::int64_t held : {0, 150, 186, 192}) {
+      SlidingCache cache = ring(kind, text), expected = ring(kind, text);
+      for (std::int64_t token = 0; token < held; ++token) {
+        append(cache, text, {token % kTokens});
+        append(expected, text, {token % kTokens});
+      }
+      for (const auto& [first, kept] : cases) {
+        append(cache, text, from_to(20, 20 + kChunk));
+        append(expected, text, from_to(20, 20 + first));
+        Places places;
+        for (const std::int64_t i : kept) {
+          places.push_back(held + i);
+          append(expected, text, {20 + i});
+        }
+        cache.keep(1, held + first, places);
+        EXPECT_EQ(cache.length(1), expected.length(1));
+        EXPECT_EQ(rows(cache), rows(expected)) << kind.name() << ", " << held << " + " << first;
+        cache.truncate(1, held);
+        expected.truncate(1, held);
+      }
+    }
+  }
+}
+
+constexpr Kind kPlain{ElementType::float32, false, false};
+
+TEST(KeepOfARing, RefusesToTakeBackMoreThanAChunk) {
+  const Text text;
+  SlidingCache cache = ring(kPlain, text);
+  append(cache, text, from_to(0, 40));
+  cache.keep(1, 10, Places{12, 30});  // nothing was written over
+  EXPECT_EQ(cache.length(1), 12);
+  for (std::int64_t token = 12; token < 300; ++token) append(cache, text, {token % kTokens});
+  const std::vector<std::byte> before = rows(cache);
+  EXPECT_EQ(refusal_of([&] {
+              cache.keep(1, 287, Places{288, 299});
+            }),
+            "SlidingCache::keep: first (287) is more than chunk (12) before the 300 tokens of "
+            "sequence 1 that were written");
+  EXPECT_EQ(rows(cache), before);
+  EXPECT_EQ(refusal_of([&] { cache.keep(1, 290, Places{300}); }),
+            "SlidingCache::keep: places[0] (300) is not within 290 .. 299, ascending from first "
+            "(290) among the 300 tokens of sequence 1");
 }
 
 constexpr std::int64_t kLayers = 2;
@@ -216,8 +293,6 @@ TEST(KeepOfPages, LeavesTheRowsAsIfTheyAloneHadBeenAppended) {
     }
   }
 }
-
-constexpr Kind kPlain{ElementType::float32, false, false};
 
 // What is told of an accepted branch is what later prompts share.
 TEST(KeepOfPages, NumbersToldThenAreSharedWithLaterPrompts) {

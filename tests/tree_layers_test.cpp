@@ -141,6 +141,92 @@ TEST(TreeLayers, GiveTheBitsOfEachBranchAlone) {
   }
 }
 
+/// A sequence in a ring, which has no forks: what is run after the stem is taken back.
+class RingDrafts {
+ public:
+  static constexpr std::int64_t kHeld = 150, kWindow = 50;  // around a ring of 128 tokens
+  static constexpr std::int64_t kDrafted = 8;
+
+  /// `window`: of the ring itself.
+  RingDrafts(const MultiHeadAttention& layer, ElementType type, std::int64_t window)
+      : layer_(layer), cache_([&] {
+          auto c = polyhead_test::sized<SlidingCacheConfig>(layer, type);
+          c.window = window;
+          c.first_tokens = 3;
+          c.chunk = kDrafted + 1;
+          return c;
+        }()) {
+    for (unsigned token = 0; token < kHeld; ++token) run(rows(1, token), {});
+  }
+
+  /// The draft in one call; rows of all its tokens.
+  Rows together() {
+    const TreeMask mask({kHeld, kFirst, kWindow, 3});
+    LayerCall call{.mask = mask.mask()};
+    call.positions = ConstView(mask.positions().data(), {kDrafted});
+    return run(draft(), call);
+  }
+
+  /// The tokens of a branch one after the other; the last one's row.
+  Rows alone(const std::vector<std::int64_t>& places) {
+    const Rows all = draft();
+    Rows last;
+    for (const std::int64_t place : places) {
+      const auto from = all.begin() + (place - kHeld) * kColumns;
+      last = run({from, from + kColumns}, windowed());
+    }
+    return last;
+  }
+
+  Rows next() { return run(rows(1, 999), windowed()); }
+  void keep(const std::vector<std::int64_t>& places) { cache_.keep(0, kHeld, places); }
+  void take_back() { cache_.truncate(0, kHeld); }
+
+ private:
+  static constexpr std::int64_t kColumns = polyhead_test::kColumns;
+
+  static Rows rows(std::int64_t count, unsigned seed) {
+    return random_floats(count * kColumns, seed + 1);
+  }
+  static Rows draft() { return rows(kDrafted, 500); }
+  static LayerCall windowed() { return {.mask = window_and_first(kWindow - 1, 0, 3)}; }
+
+  Rows run(const Rows& x, const LayerCall& call) {
+    Rows y(x.size(), std::numeric_limits<float>::quiet_NaN());
+    const std::int64_t tokens = std::ssize(x) / kColumns;
+    layer_.forward(ConstView(x.data(), {tokens, kColumns}), cache_,
+                   View(y.data(), {tokens, kColumns}), call);
+    return y;
+  }
+
+  const MultiHeadAttention& layer_;
+  SlidingCache cache_;
+};
+
+// The ring's own window counts places, so it has room for a draft's; the tokens' is the tree's.
+TEST(TreeLayers, OverARingGiveTheBitsOfEachBranchUnderItsWindow) {
+  const polyhead_test::Model model(polyhead_test::decoder(ElementType::float32));
+  for (const Isa isa : available_isas()) {
+    const MultiHeadAttention layer = model.layer(isa);
+    for (const ElementType held : kHeld) {
+      RingDrafts trees(layer, held, RingDrafts::kWindow + RingDrafts::kDrafted - 1);
+      RingDrafts branches(layer, held, RingDrafts::kWindow);
+      for (std::int32_t last = 0; last < RingDrafts::kDrafted; ++last) {
+        const std::vector<std::int64_t> places = DraftTree{RingDrafts::kHeld, kFirst}.branch(last);
+        const std::string which = std::string(isa_name(isa)) + " holding " + element_name(held) +
+                                  ", token " + std::to_string(last);
+        const Rows together = trees.together();
+        const auto from = together.begin() + std::ptrdiff_t{last} * polyhead_test::kColumns;
+        expect_same_bits({from, from + polyhead_test::kColumns}, branches.alone(places), which);
+        trees.keep(places);
+        expect_same_bits(trees.next(), branches.next(), which + ", then the next");
+        trees.take_back();
+        branches.take_back();
+      }
+    }
+  }
+}
+
 TEST(TreeLayers, OfLatentsGiveTheBitsOfEachBranchAlone) {
   for (const Isa isa : available_isas()) {
     for (const Way& way : kWays) {

@@ -33,6 +33,16 @@ ConstView rows(const Tensor& all, std::int64_t first, std::int64_t count) {
   return {static_cast<const float*>(view.data) + first * layout.strides[0], f32, layout};
 }
 
+/// Keys that a query sees; 0: all before it.
+struct Window {
+  std::int64_t keys = 0, first_tokens = 0;
+
+  Mask mask() const {
+    if (keys == 0) return causal(Align::end);
+    return window_and_first(keys - 1, 0, first_tokens, Align::end);
+  }
+};
+
 /// A sequence of `held` tokens and a draft behind it, and what single queries see of it.
 class Draft {
  public:
@@ -78,21 +88,21 @@ class Draft {
     return out;
   }
 
-  Tensor tree(Isa isa) {
+  Tensor tree(Isa isa, const Window& window = {}) {
     const std::int64_t all = cache_.fork(stem_);
     append(all, held_, kDrafted);
-    const TreeMask mask({held_, kParents});
+    const TreeMask mask({held_, kParents, window.keys, window.first_tokens});
     return attend(all, 0, kDrafted, mask.mask(), isa);
   }
 
   /// The branch that ends in token `last`, run after the held tokens without the others.
-  Tensor branch(std::int64_t last, Isa isa) {
+  Tensor branch(std::int64_t last, Isa isa, const Window& window = {}) {
     const std::int64_t alone = cache_.fork(stem_);
     std::vector<std::int64_t> path;
     for (std::int64_t at = last; at >= 0; at = kParents[static_cast<std::size_t>(at)])
       path.insert(path.begin(), at);
     for (const std::int64_t token : path) append(alone, held_ + token, 1);
-    return attend(alone, last, 1, causal(Align::end), isa);
+    return attend(alone, last, 1, window.mask(), isa);
   }
 
  private:
@@ -125,6 +135,28 @@ TEST(TreeMask, GivesTheBitsOfEachBranchAlone) {
           for (std::int64_t i = 0; i < kQHeads * kDim; ++i)
             different += at(together, last, i) != at(alone, 0, i);
           EXPECT_EQ(different, 0) << element_name(type) << ", " << isa_name(isa) << ", held "
+                                  << held << ", token " << last;
+        }
+      }
+    }
+  }
+}
+
+// A token's window is that of its position in the text, wherever its key lies.
+TEST(TreeMask, WithAWindowGivesTheBitsOfEachBranchUnderIt) {
+  for (const Window& window : {Window{1}, Window{2}, Window{3, 1}, Window{40, 5}, Window{70, 101},
+                               Window{1025}, Window{1 << 20, 3}}) {
+    for (const Isa isa : available_isas()) {
+      for (const std::int64_t held : {100, 64, 0, 1030}) {
+        Draft draft(f32, held, 9);
+        const Tensor together = draft.tree(isa, window);
+        for (std::int64_t last = 0; last < kDrafted; ++last) {
+          const Tensor alone = draft.branch(last, isa, window);
+          int different = 0;
+          for (std::int64_t i = 0; i < kQHeads * kDim; ++i)
+            different += at(together, last, i) != at(alone, 0, i);
+          EXPECT_EQ(different, 0) << "window " << window.keys << ", first tokens "
+                                  << window.first_tokens << ", " << isa_name(isa) << ", held "
                                   << held << ", token " << last;
         }
       }
@@ -206,6 +238,18 @@ TEST(TreeMask, RefusesByName) {
               TreeMask mask({-1, kParents});
             }),
             "TreeMask: trees[0].held (-1) is not within 0 .. 2^40");
+  EXPECT_EQ(refusal_of([&] {
+              TreeMask mask({3, kParents, -1});
+            }),
+            "TreeMask: trees[0].window (-1) is negative");
+  EXPECT_EQ(refusal_of([&] {
+              TreeMask mask({3, kParents, 4, -2});
+            }),
+            "TreeMask: trees[0].first_tokens (-2) is negative");
+  EXPECT_EQ(refusal_of([&] {
+              TreeMask mask({3, kParents, 0, 2});
+            }),
+            "TreeMask: trees[0].first_tokens (2) is given without a window");
 }
 
 }  // namespace

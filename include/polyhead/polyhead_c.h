@@ -184,16 +184,19 @@ typedef struct polyhead_mask {
 /* A tree of drafted tokens at the end of one sequence. */
 typedef struct polyhead_draft_tree {
   size_t struct_bytes;
-  int64_t held;           /* tokens of the sequence before the draft; all drafted ones see them */
+  int64_t held;           /* tokens of the sequence before the draft, which drafted ones see */
   const int32_t* parents; /* [count]: the drafted token before it that each one follows, counted
                              within the draft; -1: the last held one */
   int64_t count;
+  int64_t window;       /* keys that a drafted token sees, its own included, counted by positions in
+                           the text; 0: all */
+  int64_t first_tokens; /* of a window: keys before it are visible however far back */
 } polyhead_draft_tree;
 
 /* The places in its sequence of drafted token `last` and of those that it follows, ascending, into
- * places [tree->count], and how many they are: what polyhead_kv_cache_keep or
- * polyhead_paged_sequence_keep leaves of the draft where this branch is accepted. -1 accepts
- * nothing. */
+ * places [tree->count], and how many they are: what polyhead_kv_cache_keep,
+ * polyhead_sliding_cache_keep or polyhead_paged_sequence_keep leaves of the draft where this branch
+ * is accepted. -1 accepts nothing. */
 POLYHEAD_C_API polyhead_status polyhead_draft_tree_branch(const polyhead_draft_tree* tree,
                                                           int64_t last, int64_t* places,
                                                           int64_t* count);

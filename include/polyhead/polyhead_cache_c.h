@@ -128,6 +128,10 @@ POLYHEAD_C_API polyhead_status polyhead_sliding_cache_append(polyhead_sliding_ca
  * written over. */
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_truncate(polyhead_sliding_cache* cache,
                                                                int64_t sequence, int64_t length);
+/* As polyhead_kv_cache_keep; first as polyhead_sliding_cache_truncate's length. */
+POLYHEAD_C_API polyhead_status polyhead_sliding_cache_keep(polyhead_sliding_cache* cache,
+                                                           int64_t sequence, int64_t first,
+                                                           const int64_t* places, int64_t count);
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_clear(polyhead_sliding_cache* cache);
 
 /* What attention reads, valid until the next change; and the mask that it is for: causal, the

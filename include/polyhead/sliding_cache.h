@@ -77,6 +77,10 @@ class SlidingCache {
   /// Forgets the tokens of `sequence` from `length` on: `chunk` at most of those ever appended, for
   /// older ones have been written over, or any number as long as none was. Throws InvalidArgument.
   void truncate(std::int64_t sequence, std::int64_t length);
+  /// Keeps, of the tokens of `sequence` from `first` on, those at `places`, as KvCache::keep. The
+  /// others are taken back, with truncate()'s bound. Throws InvalidArgument; nothing has changed
+  /// then.
+  void keep(std::int64_t sequence, std::int64_t first, std::span<const std::int64_t> places);
   void clear();
 
   /// What attention reads; good until the next change. Queries whose windows have been written over

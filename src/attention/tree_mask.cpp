@@ -16,11 +16,48 @@ constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;  // held: sizes in b
 void check(const char* call, const std::string& which, const DraftTree& tree) {
   if (tree.held < 0 || tree.held > kMostTokens)
     base::refuse(call, which, "held (", tree.held, ") is not within 0 .. 2^40");
+  if (tree.window < 0) base::refuse(call, which, "window (", tree.window, ") is negative");
+  if (tree.first_tokens < 0)
+    base::refuse(call, which, "first_tokens (", tree.first_tokens, ") is negative");
+  if (tree.first_tokens > 0 && tree.window == 0)
+    base::refuse(call, which, "first_tokens (", tree.first_tokens, ") is given without a window");
   for (std::size_t i = 0; i < tree.parents.size(); ++i) {
     if (tree.parents[i] < -1 || tree.parents[i] >= static_cast<std::int64_t>(i)) {
       base::refuse(call, which, "parents[", i, "] (", tree.parents[i], ") is not within -1 .. ",
                    static_cast<std::int64_t>(i) - 1);
     }
+  }
+}
+
+void add_positions(const DraftTree& tree, std::vector<std::int64_t>& to) {
+  const std::size_t first = to.size();
+  for (const std::int32_t parent : tree.parents)
+    to.push_back(parent < 0 ? tree.held : to[first + static_cast<std::size_t>(parent)] + 1);
+}
+
+/// Sets bits [first, end) of a row.
+void show(std::uint8_t* row, std::int64_t first, std::int64_t end) {
+  const auto set = [&](std::int64_t key) {
+    row[key / 8] = static_cast<std::uint8_t>(row[key / 8] | 1 << key % 8);
+  };
+  for (; first < end && first % 8 != 0; ++first) set(first);
+  for (; first < end && end % 8 != 0; --end) set(end - 1);
+  if (first < end) std::fill_n(row + first / 8, (end - first) / 8, std::uint8_t{0xff});
+}
+
+/// What token `last` of a draft sees: held tokens, those that it follows and itself, of its window
+/// and the first ones. `positions` are those of the draft.
+void show_branch(const DraftTree& tree, std::span<const std::int64_t> positions, std::size_t last,
+                 std::uint8_t* row) {
+  const std::int64_t oldest =
+      tree.window == 0 ? 0 : std::max<std::int64_t>(0, positions[last] - tree.window + 1);
+  show(row, 0, std::min(tree.first_tokens, tree.held));
+  show(row, std::min(oldest, tree.held), tree.held);
+  for (auto at = static_cast<std::int64_t>(last); at >= 0;) {
+    const auto i = static_cast<std::size_t>(at);
+    if (positions[i] >= oldest || positions[i] < tree.first_tokens)
+      show(row, tree.held + at, tree.held + at + 1);
+    at = tree.parents[i];
   }
 }
 
@@ -54,25 +91,10 @@ TreeMask::TreeMask(std::span<const DraftTree> trees)
   bits_.resize(static_cast<std::size_t>(rows * row_bytes));
   for (std::int64_t s = 0; s < sequences_; ++s) {
     const DraftTree& tree = trees[static_cast<std::size_t>(s)];
-    const std::size_t first = positions_.size();
-    for (std::size_t i = 0; i < tree.parents.size(); ++i) {
-      std::uint8_t* const row =
-          bits_.data() + (s * queries_ + static_cast<std::int64_t>(i)) * row_bytes;
-      const auto see = [&](std::int64_t key) {
-        row[key / 8] = static_cast<std::uint8_t>(row[key / 8] | 1 << key % 8);
-      };
-      // A token sees what the one it follows does, and itself.
-      const std::int32_t parent = tree.parents[i];
-      if (parent >= 0) {
-        std::copy_n(bits_.data() + (s * queries_ + parent) * row_bytes, row_bytes, row);
-      } else {
-        std::fill_n(row, tree.held / 8, std::uint8_t{0xff});
-        for (std::int64_t key = tree.held / 8 * 8; key < tree.held; ++key) see(key);
-      }
-      see(tree.held + static_cast<std::int64_t>(i));
-      positions_.push_back(parent < 0 ? tree.held
-                                      : positions_[first + static_cast<std::size_t>(parent)] + 1);
-    }
+    add_positions(tree, positions_);
+    const auto own = std::span(positions_).last(tree.parents.size());
+    std::uint8_t* row = bits_.data() + s * queries_ * row_bytes;
+    for (std::size_t i = 0; i < own.size(); ++i, row += row_bytes) show_branch(tree, own, i, row);
   }
 }
 

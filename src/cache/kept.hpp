@@ -26,4 +26,17 @@ inline void check_places(const char* call, std::int64_t sequence, std::int64_t l
   }
 }
 
+/// Calls move(to, from) for each of the checked `places` that is not where it comes to lie, such
+/// that no row is written that is yet to be read. How many tokens the sequence has then.
+template <class Move>
+std::int64_t move_places(std::int64_t first, std::span<const std::int64_t> places,
+                         const Move& move) {
+  std::int64_t to = first;
+  for (const std::int64_t place : places) {
+    if (place != to) move(to, place);
+    ++to;
+  }
+  return to;
+}
+
 }  // namespace polyhead::inline v0::cache

@@ -199,15 +199,11 @@ void KvCache::keep(std::int64_t sequence, std::int64_t first,
   State& s = *state_;
   cache::check_index(kCall, "sequence", sequence, s.config.batch);
   cache::check_places(kCall, sequence, length(sequence), first, places);
-  std::int64_t to = first;
-  for (const std::int64_t place : places) {  // no row is written that is yet to be read
-    if (place != to) {
-      for (cache::Store* store : {&s.keys, &s.values})
-        store->copy_token(sequence, to, sequence, place);
-    }
-    ++to;
-  }
-  s.lengths[static_cast<std::size_t>(sequence)] = to;
+  s.lengths[static_cast<std::size_t>(sequence)] =
+      cache::move_places(first, places, [&](std::int64_t to, std::int64_t from) {
+        for (cache::Store* store : {&s.keys, &s.values})
+          store->copy_token(sequence, to, sequence, from);
+      });
 }
 
 // --- saving: what cache_file.cpp puts into a file ---

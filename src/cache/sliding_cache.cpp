@@ -14,6 +14,7 @@
 #include "base/limits.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
+#include "cache/kept.hpp"
 #include "cache/saved_bytes.hpp"
 #include "cache/saved_sizes.hpp"
 #include "cache/store.hpp"
@@ -91,6 +92,15 @@ struct SlidingCache::State {
     if (!wrong.empty()) return wrong;
     const std::int64_t least = all_there(most) ? 0 : std::max<std::int64_t>(0, most - config.chunk);
     return cache::impossible_length(cache::of_sequence("lengths", b), now, least, most);
+  }
+
+  /// Refuses to take back tokens from `length` on where what they wrote over would be seen.
+  void check_taken_back(const char* call, std::int64_t sequence, const char* name,
+                        std::int64_t length) const {
+    const std::int64_t most = longest[static_cast<std::size_t>(sequence)];
+    if (all_there(most) || most - length <= config.chunk) return;
+    base::refuse(call, name, " (", length, ") is more than chunk (", config.chunk, ") before the ",
+                 most, " tokens of sequence ", sequence, " that were written");
   }
 
   /// Notes the most tokens that a sequence has had. The ring holds the last pages that were
@@ -237,12 +247,23 @@ void SlidingCache::truncate(std::int64_t sequence, std::int64_t length) {
   if (length < 0 || length > s.lengths[b]) {
     base::refuse(kCall, "length (", length, ") is not within 0 .. ", s.lengths[b]);
   }
-  if (!s.all_there(s.longest[b]) && s.longest[b] - length > s.config.chunk) {
-    base::refuse(kCall, "length (", length, ") is more than chunk (", s.config.chunk,
-                 ") before the ", s.longest[b], " tokens of sequence ", sequence,
-                 " that were written");
-  }
+  s.check_taken_back(kCall, sequence, "length", length);
   s.lengths[b] = length;
+}
+
+void SlidingCache::keep(std::int64_t sequence, std::int64_t first,
+                        std::span<const std::int64_t> places) {
+  constexpr const char* kCall = "SlidingCache::keep";
+  State& s = *state_;
+  const std::size_t b = s.index(kCall, sequence);
+  cache::check_places(kCall, sequence, s.lengths[b], first, places);
+  s.check_taken_back(kCall, sequence, "first", first);
+  s.lengths[b] = cache::move_places(first, places, [&](std::int64_t to, std::int64_t from) {
+    for (cache::Store* store : {&s.keys, &s.values}) {
+      store->copy_token(s.slot(sequence, to / kPage), to % kPage, s.slot(sequence, from / kPage),
+                        from % kPage);
+    }
+  });
 }
 
 void SlidingCache::clear() {

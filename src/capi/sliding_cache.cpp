@@ -64,6 +64,15 @@ polyhead_status polyhead_sliding_cache_truncate(polyhead_sliding_cache* cache, i
   return guarded(kCall, [&] { need(kCall, "cache", cache)->cache.truncate(sequence, length); });
 }
 
+polyhead_status polyhead_sliding_cache_keep(polyhead_sliding_cache* cache, int64_t sequence,
+                                            int64_t first, const int64_t* places, int64_t count) {
+  constexpr const char* kCall = "polyhead_sliding_cache_keep";
+  return guarded(kCall, [&] {
+    need(kCall, "cache", cache)
+        ->cache.keep(sequence, first, to_span(kCall, "places", places, count));
+  });
+}
+
 polyhead_status polyhead_sliding_cache_clear(polyhead_sliding_cache* cache) {
   constexpr const char* kCall = "polyhead_sliding_cache_clear";
   return guarded(kCall, [&] { need(kCall, "cache", cache)->cache.clear(); });

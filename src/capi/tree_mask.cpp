@@ -17,7 +17,10 @@ namespace {
 polyhead::DraftTree to_tree(const char* call, const std::string& name,
                             const polyhead_draft_tree* tree) {
   const polyhead_draft_tree from = read_struct(call, name.c_str(), tree);
-  return {from.held, to_span(call, (name + ".parents").c_str(), from.parents, from.count)};
+  return {.held = from.held,
+          .parents = to_span(call, (name + ".parents").c_str(), from.parents, from.count),
+          .window = from.window,
+          .first_tokens = from.first_tokens};
 }
 
 }  // namespace
