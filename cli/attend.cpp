@@ -1,7 +1,6 @@
 // polyhead attend: attention over arrays in files.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -18,6 +17,7 @@
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
 #include "cli/option_checks.hpp"
+#include "cli/stopwatch.hpp"
 #include "cli/table.hpp"
 #include "models/formats/npy.hpp"
 #include "models/formats/output_file.hpp"
@@ -449,10 +449,7 @@ void Attend::run(const Console& console) {
   }
   Progress progress(console);
   progress.show("attending ...");
-  const auto begin = std::chrono::steady_clock::now();
-  call_.in_own_words([&] { attention(call, options); });
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_of([&] { call_.in_own_words([&] { attention(call, options); }); });
   if (!weights_.empty()) call_.in_own_words([&] { inspect(call, inspected_, options); });
   write_results(progress);
   progress.clear();

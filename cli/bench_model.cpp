@@ -1,11 +1,11 @@
 #include "cli/bench_model.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include "bench/ceilings/ceilings.hpp"
 #include "cli/measure.hpp"
+#include "cli/stopwatch.hpp"
 #include "cli/table.hpp"
 #include "models/head_observer.hpp"
 #include "models/model_path.hpp"
@@ -16,13 +16,8 @@ namespace {
 using models::Model;
 using models::ModelConfig;
 using nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
 constexpr double kCeilingSeconds = 0.02;
-
-double since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 /// Ids that no tokenizer need have written: their values change no speed.
 std::vector<std::int32_t> some_ids(std::int64_t count, std::int64_t vocabulary) {
@@ -64,18 +59,16 @@ class Trial {
   ordered_json run(const Body& body, const Work& work) {
     std::vector<double> times, shares, weights_shares;
     body();  // memory, caches and clocks
-    const auto begin = Clock::now();
+    const Stopwatch watch;
     double before = ceiling();
     do {
-      const auto start = Clock::now();
-      body();
-      const double time = since(start), after = ceiling();
+      const double time = seconds_of(body), after = ceiling();
       const double rate = (before + after) / 2 * 1e9;
       times.push_back(time);
       shares.push_back(work.all() / time / rate);
       weights_shares.push_back(work.weights / time / rate);
       before = after;
-    } while (since(begin) < bench_.seconds);
+    } while (watch.seconds() < bench_.seconds);
     const double seconds = median(times);
     return {{"seconds", seconds},
             {"gflops", work.all() / seconds / 1e9},
@@ -107,13 +100,13 @@ ordered_json decode(const ModelBench& bench, const Model& model) {
   auto session = model.make_session(context + 1);
   model.forward(session, std::span(ids).first(ids.size() - 1), models::Wanted::nothing, nullptr);
   std::vector<double> times;
-  const auto begin = Clock::now();
+  const Stopwatch watch;
   do {
-    const auto start = Clock::now();
-    model.forward(session, {&ids.back(), 1}, models::Wanted::last, logits.data());
-    times.push_back(since(start));
+    times.push_back(seconds_of([&] {
+      model.forward(session, {&ids.back(), 1}, models::Wanted::last, logits.data());
+    }));
     session.truncate(context);
-  } while (since(begin) < bench.seconds);
+  } while (watch.seconds() < bench.seconds);
   const double seconds = median(times);
   return {{"context", context},
           {"seconds", seconds},
@@ -150,23 +143,23 @@ ordered_json look(const ModelBench& bench, const Model& model) {
   watching.run.threads = bench.threads;
   std::int64_t heads = 0;
   for (const models::LayerGeometry& layer : model.config().layers) heads += layer.q_heads;
-  const auto seconds_of = [&](bool with_statistics) {
+  const auto run = [&](bool with_statistics) {
     session.truncate(0);
-    const auto start = Clock::now();
+    const Stopwatch once;
     std::optional<models::HeadObserver> observer;
     if (with_statistics) observer.emplace(model.config(), ids, delimiters, watching);
     model.forward(session, ids, models::Wanted::last, logits.data(),
                   {observer ? &*observer : nullptr, nullptr});
-    return since(start);
+    return once.seconds();
   };
   std::vector<double> times, ratios;
-  const auto begin = Clock::now();
-  seconds_of(true);  // memory
+  const Stopwatch watch;
+  run(true);  // memory
   do {
-    const double plain = seconds_of(false);
-    times.push_back(seconds_of(true));
+    const double plain = run(false);
+    times.push_back(run(true));
     ratios.push_back(times.back() / plain);
-  } while (since(begin) < bench.seconds);
+  } while (watch.seconds() < bench.seconds);
   return {{"tokens", tokens},
           {"heads", heads},
           {"seconds", median(times)},
@@ -198,12 +191,12 @@ ordered_json bench_model(const ModelBench& bench, const Console& console) {
   options.weights = bench.bfloat16 ? models::WeightForm::bfloat16 : models::WeightForm::float32;
   options.run.isa = bench.isa;
   options.run.threads = bench.threads;
-  const auto start = Clock::now();
+  const Stopwatch watch;
   const models::ModelFile file(models::model_path(bench.model));
   const Model model(file, options);
   ordered_json result = {{"model", file.config().name},
                          {"weights", bench.bfloat16 ? "bf16" : "f32"},
-                         {"load_seconds", since(start)},
+                         {"load_seconds", watch.seconds()},
                          {"weight_bytes", model.weight_bytes()}};
   std::optional<ThreadPool> pool;  // the ceilings' own, of as many threads as the model has
   if (bench.threads > 1) pool.emplace(bench.threads);

@@ -1,17 +1,17 @@
 // polyhead generate: the words a model continues a text with.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <bit>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/limits.hpp"
 #include "cli/command.hpp"
 #include "cli/generate_many.hpp"
 #include "cli/json_text.hpp"
 #include "cli/kv_options.hpp"
 #include "cli/model_options.hpp"
 #include "cli/option_checks.hpp"
+#include "cli/stopwatch.hpp"
 #include "cli/stream_text.hpp"
 #include "cli/table.hpp"
 #include "models/chat.hpp"
@@ -40,19 +40,6 @@ constexpr const char* kExample =
     "manual.kv\n"
     "  polyhead generate smollm2 --prompt - --temperature 0.8 --top-p 0.95 --seed 7 < story.txt";
 
-class Stopwatch {
- public:
-  double lap() {
-    const auto now = std::chrono::steady_clock::now();
-    const double seconds = std::chrono::duration<double>(now - begin_).count();
-    begin_ = now;
-    return seconds;
-  }
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
-
 /// What came of a run.
 struct Outcome {
   std::vector<std::int32_t> prompt, ids;
@@ -79,7 +66,6 @@ class Generate : public Command {
   void speak_in_pages(const Model& model, const ModelFile& file, const Tokenizer& tokenizer,
                       const Console& console, Outcome& outcome) const;
   ManyOptions many_options() const;
-  /// Files of the cache, where there are any, and what they must be of.
   /// How pages hold rows, and the files of the cache.
   void prepare_pages(const Model& model, const ModelFile& file, const Tokenizer& tokenizer,
                      std::span<const std::int32_t> prompt, ManyOptions& options) const;
@@ -366,10 +352,10 @@ void Generate::check_options() const {
       throw UsageError(std::string(option) + " needs --temperature above 0: at 0 nothing is drawn");
     }
   }
-  const auto page = static_cast<std::uint64_t>(many_.page_tokens);
-  if (page < 8 || page > 256 || !std::has_single_bit(page)) {
-    throw UsageError("--page-tokens (" + std::to_string(page) +
-                     ") is not a power of two from 8 to 256");
+  if (!base::is_page_size(many_.page_tokens)) {
+    throw UsageError("--page-tokens (" + std::to_string(many_.page_tokens) +
+                     ") is not a power of two from " + std::to_string(base::kLeastPage) + " to " +
+                     std::to_string(base::kMostPage));
   }
   if (app_->count("--page-tokens") > 0 && prompts_.empty() && !files_.given())
     throw UsageError("--page-tokens needs --prompts, --save-cache or --load-cache");

@@ -1,7 +1,6 @@
 #include "cli/generate_many.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -14,6 +13,7 @@
 #include "cli/json_text.hpp"
 #include "cli/measure.hpp"
 #include "cli/model_options.hpp"
+#include "cli/stopwatch.hpp"
 #include "cli/stream_text.hpp"
 #include "cli/table.hpp"
 #include "models/formats/file_error.hpp"
@@ -29,9 +29,7 @@ using models::Batcher;
 class FirstWords {
  public:
   explicit FirstWords(std::size_t requests) : seconds_(requests) {}
-  double now() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
+  double now() const { return watch_.seconds(); }
   void hear(std::int64_t request) {
     std::optional<double>& first = seconds_[static_cast<std::size_t>(request)];
     if (!first) first = now();
@@ -49,7 +47,7 @@ class FirstWords {
   }
 
  private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  Stopwatch watch_;
   std::vector<std::optional<double>> seconds_;
 };
 

@@ -1,13 +1,13 @@
 #include "cli/look_run.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <mutex>
 #include <numeric>
 
 #include "cli/check_finite.hpp"
+#include "cli/stopwatch.hpp"
 #include "cli/table.hpp"
 
 namespace polyhead::cli {
@@ -170,7 +170,7 @@ LookRun run_look(const models::Model& model, LookData& look, const LookWanted& w
   }
   run.heads =
       std::make_unique<models::HeadObserver>(*look.config, look.ids, look.delimiters, options);
-  const auto begin = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   const models::RunOptions run_options{run.heads.get(), nullptr};
   if (look.config->causal) {
     run_decoder(model, look, wanted.next, run_options);
@@ -181,7 +181,7 @@ LookRun run_look(const models::Model& model, LookData& look, const LookWanted& w
     for (const float x : look.embedding)
       check_finite(static_cast<double>(x), [] { return "look: the sentence vector"; });
   }
-  look.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  look.seconds = watch.seconds();
   look.heads = run.heads.get();
   return run;
 }

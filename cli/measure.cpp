@@ -1,7 +1,8 @@
 #include "cli/measure.hpp"
 
 #include <algorithm>
-#include <chrono>
+
+#include "cli/stopwatch.hpp"
 
 namespace polyhead::cli {
 namespace {
@@ -9,7 +10,6 @@ namespace {
 using bench::Against;
 using bench::Arithmetic;
 using bench::Case;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kDramBytes = std::size_t{256}
                                    << 20;  // eight times the third level of what is measured on
@@ -19,12 +19,6 @@ constexpr double kAloneSeconds = 0.02;  // of a ceiling measured for itself
 constexpr int kAloneRepeats = 5;        // medians: other programs come and go
 constexpr int kMaxSamples = 25, kMinSamples = 3;
 constexpr double kLongSample = 1.0;  // seconds; longer ones are taken once
-
-double seconds_of(bench::Workload& workload) {
-  const auto begin = Clock::now();
-  workload.run();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 }  // namespace
 
@@ -86,7 +80,7 @@ Ceilings Measurer::ceilings() {
 double Measurer::reference(const Case& of, bench::Workload* base) {
   if (base != nullptr) {
     reader_.evict();
-    return base->work() / seconds_of(*base) / 1e9;
+    return base->work() / seconds_of([&] { base->run(); }) / 1e9;
   }
   if (of.against == Against::dram) return reader_.dram_gbps(executor(of.threads));
   if (of.against == Against::bfloat16) {
@@ -108,17 +102,16 @@ Measured Measurer::measure(const Case& of, double seconds) {
     base = bench::make_workload(other, isa_of(other), executor(other.threads));
   }
   std::vector<double> times, shares;
-  const auto begin = Clock::now();
-  double before = reference(of, base.get()), elapsed = 0.0;
+  const Stopwatch watch;
+  double before = reference(of, base.get());
   while (static_cast<int>(times.size()) < kMaxSamples) {
     reader_.evict();
-    const double time = seconds_of(*workload);
+    const double time = seconds_of([&] { workload->run(); });
     const double after = reference(of, base.get());
     times.push_back(time);
     shares.push_back(workload->work() / time / 1e9 / ((before + after) / 2));
     before = after;
-    elapsed = std::chrono::duration<double>(Clock::now() - begin).count();
-    const bool enough = elapsed >= seconds && static_cast<int>(times.size()) >= kMinSamples;
+    const bool enough = watch.seconds() >= seconds && static_cast<int>(times.size()) >= kMinSamples;
     if (enough || time >= kLongSample) break;
   }
   Measured measured;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "base/weight_blocks.hpp"
 #include "bench/cases/cases.hpp"
 #include "cli/measure.hpp"
+#include "cli/stopwatch.hpp"
 #include "kernels/cpu/gemm_table.hpp"
 #include "models/rows.hpp"
 #include "polyhead/executor.h"
@@ -23,7 +23,6 @@ using base::ceil_div;
 using bench::Case;
 using cost::Layer;
 using cost::ModelDescription;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kMostElements = 32 << 20;    // of one array here; larger ones are cut to it
 constexpr std::int64_t kStackBytes = 192 << 20;     // of a stack of layers: more than caches hold
@@ -34,11 +33,7 @@ constexpr std::int64_t kShort = 128, kLong = 1024;  // keys of one query's atten
 double median_seconds(const auto& run) {
   run();
   std::vector<double> times;
-  for (int i = 0; i < kRepeats; ++i) {
-    const auto begin = Clock::now();
-    run();
-    times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
-  }
+  for (int i = 0; i < kRepeats; ++i) times.push_back(seconds_of(run));
   return median(times);
 }
 

@@ -4,12 +4,12 @@
 #include <malloc.h>
 #endif
 
-#include <chrono>
 #include <fstream>
 #include <memory>
 #include <vector>
 
 #include "cli/measure.hpp"
+#include "cli/stopwatch.hpp"
 #include "models/model.hpp"
 #include "models/model_file.hpp"
 #include "models/model_path.hpp"
@@ -18,8 +18,6 @@
 
 namespace polyhead::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr int kRepeats = 3;       // of the prompt
 constexpr int kDecodeSteps = 15;  // the median of which is shown
@@ -39,13 +37,6 @@ void give_back() {
 #ifdef __GLIBC__
   ::malloc_trim(0);
 #endif
-}
-
-template <class Call>
-double seconds_of(const Call& call) {
-  const auto begin = Clock::now();
-  call();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 #include "cli/prune_run.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 
 #include "cli/check_finite.hpp"
 #include "cli/look_print.hpp"
+#include "cli/stopwatch.hpp"
 #include "cli/table.hpp"
 
 namespace polyhead::cli {
@@ -16,17 +16,16 @@ class Countdown {
  public:
   Countdown(std::size_t runs, const Console& console) : runs_(runs), progress_(console) {}
   void step() {
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin_;
     ++done_;
     const double left =
-        passed.count() / static_cast<double>(done_) * static_cast<double>(runs_ - done_);
+        watch_.seconds() / static_cast<double>(done_) * static_cast<double>(runs_ - done_);
     progress_.show("run " + std::to_string(done_) + " of " + std::to_string(runs_) + ", " +
                    fixed(left, 0) + " s to go");
   }
 
  private:
   std::size_t runs_, done_ = 0;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  Stopwatch watch_;
   Progress progress_;
 };
 
