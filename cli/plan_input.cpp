@@ -10,11 +10,10 @@
 #include "models/formats/file_error.hpp"
 #include "models/model_file.hpp"
 #include "models/model_path.hpp"
+#include "models/read_config.hpp"
 
 namespace polyhead::cli {
 namespace {
-
-constexpr std::uintmax_t kLargestConfig = std::uintmax_t{1} << 24;  // no config.json is longer
 
 std::string lower(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -68,9 +67,9 @@ std::string read_config(const std::string& path) {
   std::error_code error;
   const std::uintmax_t size = std::filesystem::file_size(path, error);
   if (error) throw formats::FileError(path, "cannot be opened: " + error.message());
-  if (size > kLargestConfig) {
-    throw formats::FileError(
-        path, "has " + std::to_string(size) + " bytes; a config.json has at most 16 MiB");
+  if (size > models::kMaxConfigBytes) {
+    throw formats::FileError(path, "has " + std::to_string(size) + " bytes (at most " +
+                                       std::to_string(models::kMaxConfigBytes) + ")");
   }
   return read_text(path);
 }

@@ -22,7 +22,6 @@ using formats::FileError;
 using formats::quote;
 using formats::Safetensors;
 
-constexpr std::size_t kMaxConfigBytes = 1u << 20;  // real ones have a few KiB
 constexpr std::size_t kMaxIndexBytes = 64u << 20;
 constexpr std::size_t kMaxShards = 1024;  // files that are mapped at once
 constexpr const char* kWeights = "model.safetensors";

@@ -1,6 +1,7 @@
 // Where a ModelConfig comes from, by format.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,9 @@
 #include "models/formats/gguf.hpp"
 
 namespace polyhead::inline v0::models {
+
+/// Of a config.json, which has a few KiB.
+inline constexpr std::size_t kMaxConfigBytes = 1u << 20;
 
 /// From GGUF metadata. Throws FileError for architectures other than Architecture's and for what
 /// changes a model's numbers and is not supported here (experts, other rotary scalings).
