@@ -67,7 +67,7 @@ inline void matrix_tile(const GemmTile& tile, const GemmOutput& out, int count, 
     }
   };
   const bool few = count < kG * MatrixUnit::kRows;
-  if (few) MatrixUnit::configure(count);
+  if (few) MatrixUnit::shape_for_product(count);
   if (tile.first) {
     for_sums<kG>(sums[0], [](auto m, float*) POLYHEAD_LAMBDA { MatrixUnit::zero<m>(); });
   } else {
@@ -81,7 +81,7 @@ inline void matrix_tile(const GemmTile& tile, const GemmOutput& out, int count, 
   multiply_chunks<kG>(tile, streams);
   for_sums<kG>(sums[0],
                [](auto m, float* at) POLYHEAD_LAMBDA { MatrixUnit::store<m>(at, kSumsBytes); });
-  if (few) MatrixUnit::configure();
+  if (few) MatrixUnit::shape_for_product(MatrixUnit::kRows);
   by_row([&](auto& acc, const GemmTile& row, int r) POLYHEAD_LAMBDA {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) acc[0][v] = Simd::load(sums[r] + v * kLanes);

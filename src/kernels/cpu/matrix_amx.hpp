@@ -7,22 +7,21 @@ class MatrixUnit {
   static constexpr int kRows = 16;   // and columns of 32 bits
   static constexpr int kDepth = 32;  // bfloat16 in a row: what one product sums over
 
-  explicit MatrixUnit(std::int64_t rows = kRows) { configure_for(rows); }
+  explicit MatrixUnit(std::int64_t rows = kRows) { shape_for_item(rows); }
   ~MatrixUnit() { asm volatile("tilerelease" ::: "memory"); }
   MatrixUnit(const MatrixUnit&) = delete;
   MatrixUnit& operator=(const MatrixUnit&) = delete;
 
-  static void configure() { configure_for(kRows); }
-  /// For items of so many rows of queries: of 16 at most, kFew have as many and not more.
-  static constexpr int kFew[] = {2, 3, 7};
-  static void configure_for(std::int64_t rows) {
+  static constexpr int kOfItem[] = {2, 3, 7};  // have as many rows as an item, if it has few
+  /// For items of so many rows of queries in attention; what the matrices held is gone.
+  static void shape_for_item(std::int64_t rows) {
     Shapes shapes;
-    for (const int few : kFew)
-      shapes.rows[few] = static_cast<std::uint8_t>(rows < kRows ? rows : kRows);
+    for (const int i : kOfItem)
+      shapes.rows[i] = static_cast<std::uint8_t>(rows < kRows ? rows : kRows);
     asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory");
   }
-  /// All but the last one, which stays whole, have so many rows; what they held is gone.
-  static void configure(int rows) {
+  /// For products of so many rows in gemm, which leave the last matrix whole.
+  static void shape_for_product(int rows) {
     Shapes shapes;
     for (int i = 0; i < 7; ++i) shapes.rows[i] = static_cast<std::uint8_t>(rows);
     asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory");

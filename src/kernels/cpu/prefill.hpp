@@ -264,7 +264,7 @@ struct Prefill {
       modifier.apply(memory.scores, memory.bias, lanes, sight.segment[i], block, keys);
     }
     if constexpr (Path::kMatrix) {  // user code may have used it
-      if (call.score.custom_count > 0) matrix_unit.configure_for(item.rows);
+      if (call.score.custom_count > 0) matrix_unit.shape_for_item(item.rows);
     }
     bool reduced = applied;  // whether the maxima of full segments are known
     if (lanes.hide && sight.kind == Sight::everything) {

@@ -6,21 +6,19 @@ class MatrixUnit {
   static constexpr int kRows = 16;
   static constexpr int kDepth = 32;
 
-  explicit MatrixUnit(std::int64_t rows = kRows) { configure_for(rows); }
+  explicit MatrixUnit(std::int64_t rows = kRows) { shape_for_item(rows); }
   ~MatrixUnit() { lent_ = false; }
   MatrixUnit(const MatrixUnit&) = delete;
   MatrixUnit& operator=(const MatrixUnit&) = delete;
 
-  static void configure() { configure(kRows); }
-  static void configure(int rows) {
+  static void shape_for_product(int rows) {
     lent_ = true;
     for (int i = 0; i < 8; ++i) matrices_[i] = Matrix{i < 7 ? rows : kRows, {}};
   }
 
-  static void configure_for(std::int64_t rows) {
-    configure();
-    for (const int few : {2, 3, 7})
-      matrices_[few].rows = static_cast<int>(rows < kRows ? rows : kRows);
+  static void shape_for_item(std::int64_t rows) {
+    shape_for_product(kRows);
+    for (const int i : {2, 3, 7}) matrices_[i].rows = static_cast<int>(rows < kRows ? rows : kRows);
   }
 
   template <int kTo>
