@@ -192,7 +192,7 @@ static void test_layer(void) {
   fill_random(w_qkv, (kHeads + 2 * kKvHeads) * kDim * kModel, 6);
   fill_random(x, kQ, 7);
   CHECK_OK(polyhead_layer_create(&config, &of, NULL, &layer));
-  CHECK_OK(polyhead_layer_cache_create(layer, 1, kTokens, 0, &cache));
+  CHECK_OK(polyhead_layer_cache_create(layer, 1, kTokens, 0, 0, &cache));
   CHECK_OK(polyhead_layer_forward_cached(layer, &x_view, cache, &y_view, NULL));
   CHECK_OK(polyhead_layer_explain(layer, &x_view, &which, NULL, &trace));
   check_layer_row(trace, x, y);

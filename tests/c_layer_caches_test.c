@@ -280,7 +280,7 @@ static void test_context(void) {
   CHECK_OK(polyhead_layer_forward_cross(layer, &from, &context_view, &want, &call));
   check_joined_context(layer, &end, context, fewer, expected);
   check_steps(layer, &from, &context_view, &call, expected);
-  CHECK_OK(polyhead_layer_cache_create(layer, 1, 2 * kTokens, 0, &cache));
+  CHECK_OK(polyhead_layer_cache_create(layer, 1, 2 * kTokens, 0, 0, &cache));
   CHECK_OK(polyhead_layer_project_context(layer, &context_view, cache, &lengths, NULL));
   CHECK_OK(polyhead_kv_cache_length(cache, 0, &length));
   CHECK(length == fewer);

@@ -165,7 +165,7 @@ static void test_cache_and_steps(void) {
   memcpy(whole, y, sizeof y);
 
   poison(y, kX);
-  CHECK_OK(polyhead_layer_cache_create(layer, 1, kTokens, 0, &cache));
+  CHECK_OK(polyhead_layer_cache_create(layer, 1, kTokens, 0, 0, &cache));
   for (token = 0; token < kTokens; token += token ? 1 : 4) {
     const polyhead_view part = matrix(x + token * kModel, token ? 1 : 4, kModel);
     const polyhead_view to = matrix(y + token * kModel, token ? 1 : 4, kModel);

@@ -4,10 +4,10 @@
  *
  * Objects are opaque handles; every call returns a status and says in polyhead_last_error() what
  * was wrong. No C++ exception crosses. This is the interface that stays binary compatible: each
- * struct begins with its size and only grows at its end, and a zero field means its default (or is
- * refused, where it says "needed"), so a program and a library of different ages agree. Start with
- * zeros and the size, then fill fields by name: `polyhead_mask mask = {.struct_bytes = sizeof
- * mask};`.
+ * struct that is given by itself begins with its size and only grows at its end, and a zero field
+ * means its default (or is refused, where it says "needed"), so a program and a library of
+ * different ages agree. Start with zeros and the size, then fill fields by name:
+ * `polyhead_mask mask = {.struct_bytes = sizeof mask};`.
  *
  * Words, formulas, accuracy and thread rules are those of the C++ headers beside this one
  * (attention.h first).

@@ -116,6 +116,9 @@ POLYHEAD_C_API polyhead_status polyhead_sliding_cache_length(const polyhead_slid
                                                              int64_t sequence, int64_t* length);
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_held(const polyhead_sliding_cache* cache,
                                                            int64_t sequence, int64_t* held);
+/* The first position, after the first tokens, whose token has not been written over. */
+POLYHEAD_C_API polyhead_status polyhead_sliding_cache_oldest(const polyhead_sliding_cache* cache,
+                                                             int64_t sequence, int64_t* oldest);
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_bytes(const polyhead_sliding_cache* cache,
                                                             int64_t* bytes);
 
@@ -269,6 +272,11 @@ typedef struct polyhead_cache_fingerprint {
   size_t struct_bytes;
   uint64_t model, weights, rope, tokens;
 } polyhead_cache_fingerprint;
+
+/* Says what model, weights and RoPE the pool's rows are of, as a file that is loaded does: others
+ * are refused from then on. */
+POLYHEAD_C_API polyhead_status polyhead_paged_cache_serve(polyhead_paged_cache* cache,
+                                                          const polyhead_cache_fingerprint* print);
 
 /* Writes `count` caches (one a layer, say) to one file, which appears at once, when it is complete.
  */

@@ -173,7 +173,8 @@ POLYHEAD_C_API polyhead_status polyhead_head_statistics_add(
     polyhead_head_statistics* statistics, const polyhead_attention_arguments* call,
     const polyhead_options* options, const polyhead_head_row_visitor* visitor);
 
-/* One target of one head: see TargetMass. NaN where not measurable. */
+/* One target of one head: see TargetMass. NaN where not measurable. Part of polyhead_head_measures,
+ * it has no size of its own and never grows. */
 typedef struct polyhead_target_mass {
   double mean, mean_chance, share, share_chance;
   int64_t rows;

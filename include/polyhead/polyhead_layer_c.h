@@ -70,6 +70,8 @@ POLYHEAD_C_API void polyhead_in_cache_plan_destroy(polyhead_in_cache_plan* plan)
 POLYHEAD_C_API polyhead_status polyhead_in_cache_workspace_create(
     const polyhead_in_cache_plan* plan, polyhead_in_cache_workspace** workspace);
 POLYHEAD_C_API void polyhead_in_cache_workspace_destroy(polyhead_in_cache_workspace* workspace);
+POLYHEAD_C_API polyhead_status
+polyhead_in_cache_workspace_bytes(const polyhead_in_cache_workspace* workspace, size_t* bytes);
 /* Never allocates. */
 POLYHEAD_C_API polyhead_status polyhead_in_cache_plan_run(
     const polyhead_in_cache_plan* plan, const polyhead_sliding_cache* cache, const polyhead_view* q,
@@ -223,10 +225,10 @@ POLYHEAD_C_API polyhead_status polyhead_layer_cross_view(const polyhead_layer* l
                                                          const polyhead_view* y,
                                                          const polyhead_layer_call* call);
 
-/* A cache that fits the layer, of its activation type. */
+/* A cache that fits the layer, of its activation type (element_type 0) or of another one. */
 POLYHEAD_C_API polyhead_status polyhead_layer_cache_create(const polyhead_layer* layer,
                                                            int64_t batch, int64_t capacity,
-                                                           int32_t growing,
+                                                           int32_t growing, int32_t element_type,
                                                            polyhead_kv_cache** cache);
 
 /* The steps, one at a time. Step 1: each row of x as q, k and v side by side, [.., packed_dim],
@@ -328,11 +330,11 @@ POLYHEAD_C_API void polyhead_latent_destroy(polyhead_latent* latent);
 POLYHEAD_C_API polyhead_status polyhead_latent_describe(const polyhead_latent* latent, char* text,
                                                         size_t text_bytes, size_t* needed);
 
-/* A cache of latents: kv_rank + rope_dim elements a token, of the layer's activation type (type 0)
- * or of another one. */
+/* A cache of latents: kv_rank + rope_dim elements a token, of the layer's activation type
+ * (element_type 0) or of another one. */
 POLYHEAD_C_API polyhead_status polyhead_latent_cache_create(const polyhead_latent* latent,
                                                             int64_t batch, int64_t capacity,
-                                                            int32_t growing, int32_t type,
+                                                            int32_t growing, int32_t element_type,
                                                             polyhead_kv_cache** cache);
 
 /* Self attention in a form (0: the configuration's). x, y [batch, tokens, model_dim] or [tokens,

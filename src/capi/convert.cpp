@@ -34,6 +34,10 @@ std::int64_t not_zero(const char* call, const char* name, std::int64_t number) {
   return number;
 }
 
+void check_reserved(const char* call, const char* name, std::int32_t reserved) {
+  if (reserved != 0) refuse("%s: %s (%d) is not 0", call, name, reserved);
+}
+
 ElementType to_element(const char* call, const char* name, std::int32_t element_type) {
   switch (element_type) {
     case POLYHEAD_FLOAT32:
@@ -213,7 +217,7 @@ Mask to_mask(const char* call, const polyhead_mask* mask) {
           "POLYHEAD_ALIGN_END (2)",
           call, from.align);
   }
-  if (from.reserved != 0) refuse("%s: mask.reserved (%d) is not 0", call, from.reserved);
+  check_reserved(call, "mask.reserved", from.reserved);
   to.prefix_length = from.prefix_length;
   to.prefix_lengths = to_view(call, "mask.prefix_lengths", from.prefix_lengths);
   to.kv_lengths = to_view(call, "mask.kv_lengths", from.kv_lengths);
@@ -276,7 +280,7 @@ ModifierSet::ModifierSet(const char* call, const polyhead_modifiers* modifiers) 
     to.custom[i] = &callbacks_[i];
   }
   to.sink = to_view(call, "modifiers.sink", from.sink);
-  if (from.reserved != 0) refuse("%s: modifiers.reserved (%d) is not 0", call, from.reserved);
+  check_reserved(call, "modifiers.reserved", from.reserved);
   to.dropout.probability = from.dropout;
   to.dropout.seed = from.dropout_seed;
   to.dropout.sequence_ids = to_view(call, "modifiers.sequence_ids", from.sequence_ids);

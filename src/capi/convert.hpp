@@ -70,6 +70,9 @@ void unless_zero(T& to, U from) {
 /// A number that has no default.
 std::int64_t not_zero(const char* call, const char* name, std::int64_t number);
 
+/// Throws unless a field that has no meaning yet is zero.
+void check_reserved(const char* call, const char* name, std::int32_t reserved);
+
 ElementType to_element(const char* call, const char* name, std::int32_t element_type);
 Isa to_isa(const char* call, std::int32_t isa);
 bool to_bool(const char* call, const char* name, std::int32_t value);

@@ -86,7 +86,7 @@ LayerCall to_layer_call(const char* name, const polyhead_layer_call* call) {
 }
 
 PagedSequences to_pages(const char* call, const polyhead_paged_sequences& from) {
-  if (from.reserved != 0) refuse("%s: pages.reserved (%d) is not 0", call, from.reserved);
+  check_reserved(call, "pages.reserved", from.reserved);
   PagedSequences to;
   to.cache = &from.cache->cache;
   to.sequences = to_span(call, "pages.sequences", from.sequences, from.count);

@@ -45,7 +45,7 @@ polyhead::ExplainRow to_row(const char* call, const polyhead_explain_row* row) {
   polyhead::ExplainRow to;
   if (row == nullptr) return to;
   const polyhead_explain_row from = read_struct(call, "row", row);
-  if (from.reserved != 0) refuse("%s: row.reserved (%d) is not 0", call, from.reserved);
+  check_reserved(call, "row.reserved", from.reserved);
   to.query = from.query;
   to.batch = from.batch;
   const bool one = to_bool(call, "row.one_head", from.one_head);

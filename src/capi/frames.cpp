@@ -170,7 +170,7 @@ polyhead_status polyhead_frame_calibration_create(const polyhead_frame_calibrati
   return guarded(kCall, [&] {
     const polyhead_frame_calibration_config from = read_struct(kCall, "config", config);
     need(kCall, "calibration", calibration);
-    if (from.reserved != 0) refuse("%s: config.reserved (%d) is not 0", kCall, from.reserved);
+    check_reserved(kCall, "config.reserved", from.reserved);
     polyhead::FrameCalibrationConfig to;
     unless_zero(to.kv_heads, from.kv_heads);
     to.q_heads = from.q_heads != 0 ? from.q_heads : to.kv_heads;

@@ -54,7 +54,7 @@ class CallbackVisitor final : public polyhead::HeadRowVisitor {
   CallbackVisitor(const char* call, const polyhead_head_row_visitor* visitor, std::int64_t heads)
       : from_(read_struct(call, "visitor", visitor)), heads_(heads) {
     need(call, "visitor.visit", from_.visit);
-    if (from_.reserved != 0) refuse("%s: visitor.reserved (%d) is not 0", call, from_.reserved);
+    check_reserved(call, "visitor.reserved", from_.reserved);
     sparse = to_bool(call, "visitor.sparse", from_.sparse);
     threshold = from_.threshold;
     least = from_.least;

@@ -34,7 +34,7 @@ polyhead_status polyhead_kv_cache_create(const polyhead_kv_cache_config* config,
     const polyhead_kv_cache_config from =
         read_struct(kCall, "config", config, offsetof(polyhead_kv_cache_config, key_scales));
     need(kCall, "cache", cache);
-    if (from.reserved != 0) refuse("%s: config.reserved (%d) is not 0", kCall, from.reserved);
+    check_reserved(kCall, "config.reserved", from.reserved);
     polyhead::KvCacheConfig to;
     unless_zero(to.batch, from.batch);
     unless_zero(to.kv_heads, from.kv_heads);

@@ -78,15 +78,15 @@ polyhead_status polyhead_latent_describe(const polyhead_latent* latent, char* te
 }
 
 polyhead_status polyhead_latent_cache_create(const polyhead_latent* latent, int64_t batch,
-                                             int64_t capacity, int32_t growing, int32_t type,
-                                             polyhead_kv_cache** cache) {
+                                             int64_t capacity, int32_t growing,
+                                             int32_t element_type, polyhead_kv_cache** cache) {
   constexpr const char* kCall = "polyhead_latent_cache_create";
   return guarded(kCall, [&] {
     need(kCall, "latent", latent);
     need(kCall, "cache", cache);
     const bool grows = to_bool(kCall, "growing", growing);
     polyhead::KvCacheConfig config = latent->layer->cache_config(batch, capacity, grows);
-    if (type != 0) config.type = to_element(kCall, "type", type);
+    if (element_type != 0) config.type = to_element(kCall, "element_type", element_type);
     *cache = new polyhead_kv_cache{polyhead::KvCache(config)};
   });
 }

@@ -118,15 +118,16 @@ polyhead_status polyhead_layer_forward_cached(const polyhead_layer* layer, const
 }
 
 polyhead_status polyhead_layer_cache_create(const polyhead_layer* layer, int64_t batch,
-                                            int64_t capacity, int32_t growing,
+                                            int64_t capacity, int32_t growing, int32_t element_type,
                                             polyhead_kv_cache** cache) {
   constexpr const char* kCall = "polyhead_layer_cache_create";
   return guarded(kCall, [&] {
     need(kCall, "layer", layer);
     need(kCall, "cache", cache);
     const bool grows = to_bool(kCall, "growing", growing);
-    *cache = new polyhead_kv_cache{
-        polyhead::KvCache(layer->layer->cache_config(batch, capacity, grows))};
+    polyhead::KvCacheConfig config = layer->layer->cache_config(batch, capacity, grows);
+    if (element_type != 0) config.type = to_element(kCall, "element_type", element_type);
+    *cache = new polyhead_kv_cache{polyhead::KvCache(config)};
   });
 }
 

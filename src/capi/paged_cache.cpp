@@ -60,6 +60,13 @@ polyhead_status polyhead_paged_cache_remembered_pages(const polyhead_paged_cache
   return told(kCall, cache, "pages", pages, [&](const auto& of) { return of.remembered_pages(); });
 }
 
+polyhead_status polyhead_paged_cache_serve(polyhead_paged_cache* cache,
+                                           const polyhead_cache_fingerprint* print) {
+  constexpr const char* kCall = "polyhead_paged_cache_serve";
+  return guarded(kCall,
+                 [&] { need(kCall, "cache", cache)->cache.serve(to_fingerprint(kCall, print)); });
+}
+
 polyhead_status polyhead_paged_sequence_create(polyhead_paged_cache* cache, uint64_t salt,
                                                int64_t* sequence) {
   constexpr const char* kCall = "polyhead_paged_sequence_create";

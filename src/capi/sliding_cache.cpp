@@ -42,6 +42,12 @@ polyhead_status polyhead_sliding_cache_held(const polyhead_sliding_cache* cache,
   return told(kCall, cache, "held", held, [&](const auto& of) { return of.held(sequence); });
 }
 
+polyhead_status polyhead_sliding_cache_oldest(const polyhead_sliding_cache* cache, int64_t sequence,
+                                              int64_t* oldest) {
+  constexpr const char* kCall = "polyhead_sliding_cache_oldest";
+  return told(kCall, cache, "oldest", oldest, [&](const auto& of) { return of.oldest(sequence); });
+}
+
 polyhead_status polyhead_sliding_cache_bytes(const polyhead_sliding_cache* cache, int64_t* bytes) {
   constexpr const char* kCall = "polyhead_sliding_cache_bytes";
   return told(kCall, cache, "bytes", bytes, [&](const auto& of) { return of.bytes(); });
@@ -160,6 +166,15 @@ polyhead_status polyhead_in_cache_workspace_create(const polyhead_in_cache_plan*
 
 void polyhead_in_cache_workspace_destroy(polyhead_in_cache_workspace* workspace) {
   delete workspace;
+}
+
+polyhead_status polyhead_in_cache_workspace_bytes(const polyhead_in_cache_workspace* workspace,
+                                                  size_t* bytes) {
+  constexpr const char* kCall = "polyhead_in_cache_workspace_bytes";
+  return guarded(kCall, [&] {
+    need(kCall, "workspace", workspace);
+    *need(kCall, "bytes", bytes) = workspace->workspace.bytes();
+  });
 }
 
 polyhead_status polyhead_in_cache_plan_run(
