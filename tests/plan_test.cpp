@@ -129,9 +129,9 @@ TEST(Plan, RefusesImpossibleLimits) {
   };
   EXPECT_EQ(message([](auto&, auto&) {}), "accepted");
   EXPECT_EQ(message([](auto& limits, auto&) { limits.batch = -1; }),
-            "plan: batch (-1) is not in 0 .. 281474976710656");
+            "plan: batch (-1) is not within 0 .. 281474976710656");
   EXPECT_EQ(message([](auto& limits, auto&) { limits.head_dim = 769; }),
-            "plan: head_dim (769) is not in 0 .. 768");
+            "plan: head_dim (769) is not within 0 .. 768");
   EXPECT_EQ(message([](auto&, auto& options) { options.threads = -1; }),
             "plan: threads (-1) is negative");
   EXPECT_EQ(message([](auto&, auto& options) { options.threads = INT_MAX; }),

@@ -16,6 +16,10 @@
 #include "polyhead/rope.h"
 #include "polyhead/sliding_cache.h"
 
+namespace polyhead::inline v0::layers {
+struct CallScratch;
+}
+
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
@@ -77,8 +81,7 @@ class LayerWorkspace {
   std::size_t bytes() const;  ///< held now
 
  private:
-  friend class MultiHeadAttention;
-  friend class LatentAttention;
+  friend struct layers::CallScratch;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -30,10 +30,6 @@ void check_types(const Limits& limits) {
                  " beside a kv_type of ", element_name(k));
 }
 
-void check_size(const char* name, std::int64_t value, std::int64_t most) {
-  if (value < 0 || value > most) base::refuse("plan", name, " (", value, ") is not in 0 .. ", most);
-}
-
 /// Comparisons of one call with the limits.
 class Comparison {
  public:
@@ -65,10 +61,10 @@ void check_limits(const Limits& limits) {
                                     {"kv_len", limits.kv_len},
                                     {"q_heads", limits.q_heads},
                                     {"kv_heads", limits.kv_heads}}) {
-    check_size(name, value, kMost);
+    base::check_size("plan", name, value, 0, kMost);
   }
-  check_size("head_dim", limits.head_dim, kernels::kMaxDim);
-  check_size("value_dim", limits.value_dim, kernels::kMaxDim);
+  base::check_size("plan", "head_dim", limits.head_dim, 0, kernels::kMaxDim);
+  base::check_size("plan", "value_dim", limits.value_dim, 0, kernels::kMaxDim);
   check_types(limits);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/ceil_div.hpp"
 #include "polyhead/modifiers.h"
 
 namespace polyhead::inline v0 {
@@ -37,7 +38,7 @@ std::byte* gather(const AttendCall& call, const Sequence& s, std::int64_t kv_hea
 /// Bytes of q for `rows` rows, in whole positions.
 std::int64_t q_bytes(const AttendCall& call, std::int64_t rows) {
   constexpr std::int64_t kWhole = sizeof(std::int64_t);
-  return (rows * call.head_dim * element_bytes(call.q.type) + kWhole - 1) / kWhole * kWhole;
+  return base::round_up(rows * call.head_dim * element_bytes(call.q.type), kWhole);
 }
 
 }  // namespace

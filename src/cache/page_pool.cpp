@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "base/ceil_div.hpp"
 #include "base/check.hpp"
 #include "base/splitmix64.hpp"
 
@@ -22,7 +23,7 @@ PagePool::PagePool(std::int64_t pages, std::int64_t page_tokens)
     : page_tokens_(page_tokens),
       pages_(static_cast<std::size_t>(pages)),
       tokens_(static_cast<std::size_t>(pages * page_tokens)),
-      free_(static_cast<std::size_t>((pages + 63) / 64)),
+      free_(static_cast<std::size_t>(base::ceil_div(pages, 64))),
       buckets_(std::bit_ceil(pages_.size()), kNoPage),
       piece_pages_(std::clamp<std::int64_t>(pages / kPieces, 1, kLongestPiece)) {
   for (std::int64_t page = 0; page < pages; ++page) set_free(static_cast<std::int32_t>(page), true);

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/ceil_div.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
 #include "cache/page_pool.hpp"
@@ -104,7 +105,7 @@ struct PagedCache::State {
   }
 
   std::int64_t pages_of(std::int64_t tokens) const {
-    return (tokens + config.page_tokens - 1) / config.page_tokens;
+    return base::ceil_div(tokens, config.page_tokens);
   }
 
   /// Makes a page of a sequence its own before it is written: a copy where others hold it (so that

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ceil_div.hpp"
 #include "base/float_environment.hpp"
 #include "base/footprint.hpp"
 #include "base/limits.hpp"
@@ -27,7 +28,7 @@ constexpr std::int64_t kPage = 64;  // tokens: a block of the kernels lies on on
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 36;  // of a sequence: its table fits memory
 constexpr const char* kAppend = "SlidingCache::append";
 
-std::int64_t pages_of(std::int64_t tokens) { return (tokens + kPage - 1) / kPage; }
+std::int64_t pages_of(std::int64_t tokens) { return base::ceil_div(tokens, kPage); }
 
 void check_config(const SlidingCacheConfig& config) {
   const auto check = [](const char* name, std::int64_t size, std::int64_t least,

@@ -7,6 +7,7 @@
 
 #include "attention/schedule.hpp"
 #include "attention/validate.hpp"
+#include "base/ceil_div.hpp"
 #include "base/float_environment.hpp"
 #include "base/memory.hpp"
 #include "base/refuse.hpp"
@@ -51,13 +52,9 @@ void check_map(const HeadStudy& study, const HeadMapSpec& map) {
 }
 
 void check_study(const HeadStudy& study) {
-  const auto sized = [](const char* name, std::int64_t size) {
-    if (size < 0 || size > kMostTokens)
-      base::refuse(kCall, name, " (", size, ") is not within 0 .. ", kMostTokens);
-  };
-  sized("q_heads", study.q_heads);
-  sized("q_len", study.q_len);
-  sized("kv_len", study.kv_len);
+  base::check_size(kCall, "q_heads", study.q_heads, 0, kMostTokens);
+  base::check_size(kCall, "q_len", study.q_len, 0, kMostTokens);
+  base::check_size(kCall, "kv_len", study.kv_len, 0, kMostTokens);
   const auto keys = static_cast<std::size_t>(study.kv_len);
   if (!study.tokens.empty() && study.tokens.size() != keys)
     base::refuse(kCall, "tokens (", study.tokens.size(), ") are not kv_len (", keys, ")");
@@ -323,7 +320,7 @@ void HeadStatistics::add(const AttentionArguments& call, const Options& options,
   const kernels::AttendCall& attend = sweep.attend;
   const kernels::cpu::Backend& backend = kernels::cpu::backend(resolve_isa(options.isa));
   const HeadKernel& kernel = path_of(attend, backend).heads;
-  const std::int64_t stride = (kernel.scratch_bytes(sweep) + 63) / 64 * 64;
+  const std::int64_t stride = base::round_up(kernel.scratch_bytes(sweep), base::kCacheLine);
   base::AlignedBuffer<std::byte> memory(static_cast<std::size_t>(crew.workers * stride));
   if (s.benches.size() < static_cast<std::size_t>(crew.workers))
     s.benches.resize(static_cast<std::size_t>(crew.workers));

@@ -22,7 +22,7 @@ using kernels::cpu::WeightRows;
 
 /// Bytes between the scratch of workers.
 std::int64_t scratch_stride(const InspectKernel& kernel, const InspectCall& call) {
-  return (kernel.scratch_bytes(call) + 63) / 64 * 64;
+  return base::round_up(kernel.scratch_bytes(call), base::kCacheLine);
 }
 
 /// How the wanted rows of each head are cut.

@@ -63,13 +63,12 @@ void MultiHeadAttention::forward(ConstView x, KvCache& cache, View y, const Laye
   const Input input = layers::input_of(layer, kCall, x, call);
   layers::check_batch_held(input, cache, layers::held_sizes(layer));
   const Rows to = layers::check_after_cache(layer, input, x, y, call, layers::room_of(cache));
-  std::optional<Scratch> own;
-  Scratch& scratch =
-      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  layers::CallScratch room(call.workspace);
+  Scratch& scratch = room.scratch;
   const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
                                              [&](std::int64_t b) { return cache.length(b); });
   layers::check_room(input, cache, growth);
-  Ready prepared = ready(layer, input, call, {{}, cache.lengths(), {}}, growth, to, scratch);
+  Ready prepared = ready(layer, input, call, layers::held_by(cache), growth, to, scratch);
   layers::Appended appended(cache, growth.starts);
   layers::append_rows(cache, call, prepared.k, prepared.v);
   finish(layer, input, prepared, cache.view(), to, scratch);
@@ -81,9 +80,8 @@ PagedCache::Status MultiHeadAttention::forward(ConstView x, const PagedSequences
   const Layer& layer = *state_;
   layers::require_self(layer, kCall, call);
   const Input input = layers::input_of(layer, kCall, x, call);
-  std::optional<Scratch> own;
-  Scratch& scratch =
-      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  layers::CallScratch room(call.workspace);
+  Scratch& scratch = room.scratch;
   layers::check_pages(input, pages, layers::held_sizes(layer), scratch.pages);
   const Rows to = layers::check_after_cache(layer, input, x, y, call, layers::room_of(pages));
   const Growth growth = layers::growth_in(input, pages, call.lengths, scratch.starts);
@@ -185,15 +183,11 @@ void MultiHeadAttention::forward(ConstView x, SlidingCache& cache, View y,
   layers::check_chunk(input, cache, call.lengths);
   const Rows to = layers::check_after_cache(layer, input, x, y, call, layers::room_of(cache));
   if (in_cache) check_in_cache_call(layer, call, cache.config());
-  std::optional<Scratch> own;
-  Scratch& scratch =
-      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  layers::CallScratch room(call.workspace);
+  Scratch& scratch = room.scratch;
   const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
                                              [&](std::int64_t b) { return cache.length(b); });
-  const KvView view = cache.view();
-  Held held{cache.mask(), view.lengths, view.oldest};
-  held.mask.align = Align::unstated;
-  Ready prepared = ready(layer, input, call, held, growth, to, scratch,
+  Ready prepared = ready(layer, input, call, layers::held_by(cache), growth, to, scratch,
                          in_cache ? Columns::packed_still : Columns::packed);
   layers::Appended appended(cache, growth.starts);
   layers::append_rows(cache, call, prepared.k, prepared.v);

@@ -82,10 +82,4 @@ AttentionArguments prepare_self(const Layer& layer, const Input& input, const La
 AttentionArguments prepare_cross(const Layer& layer, const Input& input, const Input& context,
                                  const LayerCall& call, Scratch& scratch);
 
-/// Scratch of the call: the caller's workspace, or one for this call.
-template <class State>
-Scratch& scratch_of(State* state, std::optional<Scratch>& own) {
-  return state != nullptr ? *state : own.emplace();
-}
-
 }  // namespace polyhead::inline v0::layers

@@ -1,8 +1,6 @@
 // The layer's door: configurations and weights that do not fit are refused by name.
-#include <cmath>
 
 #include "attention/validate.hpp"
-#include "base/element.hpp"
 #include "base/refuse.hpp"
 #include "layers/layer_state.hpp"
 #include "layers/weight_views.hpp"
@@ -26,31 +24,17 @@ void fill_in(LayerConfig& c) {
 }
 
 void check_sizes(const LayerConfig& c) {
-  const struct {
-    const char* name;
-    std::int64_t value, most;
-  } sizes[] = {{"model_dim", c.model_dim, door::kMaxExtent},
-               {"q_heads", c.q_heads, std::int64_t{1} << 20},
-               {"kv_heads", c.kv_heads, std::int64_t{1} << 20},
-               {"head_dim", c.head_dim, door::kMaxDim},
-               {"value_dim", c.value_dim, door::kMaxDim},
-               {"context_dim", c.context_dim, door::kMaxExtent}};
-  for (const auto& size : sizes) {
-    if (size.value < 1 || size.value > size.most) {
-      base::refuse(kCall, size.name, " (", size.value, ") is not within 1 .. ", size.most);
-    }
-  }
+  base::check_size(kCall, "model_dim", c.model_dim, 1, door::kMaxExtent);
+  base::check_size(kCall, "q_heads", c.q_heads, 1, kMostHeads);
+  base::check_size(kCall, "kv_heads", c.kv_heads, 1, kMostHeads);
+  base::check_size(kCall, "head_dim", c.head_dim, 1, door::kMaxDim);
+  base::check_size(kCall, "value_dim", c.value_dim, 1, door::kMaxDim);
+  base::check_size(kCall, "context_dim", c.context_dim, 1, door::kMaxExtent);
   if (c.q_heads % c.kv_heads != 0) {
     base::refuse(kCall, "q_heads (", c.q_heads, ") is not a multiple of kv_heads (", c.kv_heads,
                  ")");
   }
-  if (!base::is_floating(c.weight_type)) {
-    base::refuse(kCall, "weight_type (", element_name(c.weight_type),
-                 ") is not float32, float16 or bfloat16");
-  }
-  if (!std::isfinite(c.norm_eps) || c.norm_eps < 0) {
-    base::refuse(kCall, "norm_eps (", c.norm_eps, ") is negative or not finite");
-  }
+  check_numbers(kCall, c.weight_type, c.norm_eps);
   if (c.rope) position::check_rope(kCall, *c.rope, c.head_dim);
   door::check_settings(kCall, c.mask, c.modifiers, c.q_heads);
 }

@@ -23,9 +23,8 @@ void MultiHeadAttention::forward(ConstView x, View y, const LayerCall& call) con
   const Input input = layers::input_of(layer, kCall, x, call);
   layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer, input, y, call);
-  std::optional<Scratch> own;
-  Scratch& scratch =
-      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  layers::CallScratch room(call.workspace);
+  Scratch& scratch = room.scratch;
   AttentionArguments arguments = layers::prepare_self(layer, input, call, scratch);
   layers::finish(layer, input, arguments, to, scratch);
 }
@@ -37,9 +36,8 @@ void MultiHeadAttention::forward(ConstView x, ConstView context, View y,
   const Input from = layers::context_of(layer, input, context, call);
   layers::check_positions(layer, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer, input, y, call);
-  std::optional<Scratch> own;
-  Scratch& scratch =
-      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  layers::CallScratch room(call.workspace);
+  Scratch& scratch = room.scratch;
   AttentionArguments arguments = layers::prepare_cross(layer, input, from, call, scratch);
   layers::finish(layer, input, arguments, to, scratch);
 }
@@ -98,16 +96,13 @@ void MultiHeadAttention::cross(ConstView x, const KvCache& context, View y,
   const Layer& layer = *state_;
   layers::check_batch_held(layers::input_of(layer, kCross, x, call), context,
                            layers::held_sizes(layer));
-  std::optional<Scratch> own;
   cross_to(layer, x, context.view(), "the cache", y, call,
-           layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own));
+           layers::CallScratch(call.workspace).scratch);
 }
 
 void MultiHeadAttention::cross(ConstView x, const KvView& context, View y,
                                const LayerCall& call) const {
-  std::optional<Scratch> own;
-  cross_to(*state_, x, context, "context", y, call,
-           layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own));
+  cross_to(*state_, x, context, "context", y, call, layers::CallScratch(call.workspace).scratch);
 }
 
 }  // namespace polyhead::inline v0

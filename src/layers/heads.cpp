@@ -1,5 +1,7 @@
 #include "layers/heads.hpp"
 
+#include "base/ceil_div.hpp"
+
 namespace polyhead::inline v0::layers {
 namespace {
 
@@ -30,9 +32,9 @@ void dress_row(const kernels::cpu::RowTable& rows, const Dressing& d, float* row
 
 void dress(const Engine& engine, const Dressing& d, Buffer& scratch) {
   const std::int64_t pairs = d.rotation != nullptr ? d.rotation->pairs() : 0;
-  const std::int64_t doubles = (2 * pairs * 8 + 63) / 64 * 64;
-  const std::int64_t worker_bytes = doubles + (2 * pairs * 4 + 63) / 64 * 64;
-  const std::int64_t items = (d.count + kRowsPerItem - 1) / kRowsPerItem;
+  const std::int64_t doubles = base::round_up(2 * pairs * 8, base::kCacheLine);
+  const std::int64_t worker_bytes = doubles + base::round_up(2 * pairs * 4, base::kCacheLine);
+  const std::int64_t items = base::ceil_div(d.count, kRowsPerItem);
   const Crew crew = engine.crew.for_items(items);
   std::byte* const memory = scratch.need(worker_bytes * crew.workers);
   share_out(crew, items, [&](std::int64_t item, int worker) {

@@ -98,6 +98,13 @@ Rows check_after_cache(const Layer& layer, const Input& input, const ConstView& 
   return to;
 }
 
+Held held_by(const SlidingCache& cache) {
+  const KvView view = cache.view();
+  Held held{cache.mask(), view.lengths, view.oldest};
+  held.mask.align = Align::unstated;  // positions are the cache's
+  return held;
+}
+
 namespace {
 
 /// Whether a view is a number of each sequence, or one for all, as attention takes it.

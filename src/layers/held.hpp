@@ -109,6 +109,8 @@ struct Held {
   Mask mask{};
   ConstView lengths{}, oldest{};
 };
+inline Held held_by(const KvCache& cache) { return {{}, cache.lengths(), {}}; }
+Held held_by(const SlidingCache& cache);
 
 /// What attention is told of such a call but for q, k and v: positions are the cache's. Lengths and
 /// ids that lie where the cache has numbers of its own are copied to `memory`, as they are now.

@@ -8,6 +8,7 @@
 #include "attention/limits.hpp"
 #include "attention/validate.hpp"
 #include "base/batch_of_one.hpp"
+#include "base/ceil_div.hpp"
 #include "base/element.hpp"
 #include "base/refuse.hpp"
 
@@ -236,7 +237,7 @@ ConstView InCache::rotated(const Turning& turning, const std::int64_t* positions
   const std::int64_t dim = config_.head_dim, elements = q_heads_ * dim;
   const std::int64_t pitch = elements * element_bytes(call_.q.type);
   const std::int64_t doubles = position::turning_doubles(dim / 2), one = 1;
-  const std::int64_t items = (tokens() + kRowsPerItem - 1) / kRowsPerItem;
+  const std::int64_t items = base::ceil_div(tokens(), kRowsPerItem);
   share_out(turning.crew, items, [&](std::int64_t item, int worker) {
     const std::int64_t first = item * kRowsPerItem;
     const std::int64_t count = std::min(kRowsPerItem, tokens() - first);

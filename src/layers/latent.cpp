@@ -59,9 +59,8 @@ void LatentAttention::forward(ConstView x, View y, LatentForm form, const LayerC
   const Input input = layers::input_of(layer.core, kCall, x, call);
   layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer.core, input, y, call);
-  std::optional<Scratch> own;
-  Scratch& scratch =
-      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  layers::CallScratch room(call.workspace);
+  Scratch& scratch = room.scratch;
   AttentionArguments arguments = layers::arguments_of(layer.core, kCall, call);
   arguments.mask = arguments.mask & layers::padding(call.lengths, call.lengths);
   arguments.q_offsets = arguments.kv_offsets = call.offsets;
@@ -91,8 +90,8 @@ void LatentAttention::latents(ConstView x, View rows, ConstView positions,
                  ", expected those of x, ", input.rows.batch, " and ", input.rows.tokens);
   }
   door::check_writable(kName, door::footprint_of(kName, "rows", rows), nullptr, 0);
-  std::optional<Scratch> own;
-  Scratch& scratch = layers::scratch_of(workspace ? workspace->state_.get() : nullptr, own);
+  layers::CallScratch room(workspace);
+  Scratch& scratch = room.scratch;
   const LatentStep step{
       layer, input, layers::positions_of(layer.core, input, positions, nullptr, scratch.positions),
       scratch};
@@ -114,9 +113,8 @@ void LatentAttention::forward(ConstView x, const KvView& kv, View y, LatentForm 
   layers::check_positions(layer.core, input, call.positions, x.layout.axes == 2);
   const Rows to = layers::output_of(layer.core, input, y, call);
   layers::check_outputs(kCall, "y", y, call, read);
-  std::optional<Scratch> own;
-  Scratch& scratch =
-      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  layers::CallScratch room(call.workspace);
+  Scratch& scratch = room.scratch;
   AttentionArguments arguments = layers::arguments_of(layer.core, kCall, call);
   layers::refuse_key_lengths(kCall, arguments.mask, "kv");
   const std::int64_t* const starts =

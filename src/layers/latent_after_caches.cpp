@@ -48,13 +48,6 @@ LatentHeld held_in(const LatentStep& step, const KvView& kv, LatentForm form) {
 }
 
 // What a contiguous cache and a ring differ in.
-Held held_by(const KvCache& cache) { return {{}, cache.lengths(), {}}; }
-Held held_by(const SlidingCache& cache) {
-  const KvView view = cache.view();
-  Held held{cache.mask(), view.lengths, view.oldest};
-  held.mask.align = Align::unstated;
-  return held;
-}
 void check_growth(const Input& input, const KvCache& cache, const LayerCall&,
                   const Growth& growth) {
   layers::check_room(input, cache, growth);
@@ -72,20 +65,20 @@ LatentHeld held_in(const LatentStep& step, const SlidingCache& cache, LatentForm
 }
 
 /// Self attention after a cache of one sequence for each of x.
-template <class Cache, class Workspace>
+template <class Cache>
 void forward_after(const Latent& layer, const ConstView& x, Cache& cache, const View& y,
-                   LatentForm form, const LayerCall& call, Workspace* workspace) {
+                   LatentForm form, const LayerCall& call) {
   form = layers::form_of(layer, form);
   layers::require_self(layer.core, kCall, call);
   const Input input = layers::input_of(layer.core, kCall, x, call);
   layers::check_batch_held(input, cache, layers::held_sizes(layer));
   const Rows to = layers::check_after_cache(layer.core, input, x, y, call, layers::room_of(cache));
-  std::optional<Scratch> own;
-  Scratch& scratch = layers::scratch_of(workspace, own);
+  layers::CallScratch room(call.workspace);
+  Scratch& scratch = room.scratch;
   const Growth growth = layers::growth_after(input, call.lengths, scratch.starts,
                                              [&](std::int64_t b) { return cache.length(b); });
   check_growth(input, cache, call, growth);
-  Ready prepared = ready(layer, input, call, held_by(cache), growth, scratch);
+  Ready prepared = ready(layer, input, call, layers::held_by(cache), growth, scratch);
   layers::Appended appended(cache, growth.starts);
   layers::append_rows(cache, call, prepared.latents, {});
   layers::finish_latent(prepared.step, form, prepared.q, held_in(prepared.step, cache, form),
@@ -101,8 +94,7 @@ void LatentAttention::forward(ConstView x, KvCache& cache, View y, const LayerCa
 
 void LatentAttention::forward(ConstView x, KvCache& cache, View y, LatentForm form,
                               const LayerCall& call) const {
-  forward_after(*state_, x, cache, y, form, call,
-                call.workspace ? call.workspace->state_.get() : nullptr);
+  forward_after(*state_, x, cache, y, form, call);
 }
 
 PagedCache::Status LatentAttention::forward(ConstView x, const PagedSequences& pages, View y,
@@ -116,9 +108,8 @@ PagedCache::Status LatentAttention::forward(ConstView x, const PagedSequences& p
   form = layers::form_of(layer, form);
   layers::require_self(layer.core, kCall, call);
   const Input input = layers::input_of(layer.core, kCall, x, call);
-  std::optional<Scratch> own;
-  Scratch& scratch =
-      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
+  layers::CallScratch room(call.workspace);
+  Scratch& scratch = room.scratch;
   layers::check_pages(input, pages, layers::held_sizes(layer), scratch.pages);
   const Rows to = layers::check_after_cache(layer.core, input, x, y, call, layers::room_of(pages));
   const Growth growth = layers::growth_in(input, pages, call.lengths, scratch.starts);
@@ -141,8 +132,7 @@ void LatentAttention::forward(ConstView x, SlidingCache& cache, View y,
 
 void LatentAttention::forward(ConstView x, SlidingCache& cache, View y, LatentForm form,
                               const LayerCall& call) const {
-  forward_after(*state_, x, cache, y, form, call,
-                call.workspace ? call.workspace->state_.get() : nullptr);
+  forward_after(*state_, x, cache, y, form, call);
 }
 
 }  // namespace polyhead::inline v0

@@ -3,7 +3,6 @@
 #include <sstream>
 
 #include "attention/validate.hpp"
-#include "base/element.hpp"
 #include "base/refuse.hpp"
 #include "kernels/cpu/backend.hpp"
 #include "layers/latent_state.hpp"
@@ -16,33 +15,20 @@ namespace {
 constexpr const char* kCall = "LatentAttention";
 
 void check_sizes(const LatentConfig& c) {
-  const struct {
-    const char* name;
-    std::int64_t value, least, most;
-  } sizes[] = {
-      {"model_dim", c.model_dim, 1, door::kMaxExtent}, {"heads", c.heads, 1, std::int64_t{1} << 20},
-      {"q_rank", c.q_rank, 0, door::kMaxExtent},       {"kv_rank", c.kv_rank, 1, door::kMaxDim},
-      {"nope_dim", c.nope_dim, 1, door::kMaxDim},      {"rope_dim", c.rope_dim, 0, door::kMaxDim},
-      {"value_dim", c.value_dim, 1, door::kMaxDim}};
-  for (const auto& size : sizes) {
-    if (size.value < size.least || size.value > size.most) {
-      base::refuse(kCall, size.name, " (", size.value, ") is not within ", size.least, " .. ",
-                   size.most);
-    }
-  }
+  base::check_size(kCall, "model_dim", c.model_dim, 1, door::kMaxExtent);
+  base::check_size(kCall, "heads", c.heads, 1, kMostHeads);
+  base::check_size(kCall, "q_rank", c.q_rank, 0, door::kMaxExtent);
+  base::check_size(kCall, "kv_rank", c.kv_rank, 1, door::kMaxDim);
+  base::check_size(kCall, "nope_dim", c.nope_dim, 1, door::kMaxDim);
+  base::check_size(kCall, "rope_dim", c.rope_dim, 0, door::kMaxDim);
+  base::check_size(kCall, "value_dim", c.value_dim, 1, door::kMaxDim);
   const std::pair<const char*, std::int64_t> sums[] = {
       {"kv_rank + rope_dim", c.kv_rank + c.rope_dim},
       {"nope_dim + rope_dim", c.nope_dim + c.rope_dim}};
   for (const auto& [name, sum] : sums) {
     if (sum > door::kMaxDim) base::refuse(kCall, name, " (", sum, ") is more than ", door::kMaxDim);
   }
-  if (!base::is_floating(c.weight_type)) {
-    base::refuse(kCall, "weight_type (", element_name(c.weight_type),
-                 ") is not float32, float16 or bfloat16");
-  }
-  if (!std::isfinite(c.norm_eps) || c.norm_eps < 0) {
-    base::refuse(kCall, "norm_eps (", c.norm_eps, ") is negative or not finite");
-  }
+  check_numbers(kCall, c.weight_type, c.norm_eps);
   if (c.rope.has_value() != (c.rope_dim > 0)) {
     base::refuse(kCall, "rope is ", c.rope ? "" : "not ", "given with rope_dim ", c.rope_dim,
                  ", expected ", c.rope ? "none" : "one");

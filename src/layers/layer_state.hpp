@@ -127,4 +127,13 @@ View heads_view(std::byte* data, ElementType type, const Rows& like, std::int64_
 struct LayerWorkspace::State : layers::Scratch {};
 struct MultiHeadAttention::State : layers::Layer {};
 
+/// Scratch of a call: the caller's workspace, or one for this call.
+struct layers::CallScratch {
+  explicit CallScratch(LayerWorkspace* given)
+      : scratch(given != nullptr && given->state_ ? *given->state_ : own.emplace()) {}
+
+  std::optional<Scratch> own;
+  Scratch& scratch;
+};
+
 }  // namespace polyhead::inline v0

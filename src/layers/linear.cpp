@@ -197,7 +197,7 @@ void multiply(const Engine& engine, std::span<const Product> products, Buffer& s
     items += ceil_div(ceil_div(product.linear->out(), table.panel), cut.panels) * row_items;
   }
   const std::int64_t bytes = table.scratch_bytes + (quantised ? table.unpack_bytes : 0);
-  const std::int64_t worker_bytes = (bytes + 63) / 64 * 64;
+  const std::int64_t worker_bytes = base::round_up(bytes, base::kCacheLine);
   const Crew crew = engine.crew.for_items(items);
   std::byte* const memory = scratch.need(worker_bytes * crew.workers);
 

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "attention/schedule.hpp"
+#include "base/ceil_div.hpp"
 #include "base/large_pages.hpp"
 #include "base/memory.hpp"
 #include "base/share_out.hpp"
@@ -75,7 +76,7 @@ class Buffer {
 /// Bytes between rows of `bytes`: whole cache lines, and not a large power of two, whose rows would
 /// share a few sets of the L1 cache.
 inline std::int64_t row_pitch(std::int64_t bytes) {
-  const std::int64_t lines = (bytes + 63) / 64;
+  const std::int64_t lines = base::ceil_div(bytes, base::kCacheLine);
   return (lines % 16 == 0 ? lines + 1 : lines) * 64;
 }
 
@@ -92,7 +93,7 @@ inline constexpr std::int64_t kRowsPerItem = 16;
 /// Runs body(row, worker) for every row, in runs of kRowsPerItem.
 template <class Body>
 void share_out_rows(const Crew& crew, std::int64_t rows, const Body& body) {
-  share_out(crew, (rows + kRowsPerItem - 1) / kRowsPerItem, [&](std::int64_t item, int worker) {
+  share_out(crew, base::ceil_div(rows, kRowsPerItem), [&](std::int64_t item, int worker) {
     const std::int64_t end = std::min(rows, (item + 1) * kRowsPerItem);
     for (std::int64_t row = item * kRowsPerItem; row < end; ++row) body(row, worker);
   });

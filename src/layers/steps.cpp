@@ -188,10 +188,7 @@ void MultiHeadAttention::attend(ConstView q, ConstView k, ConstView v, View head
   arguments.k = k;
   arguments.v = v;
   arguments.out = heads;
-  std::optional<Scratch> own;
-  Scratch& scratch =
-      layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own);
-  layers::attend(*state_, kName, arguments, scratch);
+  layers::attend(*state_, kName, arguments, layers::CallScratch(call.workspace).scratch);
 }
 
 void MultiHeadAttention::attend(ConstView q, const KvView& kv, View heads,
@@ -211,9 +208,7 @@ void MultiHeadAttention::attend(ConstView q, const KvView& kv, View heads,
   arguments.q = q;
   arguments.kv = kv;
   arguments.out = heads;
-  std::optional<Scratch> own;
-  layers::attend(*state_, kName, arguments,
-                 layers::scratch_of(call.workspace ? call.workspace->state_.get() : nullptr, own));
+  layers::attend(*state_, kName, arguments, layers::CallScratch(call.workspace).scratch);
 }
 
 void MultiHeadAttention::output(ConstView concatenated, View y) const {

@@ -1,5 +1,7 @@
 #include "layers/weight_views.hpp"
 
+#include <cmath>
+
 #include "attention/validate.hpp"
 #include "base/element.hpp"
 #include "base/refuse.hpp"
@@ -26,6 +28,15 @@ void check_vector(const char* call, const char* name, const ConstView& view, std
 
 void refuse_given(const char* call, const char* name, const ConstView& view, const char* why) {
   if (view.given()) base::refuse(call, name, " is given, but ", why);
+}
+
+void check_numbers(const char* call, ElementType weight_type, float norm_eps) {
+  if (!base::is_floating(weight_type)) {
+    base::refuse(call, "weight_type (", element_name(weight_type),
+                 ") is not float32, float16 or bfloat16");
+  }
+  if (!std::isfinite(norm_eps) || norm_eps < 0)
+    base::refuse(call, "norm_eps (", norm_eps, ") is negative or not finite");
 }
 
 ConstView slice(const ConstView& view, std::int64_t first, std::int64_t count) {

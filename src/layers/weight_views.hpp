@@ -15,6 +15,11 @@ void check_matrix(const char* call, const char* name, const ConstView& view, std
 void check_vector(const char* call, const char* name, const ConstView& view, std::int64_t size);
 void refuse_given(const char* call, const char* name, const ConstView& view, const char* why);
 
+/// Throws InvalidArgument, prefixed with `call`, for what no layer computes with.
+void check_numbers(const char* call, ElementType weight_type, float norm_eps);
+
+inline constexpr std::int64_t kMostHeads = std::int64_t{1} << 20;  // of a layer
+
 /// Rows [first, first + count) of an [out, in] or [out] view; of no view, no view.
 ConstView slice(const ConstView& view, std::int64_t first, std::int64_t count);
 
