@@ -165,6 +165,12 @@ static void test_cache_and_steps(void) {
   memcpy(whole, y, sizeof y);
 
   poison(y, kX);
+  CHECK_REFUSED(polyhead_layer_cache_create(layer, 1, kTokens, 0, 99, &cache), "element_type (99)");
+  CHECK_OK(polyhead_layer_cache_create(layer, 1, kTokens, 0, POLYHEAD_INT8, &cache));
+  CHECK_OK(polyhead_layer_forward_cached(layer, &x_view, cache, &y_view, NULL));
+  CHECK(memcmp(whole, y, sizeof y) != 0);
+  polyhead_kv_cache_destroy(cache);
+  poison(y, kX);
   CHECK_OK(polyhead_layer_cache_create(layer, 1, kTokens, 0, 0, &cache));
   for (token = 0; token < kTokens; token += token ? 1 : 4) {
     const polyhead_view part = matrix(x + token * kModel, token ? 1 : 4, kModel);

@@ -132,6 +132,9 @@ static void test_paged(void) {
   CHECK(number == kKvLen / 16);
   CHECK_OK(polyhead_paged_cache_bytes(other, &number));
   CHECK(number == 40 * 16 * kKvHeads * (kDim + kValueDim) * 4);
+  CHECK_OK(polyhead_paged_cache_serve(other, &kPrint)); /* as the file has said */
+  CHECK_REFUSED(polyhead_paged_cache_serve(other, &kOther), "weights");
+  CHECK_REFUSED(polyhead_paged_cache_serve(other, NULL), "is null");
   polyhead_paged_cache_destroy(other);
   polyhead_paged_cache_destroy(cache);
   remove(FILE_NAME);

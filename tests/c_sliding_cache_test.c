@@ -108,6 +108,7 @@ static void test_written_over(void) {
   polyhead_kv_view view = {.struct_bytes = sizeof view};
   polyhead_mask mask = {.struct_bytes = sizeof mask};
   polyhead_view few_k, few_v;
+  int64_t oldest = -1;
   int i;
   config.window = kWindow;
   config.first_tokens = 1;
@@ -121,6 +122,9 @@ static void test_written_over(void) {
   CHECK_OK(polyhead_sliding_cache_view(cache, &view));
   CHECK_OK(polyhead_sliding_cache_mask(cache, &mask));
   CHECK(view.first_tokens == 1);
+  CHECK_OK(polyhead_sliding_cache_oldest(cache, 0, &oldest));
+  CHECK(oldest == ((const int64_t*)view.oldest.data)[0] && oldest > 0);
+  CHECK_REFUSED(polyhead_sliding_cache_oldest(cache, 0, NULL), "oldest is null");
   call.k = call.v = NULL;
   call.kv = &view;
   call.mask = &mask;
@@ -150,6 +154,9 @@ static void check_plan(const polyhead_sliding_cache* cache, const polyhead_rope_
   polyhead_limits limits = limits_of_call();
   polyhead_in_cache_plan *plan = NULL, *small = NULL;
   polyhead_in_cache_workspace *workspace = NULL, *little = NULL;
+  polyhead_in_cache_arguments call = {
+      .struct_bytes = sizeof call, .q = &q_view, .out = &out_view, .lse = &lse_view};
+  size_t bytes = 0;
   CHECK_REFUSED(polyhead_in_cache_plan_create(&limits, NULL, NULL, &plan), "rope is null");
   CHECK_REFUSED(polyhead_in_cache_plan_create(&limits, rope, NULL, NULL), "plan is null");
   CHECK_OK(polyhead_in_cache_plan_create(&limits, rope, NULL, &plan));
@@ -157,31 +164,32 @@ static void check_plan(const polyhead_sliding_cache* cache, const polyhead_rope_
   CHECK_OK(polyhead_in_cache_workspace_create(plan, &workspace));
   poison(out, kOut);
   poison(lse, kRows);
-  CHECK_REFUSED(
-      polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, NULL, NULL, NULL, NULL, NULL),
-      "workspace is null");
+  CHECK_REFUSED(polyhead_in_cache_plan_run(plan, cache, &call, NULL), "workspace is null");
+  CHECK_REFUSED(polyhead_in_cache_plan_run(plan, cache, NULL, workspace), "arguments is null");
+  CHECK_OK(polyhead_in_cache_workspace_bytes(workspace, &bytes));
+  CHECK(bytes > 0);
   limits.q_len = kQLen - 1;
   CHECK_OK(polyhead_in_cache_plan_create(&limits, rope, NULL, &small));
   CHECK_OK(polyhead_in_cache_workspace_create(small, &little));
-  CHECK_REFUSED(polyhead_in_cache_plan_run(small, cache, &q_view, &out_view, &lse_view, NULL, NULL,
-                                           NULL, little),
+  CHECK_REFUSED(polyhead_in_cache_plan_run(small, cache, &call, little),
                 "q_len (7) exceeds the plan's limit of 6");
   CHECK(all_poisoned(out, kOut) && all_poisoned(lse, kRows));
-  CHECK_OK(polyhead_in_cache_plan_run(plan, cache, &q_view, &out_view, &lse_view, NULL, NULL, NULL,
-                                      workspace));
+  CHECK_OK(polyhead_in_cache_plan_run(plan, cache, &call, workspace));
   CHECK(memcmp(rows_out, out, sizeof out) == 0);
   CHECK(memcmp(rows_lse, lse, sizeof lse) == 0);
   poison(out, kOut);
   poison(lse, kRows);
   offsets[kBatch] -= 1;
   offsets[1] = kBatch * kQLen;
-  CHECK_REFUSED(polyhead_in_cache_plan_run(plan, cache, &ragged_q, &ragged_out, &ragged_lse, NULL,
-                                           NULL, &offsets_view, workspace),
+  call.q = &ragged_q;
+  call.out = &ragged_out;
+  call.lse = &ragged_lse;
+  call.q_offsets = &offsets_view;
+  CHECK_REFUSED(polyhead_in_cache_plan_run(plan, cache, &call, workspace),
                 "expected ascending offsets");
   CHECK(all_poisoned(out, kOut) && all_poisoned(lse, kRows));
   for (b = 0; b <= kBatch; ++b) offsets[b] = b * kQLen;
-  CHECK_OK(polyhead_in_cache_plan_run(plan, cache, &ragged_q, &ragged_out, &ragged_lse, NULL, NULL,
-                                      &offsets_view, workspace));
+  CHECK_OK(polyhead_in_cache_plan_run(plan, cache, &call, workspace));
   CHECK(memcmp(rows_out, out, sizeof out) == 0);
   CHECK(memcmp(rows_lse, lse, sizeof lse) == 0);
   polyhead_in_cache_workspace_destroy(workspace);
@@ -197,6 +205,8 @@ static void test_positions_in_the_cache(void) {
   polyhead_sliding_cache_config config = sliding_config();
   polyhead_sliding_cache* cache = NULL;
   polyhead_rope_config rope = {.struct_bytes = sizeof rope};
+  polyhead_in_cache_arguments in_cache = {
+      .struct_bytes = sizeof in_cache, .q = &q_view, .out = &out_view, .lse = &lse_view};
   polyhead_mask mask = {.struct_bytes = sizeof mask};
   int64_t positions[kBatch * kQLen];
   const int64_t extents[2] = {kBatch, kQLen};
@@ -207,16 +217,16 @@ static void test_positions_in_the_cache(void) {
   config.window = config.chunk = kKvLen;
   CHECK_OK(polyhead_sliding_cache_create(&config, &cache));
   CHECK_OK(polyhead_sliding_cache_append(cache, &k_view, &v_view, NULL));
-  CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, &lse_view,
-                                                       NULL, NULL, NULL, NULL),
-                "pairing");
-  CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &q_view, NULL, &out_view, NULL, NULL,
-                                                       NULL, NULL, NULL),
+  CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &rope, &in_cache, NULL), "pairing");
+  CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, NULL, &in_cache, NULL),
                 "rope is null");
+  CHECK_REFUSED(
+      (in_cache.q = NULL, polyhead_sliding_cache_attend_in_cache(cache, &rope, &in_cache, NULL)),
+      "q is null");
+  in_cache.q = &q_view;
   CHECK(all_poisoned(out, kOut));
   rope.pairing = POLYHEAD_ROPE_HALF_SPLIT;
-  CHECK_OK(polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, &lse_view, NULL,
-                                                  NULL, NULL, NULL));
+  CHECK_OK(polyhead_sliding_cache_attend_in_cache(cache, &rope, &in_cache, NULL));
   memcpy(rows_out, out, sizeof out);
   memcpy(rows_lse, lse, sizeof lse);
   check_plan(cache, &rope);
@@ -237,6 +247,8 @@ static void test_values_in_keys(void) {
   const int64_t extents[3] = {kKvLen, kKvHeads, kDim};
   const polyhead_view to = polyhead_make_view(keys, POLYHEAD_FLOAT32, 3, extents, NULL);
   polyhead_rope_config rope = {.struct_bytes = sizeof rope, .pairing = POLYHEAD_ROPE_HALF_SPLIT};
+  const polyhead_in_cache_arguments in_cache = {
+      .struct_bytes = sizeof in_cache, .q = &q_view, .out = &out_view};
   config.window = config.chunk = kKvLen;
   config.values_in_keys = 1;
   CHECK_OK(polyhead_sliding_cache_create(&config, &cache));
@@ -247,8 +259,7 @@ static void test_values_in_keys(void) {
   CHECK_OK(polyhead_sliding_cache_read(cache, 0, &to, NULL));
   CHECK(memcmp(keys, k, sizeof keys) == 0);
   poison(out, kOut);
-  CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &q_view, &rope, &out_view, NULL, NULL,
-                                                       NULL, NULL, NULL),
+  CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &rope, &in_cache, NULL),
                 "values_in_keys");
   CHECK(all_poisoned(out, kOut));
   polyhead_sliding_cache_destroy(cache);

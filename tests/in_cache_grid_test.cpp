@@ -92,8 +92,11 @@ TEST(InCache, EveryTypeAndGroupAgainstTheDefinition) {
           });
           for (const Isa isa : available_isas()) {
             out.poison();
-            attend_in_cache(*held->sliding(), q.const_view(), rope(), out.view(), {},
-                            ConstView(held->queries.data(), {held->batch()}), {.isa = isa});
+            attend_in_cache(*held->sliding(), rope(),
+                            {.q = q.const_view(),
+                             .out = out.view(),
+                             .counts = ConstView(held->queries.data(), {held->batch()})},
+                            {.isa = isa});
             LargestDifference worst;
             std::size_t row = 0;
             for_each_index({held->batch(), most, q_heads}, [&](const Index& at) {

@@ -43,8 +43,9 @@ std::vector<float> in_cache_by_hand(const MultiHeadAttention& layer, SlidingCach
     const polyhead::LayerHeads split = layer.split(rows);
     cache.append(split.k, split.v);
     const View out(heads.data(), {std::int64_t{1}, n, std::int64_t{4}, std::int64_t{16}});
-    polyhead::attend_in_cache(cache, plain.split(still_rows).q, *layer.config().rope, out,
-                              layer.config().modifiers);
+    polyhead::attend_in_cache(
+        cache, *layer.config().rope,
+        {.q = plain.split(still_rows).q, .out = out, .modifiers = layer.config().modifiers});
     layer.output(layer.concat(out), View(y.data() + at * kColumns, {n, kColumns}));
   }
   return y;

@@ -278,7 +278,9 @@ TEST(NoAllocation, InAPlanForPositionsInTheCache) {
       InCacheWorkspace workspace = plan.make_workspace();
       const std::int64_t before = allocations.load();
       for (int i = 0; i < 3; ++i)
-        plan.run(cache, rows, View(out.data(), {std::int64_t{2}, kChunk, kHeads, kDim}), workspace);
+        plan.run(cache,
+                 {.q = rows, .out = View(out.data(), {std::int64_t{2}, kChunk, kHeads, kDim})},
+                 workspace);
       EXPECT_EQ(allocations.load() - before, 0) << isa_name(isa) << " " << first_tokens;
       EXPECT_NEAR(out.back(), 0.1f, 1e-6f);  // a mean of equal values
     }

@@ -139,8 +139,11 @@ TEST(InCache, IsAttentionOverKeysMovedToTheirPlaces) {
         append(cache, text, first, count);
         Tensor out(f32, {kBatch, count, kQHeads, kValueDim});
         Tensor lse(f32, {kBatch, count, kQHeads});
-        attend_in_cache(cache, part(text.q, first, count), rope(), out.view(), modifiers, {}, {},
-                        lse.view());
+        attend_in_cache(cache, rope(),
+                        {.q = part(text.q, first, count),
+                         .out = out.view(),
+                         .lse = lse.view(),
+                         .modifiers = modifiers});
         LargestDifference worst, worst_lse;
         for_each_index({kBatch, count, kQHeads}, [&](const Index& at) {
           const std::int64_t head = at[2];
@@ -179,7 +182,8 @@ TEST(InCache, AnyChunksAndPaddingGiveTheSameBits) {
           View out = all.view();
           out.data = all.address({0, first, 0, 0});
           out.layout.extents[1] = count;
-          attend_in_cache(cache, part(text.q, first, count), rope(), out, {}, {}, {.isa = isa});
+          attend_in_cache(cache, rope(), {.q = part(text.q, first, count), .out = out},
+                          {.isa = isa});
         }
         results.push_back(all.bytes());
       }
@@ -222,10 +226,19 @@ TEST(InCache, APlanGivesTheSameBits) {
         Tensor expected(f32, {kBatch, chunk, kQHeads, kValueDim});
         Tensor out(f32, {kBatch, chunk, kQHeads, kValueDim});
         Tensor expected_lse(f32, {kBatch, chunk, kQHeads}), lse(f32, {kBatch, chunk, kQHeads});
-        attend_in_cache(cache, part(text.q, first, chunk), rope(), expected.view(), modifiers,
-                        ConstView(counts, {2}), {}, expected_lse.view());
-        plan.run(cache, part(text.q, first, chunk), out.view(), workspace, modifiers,
-                 ConstView(counts, {2}), lse.view());
+        attend_in_cache(cache, rope(),
+                        {.q = part(text.q, first, chunk),
+                         .out = expected.view(),
+                         .lse = expected_lse.view(),
+                         .counts = ConstView(counts, {2}),
+                         .modifiers = modifiers});
+        plan.run(cache,
+                 {.q = part(text.q, first, chunk),
+                  .out = out.view(),
+                  .lse = lse.view(),
+                  .counts = ConstView(counts, {2}),
+                  .modifiers = modifiers},
+                 workspace);
         EXPECT_EQ(out.bytes(), expected.bytes()) << first << " " << first_tokens;
         EXPECT_EQ(lse.bytes(), expected_lse.bytes()) << first << " " << first_tokens;
         EXPECT_EQ(lse.get({1, chunk - 1, 0}), -std::numeric_limits<double>::infinity())
@@ -243,7 +256,8 @@ TEST(InCache, ManyMoreThreadsThanRows) {
   append(cache, text, 0, 4);
   Tensor one(f32, {kBatch, 4, kQHeads, kValueDim}), many = one;
   const auto attend = [&](Tensor& to, int threads) {
-    attend_in_cache(cache, part(text.q, 0, 4), rope(), to.view(), {}, {}, {.threads = threads});
+    attend_in_cache(cache, rope(), {.q = part(text.q, 0, 4), .out = to.view()},
+                    {.threads = threads});
   };
   attend(one, 1);
   attend(many, ThreadPool::kMost);
@@ -260,7 +274,8 @@ TEST(InCache, APlanRefusesWhatItIsNotFor) {
   const auto refused = [&](const Limits& of) {
     const InCachePlan plan(of, rope());
     InCacheWorkspace workspace = plan.make_workspace();
-    return refusal_of([&] { plan.run(cache, part(text.q, 5, 3), out.view(), workspace); });
+    return refusal_of(
+        [&] { plan.run(cache, {.q = part(text.q, 5, 3), .out = out.view()}, workspace); });
   };
   EXPECT_EQ(refused(limits(2, 8)), "attend_in_cache: q_len (3) exceeds the plan's limit of 2");
   EXPECT_EQ(refused(limits(3, 7)), "attend_in_cache: kv_len (8) exceeds the plan's limit of 7");
@@ -279,14 +294,17 @@ TEST(InCache, APlanRefusesWhatItIsNotFor) {
   const InCachePlan plan(limits(3, 8), rope());
   InCacheWorkspace workspace = plan.make_workspace();
   const InCacheWorkspace taken = std::move(workspace);
-  EXPECT_EQ(refusal_of([&] { plan.run(cache, part(text.q, 5, 3), out.view(), workspace); }),
-            "attend_in_cache: workspace was moved from, expected the plan's");
+  EXPECT_EQ(
+      refusal_of([&] { plan.run(cache, {.q = part(text.q, 5, 3), .out = out.view()}, workspace); }),
+      "attend_in_cache: workspace was moved from, expected the plan's");
   InCacheWorkspace smaller = InCachePlan(limits(1, 8), rope()).make_workspace();
-  EXPECT_EQ(refusal_of([&] { plan.run(cache, part(text.q, 5, 3), out.view(), smaller); }),
-            "attend_in_cache: workspace is of smaller limits, expected one this plan made");
+  EXPECT_EQ(
+      refusal_of([&] { plan.run(cache, {.q = part(text.q, 5, 3), .out = out.view()}, smaller); }),
+      "attend_in_cache: workspace is of smaller limits, expected one this plan made");
   InCacheWorkspace larger = InCachePlan(limits(5, 8), rope()).make_workspace();
-  EXPECT_EQ(refusal_of([&] { plan.run(cache, part(text.q, 5, 3), out.view(), larger); }),
-            "accepted");
+  EXPECT_EQ(
+      refusal_of([&] { plan.run(cache, {.q = part(text.q, 5, 3), .out = out.view()}, larger); }),
+      "accepted");
 }
 
 // What the calls within would refuse, too.
@@ -297,12 +315,13 @@ TEST(InCache, RefusalsNameTheCall) {
   Tensor out(f32, {kBatch, 3, kQHeads, kValueDim}), narrow(f32, {kBatch, 3, kQHeads, 1});
   const std::vector<std::byte> before = out.bytes();
   const auto refused = [&](View to, const Modifiers& modifiers) {
-    const std::string whole =
-        refusal_of([&] { attend_in_cache(cache, part(text.q, 1, 3), rope(), to, modifiers); });
+    const std::string whole = refusal_of([&] {
+      attend_in_cache(cache, rope(), {.q = part(text.q, 1, 3), .out = to, .modifiers = modifiers});
+    });
     const std::string planned = refusal_of([&] {
       const InCachePlan plan(limits(3, 8), rope());
       InCacheWorkspace workspace = plan.make_workspace();
-      plan.run(cache, part(text.q, 1, 3), to, workspace, modifiers);
+      plan.run(cache, {.q = part(text.q, 1, 3), .out = to, .modifiers = modifiers}, workspace);
     });
     EXPECT_EQ(whole, planned);
     return whole;
@@ -314,7 +333,7 @@ TEST(InCache, RefusalsNameTheCall) {
   EXPECT_TRUE(
       refused(out.view(), {.sink = ConstView(sinks, {kQHeads})}).starts_with("attend_in_cache: "));
   EXPECT_EQ(refusal_of([&] {
-              attend_in_cache(cache, part(text.q, 1, 3), rope(), out.view(), {}, {},
+              attend_in_cache(cache, rope(), {.q = part(text.q, 1, 3), .out = out.view()},
                               {.threads = -2});
             }),
             "attend_in_cache: threads (-2) is negative");
@@ -329,14 +348,15 @@ TEST(InCache, PaddingRowsGiveZeros) {
   append(cache, text, 0, 60);
   Tensor out(f32, {kBatch, 5, kQHeads, kValueDim}), whole(f32, {kBatch, 5, kQHeads, kValueDim});
   const std::int32_t counts[] = {3, 5};
-  attend_in_cache(cache, part(text.q, 55, 5), rope(), whole.view());
+  attend_in_cache(cache, rope(), {.q = part(text.q, 55, 5), .out = whole.view()});
   // Sequence 0 has its last three queries first, then padding.
   Tensor q(f32, {kBatch, 5, kQHeads, kDim});
   for_each_index(q.extents(), [&](const Index& at) {
     const std::int64_t from = at[0] == 0 ? std::min<std::int64_t>(57 + at[1], 59) : 55 + at[1];
     q.set(at, text.q.get({at[0], from, at[2], at[3]}));
   });
-  attend_in_cache(cache, q.const_view(), rope(), out.view(), {}, ConstView(counts, {2}));
+  attend_in_cache(cache, rope(),
+                  {.q = q.const_view(), .out = out.view(), .counts = ConstView(counts, {2})});
   for_each_index(out.extents(), [&](const Index& at) {
     const double expected = at[0] == 1   ? whole.get(at)
                             : at[1] >= 3 ? 0.0
@@ -373,21 +393,28 @@ TEST(InCache, RaggedGivesTheBitsOfPadded) {
       q.set(at, text.q.get({at[0], std::min(token, kTokens - 1), at[2], at[3]}));
     });
     Tensor out(f32, {kBatch, kFirst, kQHeads, kValueDim}), lse(f32, {kBatch, kFirst, kQHeads});
-    attend_in_cache(cache, q.const_view(), rope(), out.view(), {}, ConstView(counts, {kBatch}), {},
-                    lse.view());
+    attend_in_cache(cache, rope(),
+                    {.q = q.const_view(),
+                     .out = out.view(),
+                     .lse = lse.view(),
+                     .counts = ConstView(counts, {kBatch})});
     const Tensor some_q = ragged(q, kFirst, kSecond);
     const Tensor some_out = ragged(out, kFirst, kSecond), some_lse = ragged(lse, kFirst, kSecond);
     Tensor found = some_out, found_lse = some_lse;
     found.poison();
     found_lse.poison();
-    attend_in_cache(cache, some_q.const_view(), rope(), found.view(), {}, {}, {}, found_lse.view(),
-                    offsets_view);
+    attend_in_cache(cache, rope(),
+                    {.q = some_q.const_view(),
+                     .out = found.view(),
+                     .lse = found_lse.view(),
+                     .q_offsets = offsets_view});
     EXPECT_EQ(differing_bits(found, some_out), 0) << first_tokens;
     EXPECT_EQ(differing_bits(found_lse, some_lse), 0) << first_tokens;
     found.poison();
     const InCachePlan plan(limits(kFirst, kTokens), rope());
     InCacheWorkspace workspace = plan.make_workspace();
-    plan.run(cache, some_q.const_view(), found.view(), workspace, {}, {}, {}, offsets_view);
+    plan.run(cache, {.q = some_q.const_view(), .out = found.view(), .q_offsets = offsets_view},
+             workspace);
     EXPECT_EQ(differing_bits(found, some_out), 0) << first_tokens;
   }
 }
@@ -400,8 +427,11 @@ TEST(InCache, RaggedRefusesByName) {
   const std::vector<std::byte> before = out.bytes();
   const auto refused = [&](std::vector<std::int64_t> offsets, const ConstView& counts = {}) {
     return refusal_of([&] {
-      attend_in_cache(cache, q.const_view(), rope(), out.view(), {}, counts, {}, {},
-                      ConstView(offsets.data(), {std::ssize(offsets)}));
+      attend_in_cache(cache, rope(),
+                      {.q = q.const_view(),
+                       .out = out.view(),
+                       .counts = counts,
+                       .q_offsets = ConstView(offsets.data(), {std::ssize(offsets)})});
     });
   };
   EXPECT_EQ(refused({0, 5, 8}),
@@ -435,7 +465,10 @@ TEST(InCache, RefusesByName) {
   const std::vector<std::byte> before = out.bytes();
   const auto refused = [&](const ConstView& q, const Modifiers& modifiers = {},
                            const ConstView& counts = {}) {
-    return refusal_of([&] { attend_in_cache(cache, q, rope(), out.view(), modifiers, counts); });
+    return refusal_of([&] {
+      attend_in_cache(cache, rope(),
+                      {.q = q, .out = out.view(), .counts = counts, .modifiers = modifiers});
+    });
   };
   EXPECT_EQ(refused(part(text.q, 0, 4)),
             "attend_in_cache: q: sequence 0 has 4 queries, expected at most q_len (4), chunk (4) "
@@ -452,7 +485,7 @@ TEST(InCache, RefusesByName) {
   EXPECT_NE(refused(part(text.v, 0, 2)).find("attend_in_cache: q"), std::string::npos);
   Tensor lse(f32, {kBatch, 3, kQHeads});
   const std::string of_lse = refusal_of([&] {
-    attend_in_cache(cache, part(text.q, 0, 2), rope(), out.view(), {}, {}, {}, lse.view());
+    attend_in_cache(cache, rope(), {.q = part(text.q, 0, 2), .out = out.view(), .lse = lse.view()});
   });
   EXPECT_TRUE(of_lse.starts_with("attend_in_cache: lse")) << of_lse;
   SlidingCacheConfig latents = config(20, 2, 4);
@@ -476,7 +509,7 @@ TEST(InCache, RefusesWindowsThatWereWrittenOver) {
   const auto attend = [&](std::int64_t count) {
     View to = out.view();
     to.layout.extents[1] = count;
-    attend_in_cache(cache, part(text.q, kTokens - kChunk - count, count), rope(), to);
+    attend_in_cache(cache, rope(), {.q = part(text.q, kTokens - kChunk - count, count), .out = to});
   };
   const std::string refusal = refusal_of([&] { attend(kChunk); });
   EXPECT_EQ(refusal.substr(0, 84),

@@ -45,17 +45,23 @@ POLYHEAD_C_API polyhead_status polyhead_apply_rope(const polyhead_view* x,
                                                    const polyhead_view* positions,
                                                    const polyhead_rope_config* config);
 
+/* All but q and out may be NULL. */
+typedef struct polyhead_in_cache_arguments {
+  size_t struct_bytes;
+  const polyhead_view* q;         /* [batch, q_len, q_heads, head_dim], not rotated */
+  const polyhead_view* out;       /* [batch, q_len, q_heads, value_dim] */
+  const polyhead_view* lse;       /* float32 [batch, q_len, q_heads] */
+  const polyhead_view* counts;    /* int32/int64 [batch]: valid queries of each sequence */
+  const polyhead_view* q_offsets; /* int32/int64 [batch + 1] of a ragged batch, whose q, out and lse
+                                     have tokens in place of [batch, q_len] */
+  const polyhead_modifiers* modifiers; /* scale, soft-cap and sink are served */
+} polyhead_in_cache_arguments;
+
 /* Attention over a sliding cache with RoPE positions counted in the cache, as StreamingLLM has
- * them: see sliding_attention.h. q [batch, q_len, q_heads, head_dim], not rotated; out [batch,
- * q_len, q_heads, value_dim]; lse: float32 [batch, q_len, q_heads], or NULL; counts: int32/int64
- * [batch], valid queries of each sequence, or NULL; q_offsets: int32/int64 [batch + 1] of a ragged
- * batch, whose q, out and lse have tokens in place of [batch, q_len], or NULL. Of `modifiers` (or
- * NULL) scale, soft-cap and sink are served; caches of values_in_keys are not.
- */
+ * them: see sliding_attention.h. Caches of values_in_keys are not served. */
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_attend_in_cache(
-    const polyhead_sliding_cache* cache, const polyhead_view* q, const polyhead_rope_config* rope,
-    const polyhead_view* out, const polyhead_view* lse, const polyhead_modifiers* modifiers,
-    const polyhead_view* counts, const polyhead_view* q_offsets, const polyhead_options* options);
+    const polyhead_sliding_cache* cache, const polyhead_rope_config* rope,
+    const polyhead_in_cache_arguments* arguments, const polyhead_options* options);
 
 /* The same prepared once and run often, as polyhead_plan is for polyhead_attention. kv_len of the
  * limits counts all tokens that a sequence has seen, held or not. */
@@ -74,10 +80,8 @@ POLYHEAD_C_API polyhead_status
 polyhead_in_cache_workspace_bytes(const polyhead_in_cache_workspace* workspace, size_t* bytes);
 /* Never allocates. */
 POLYHEAD_C_API polyhead_status polyhead_in_cache_plan_run(
-    const polyhead_in_cache_plan* plan, const polyhead_sliding_cache* cache, const polyhead_view* q,
-    const polyhead_view* out, const polyhead_view* lse, const polyhead_modifiers* modifiers,
-    const polyhead_view* counts, const polyhead_view* q_offsets,
-    polyhead_in_cache_workspace* workspace);
+    const polyhead_in_cache_plan* plan, const polyhead_sliding_cache* cache,
+    const polyhead_in_cache_arguments* arguments, polyhead_in_cache_workspace* workspace);
 
 /* ---- The layer ---- */
 

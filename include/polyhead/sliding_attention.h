@@ -11,6 +11,16 @@
 #pragma GCC visibility push(default)
 namespace polyhead::inline v0 {
 
+/// What attend_in_cache takes, which says what each of them is.
+struct InCacheArguments {
+  ConstView q{};          ///< [batch, q_len, q_heads, head_dim], NOT rotated
+  View out{};             ///< [batch, q_len, q_heads, value_dim]
+  View lse{};             ///< float32 [batch, q_len, q_heads], optional
+  ConstView counts{};     ///< int32/int64 [batch], optional
+  ConstView q_offsets{};  ///< int32/int64 [batch + 1], optional
+  Modifiers modifiers{};
+};
+
 /// Attention over what a SlidingCache holds, with RoPE positions counted in the cache: a query at
 /// position p of its sequence sees the window's keys w .. p (w = p - window + 1, at least 0) and
 /// the first tokens before w. As RoPE sees them, first token t stands at t, the window follows the
@@ -44,9 +54,8 @@ namespace polyhead::inline v0 {
 /// Throws InvalidArgument; nothing is written then. Allocates copies of q and of partial results,
 /// which InCachePlan does not. Source: Xiao et al. 2023
 /// (StreamingLLM), section 3.2.
-void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& rope, View out,
-                     const Modifiers& modifiers = {}, ConstView counts = {},
-                     const Options& options = {}, View lse = {}, ConstView q_offsets = {});
+void attend_in_cache(const SlidingCache& cache, const RopeConfig& rope,
+                     const InCacheArguments& arguments, const Options& options = {});
 
 /// Scratch of one caller of an InCachePlan. Movable; used by one run at a time.
 class InCacheWorkspace {
@@ -82,9 +91,8 @@ class InCachePlan {
 
   /// The bits of attend_in_cache. Validates as it does, and that sizes and types are within the
   /// limits. Never allocates (unless it throws).
-  void run(const SlidingCache& cache, ConstView q, View out, InCacheWorkspace& workspace,
-           const Modifiers& modifiers = {}, ConstView counts = {}, View lse = {},
-           ConstView q_offsets = {}) const;
+  void run(const SlidingCache& cache, const InCacheArguments& arguments,
+           InCacheWorkspace& workspace) const;
 
  private:
   struct State;

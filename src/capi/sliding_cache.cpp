@@ -7,6 +7,31 @@
 
 using namespace polyhead::capi;
 
+namespace {
+
+/// One call's arguments and what they point to, on the stack of the exported function.
+class InCacheCall {
+ public:
+  InCacheCall(const char* call, const polyhead_in_cache_arguments* arguments)
+      : InCacheCall(call, read_struct(call, "arguments", arguments)) {}
+  const polyhead::InCacheArguments& arguments() const { return arguments_; }
+
+ private:
+  InCacheCall(const char* call, const polyhead_in_cache_arguments& from)
+      : modifiers_(call, from.modifiers),
+        arguments_{.q = to_view(call, "q", need(call, "q", from.q)),
+                   .out = to_view(call, "out", need(call, "out", from.out)),
+                   .lse = to_view(call, "lse", from.lse),
+                   .counts = to_view(call, "counts", from.counts),
+                   .q_offsets = to_view(call, "q_offsets", from.q_offsets),
+                   .modifiers = modifiers_.modifiers()} {}
+
+  ModifierSet modifiers_;
+  polyhead::InCacheArguments arguments_;
+};
+
+}  // namespace
+
 polyhead_status polyhead_sliding_cache_create(const polyhead_sliding_cache_config* config,
                                               polyhead_sliding_cache** cache) {
   constexpr const char* kCall = "polyhead_sliding_cache_create";
@@ -124,19 +149,16 @@ polyhead_status polyhead_sliding_cache_read(const polyhead_sliding_cache* cache,
   });
 }
 
-polyhead_status polyhead_sliding_cache_attend_in_cache(
-    const polyhead_sliding_cache* cache, const polyhead_view* q, const polyhead_rope_config* rope,
-    const polyhead_view* out, const polyhead_view* lse, const polyhead_modifiers* modifiers,
-    const polyhead_view* counts, const polyhead_view* q_offsets, const polyhead_options* options) {
+polyhead_status polyhead_sliding_cache_attend_in_cache(const polyhead_sliding_cache* cache,
+                                                       const polyhead_rope_config* rope,
+                                                       const polyhead_in_cache_arguments* arguments,
+                                                       const polyhead_options* options) {
   constexpr const char* kCall = "polyhead_sliding_cache_attend_in_cache";
   return guarded(kCall, [&] {
     need(kCall, "cache", cache);
-    const ModifierSet served(kCall, modifiers);
-    polyhead::attend_in_cache(cache->cache, to_view(kCall, "q", need(kCall, "q", q)),
-                              to_rope(kCall, rope), to_view(kCall, "out", need(kCall, "out", out)),
-                              served.modifiers(), to_view(kCall, "counts", counts),
-                              to_options(kCall, options), to_view(kCall, "lse", lse),
-                              to_view(kCall, "q_offsets", q_offsets));
+    const InCacheCall call(kCall, arguments);
+    polyhead::attend_in_cache(cache->cache, to_rope(kCall, rope), call.arguments(),
+                              to_options(kCall, options));
   });
 }
 
@@ -177,20 +199,16 @@ polyhead_status polyhead_in_cache_workspace_bytes(const polyhead_in_cache_worksp
   });
 }
 
-polyhead_status polyhead_in_cache_plan_run(
-    const polyhead_in_cache_plan* plan, const polyhead_sliding_cache* cache, const polyhead_view* q,
-    const polyhead_view* out, const polyhead_view* lse, const polyhead_modifiers* modifiers,
-    const polyhead_view* counts, const polyhead_view* q_offsets,
-    polyhead_in_cache_workspace* workspace) {
+polyhead_status polyhead_in_cache_plan_run(const polyhead_in_cache_plan* plan,
+                                           const polyhead_sliding_cache* cache,
+                                           const polyhead_in_cache_arguments* arguments,
+                                           polyhead_in_cache_workspace* workspace) {
   constexpr const char* kCall = "polyhead_in_cache_plan_run";
   return guarded(kCall, [&] {
     need(kCall, "plan", plan);
     need(kCall, "cache", cache);
     need(kCall, "workspace", workspace);
-    const ModifierSet served(kCall, modifiers);
-    plan->plan.run(cache->cache, to_view(kCall, "q", need(kCall, "q", q)),
-                   to_view(kCall, "out", need(kCall, "out", out)), workspace->workspace,
-                   served.modifiers(), to_view(kCall, "counts", counts), to_view(kCall, "lse", lse),
-                   to_view(kCall, "q_offsets", q_offsets));
+    const InCacheCall call(kCall, arguments);
+    plan->plan.run(cache->cache, call.arguments(), workspace->workspace);
   });
 }

@@ -12,28 +12,32 @@ namespace {
 
 constexpr const char* kCall = "attend_in_cache";
 
+layers::InCacheCall call_of(const SlidingCache& cache, const InCacheArguments& arguments,
+                            const Limits* limits = nullptr) {
+  return {.name = kCall,
+          .cache = cache,
+          .q = arguments.q,
+          .type = arguments.q.type,
+          .out = arguments.out,
+          .lse = arguments.lse,
+          .modifiers = arguments.modifiers,
+          .counts = arguments.counts,
+          .offsets = arguments.q_offsets,
+          .limits = limits};
+}
+
 }  // namespace
 
-void attend_in_cache(const SlidingCache& cache, ConstView q, const RopeConfig& rope, View out,
-                     const Modifiers& modifiers, ConstView counts, const Options& options, View lse,
-                     ConstView q_offsets) {
-  const layers::InCache call({.name = kCall,
-                              .cache = cache,
-                              .q = q,
-                              .type = q.type,
-                              .out = out,
-                              .lse = lse,
-                              .modifiers = modifiers,
-                              .counts = counts,
-                              .offsets = q_offsets});
+void attend_in_cache(const SlidingCache& cache, const RopeConfig& rope,
+                     const InCacheArguments& arguments, const Options& options) {
+  const layers::InCache call(call_of(cache, arguments));
   const std::int64_t dim = cache.config().head_dim;
   position::check_rope(kCall, rope, dim);
   const bool tables = call.tokens() > position::kTableTokens;
   layers::InCacheRooms rooms;
   call.run(
       position::Rotation(rope, dim, tables), rooms,
-      [&](const AttentionArguments& arguments) { attention(arguments, options); },
-      crew_of(kCall, options));
+      [&](const AttentionArguments& part) { attention(part, options); }, crew_of(kCall, options));
 }
 
 // --- prepared once ---
@@ -87,26 +91,16 @@ InCacheWorkspace InCachePlan::make_workspace() const {
   return InCacheWorkspace(std::move(state));
 }
 
-void InCachePlan::run(const SlidingCache& cache, ConstView q, View out, InCacheWorkspace& workspace,
-                      const Modifiers& modifiers, ConstView counts, View lse,
-                      ConstView q_offsets) const {
-  const layers::InCache call({.name = kCall,
-                              .cache = cache,
-                              .q = q,
-                              .type = q.type,
-                              .out = out,
-                              .lse = lse,
-                              .modifiers = modifiers,
-                              .counts = counts,
-                              .offsets = q_offsets,
-                              .limits = &state_->limits});
+void InCachePlan::run(const SlidingCache& cache, const InCacheArguments& arguments,
+                      InCacheWorkspace& workspace) const {
+  const layers::InCache call(call_of(cache, arguments, &state_->limits));
   if (!workspace.state_) base::refuse(kCall, "workspace was moved from, expected the plan's");
   if (!workspace.state_->sizes.cover(state_->sizes()))
     base::refuse(kCall, "workspace is of smaller limits, expected one this plan made");
   call.run(
       state_->rotation, workspace.state_->rooms,
-      [&](const AttentionArguments& arguments) {
-        state_->attention.run(arguments, workspace.state_->attention);
+      [&](const AttentionArguments& part) {
+        state_->attention.run(part, workspace.state_->attention);
       },
       state_->crew);
 }
