@@ -1,7 +1,6 @@
 // Columns of heads written out on the command line: "0-1,2-3".
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -3,7 +3,7 @@
 
 #include <map>
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/cases/cases.hpp"

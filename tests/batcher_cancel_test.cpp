@@ -2,7 +2,6 @@
 // that it gets alone.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>

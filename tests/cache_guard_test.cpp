@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "base/codes.hpp"

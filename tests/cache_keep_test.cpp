@@ -387,8 +387,8 @@ TEST(Keep, RefusesPlacesThatAreNotAscendingTokens) {
     EXPECT_EQ(saved(pages, one), of_pages);
     return said;
   };
-  EXPECT_EQ(refused(11, {}), "first (11) is not within 0 .. 10, what sequence 1 holds");
-  EXPECT_EQ(refused(-1, {}), "first (-1) is not within 0 .. 10, what sequence 1 holds");
+  EXPECT_EQ(refused(11, {}), "first (11) is not within 0 .. 10, the length of sequence 1");
+  EXPECT_EQ(refused(-1, {}), "first (-1) is not within 0 .. 10, the length of sequence 1");
   const std::string tail = ", ascending from first (4) among the 10 tokens of sequence 1";
   EXPECT_EQ(refused(4, {3}), "places[0] (3) is not within 4 .. 9" + tail);
   EXPECT_EQ(refused(4, {5, 10}), "places[1] (10) is not within 6 .. 9" + tail);

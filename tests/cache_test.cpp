@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cfenv>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <numeric>

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstring>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "polyhead/layer.h"

@@ -2,8 +2,6 @@
 // (tests/make/weight_types.py).
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <string>

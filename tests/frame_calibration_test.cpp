@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "base/crew.hpp"
 #include "frames/rope_pairs.hpp"

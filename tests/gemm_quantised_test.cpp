@@ -2,7 +2,6 @@
 // type, the instruction set, the rows and the cut.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>

@@ -6,8 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
-#include <optional>
-#include <span>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // Batches whose lists of turns do not lie within a schedule: shared and ordered as smaller ones.
 #include <gtest/gtest.h>
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

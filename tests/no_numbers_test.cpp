@@ -1,7 +1,6 @@
 // What subcommands say of a model whose figures are no numbers: no result, and nothing written.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <string>

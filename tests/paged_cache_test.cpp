@@ -156,7 +156,7 @@ TEST(PagedCache, RefusesByName) {
   EXPECT_EQ(refusal_of([&] { (void)cache.append(a, row, row, counting(2)); }),
             "PagedCache::append: tokens has 2 numbers, expected 1");
   EXPECT_EQ(refusal_of([&] { cache.truncate(a, 13); }),
-            "PagedCache::truncate: length (13) is not within 0 .. 12, what sequence 0 holds");
+            "PagedCache::truncate: length (13) is not within 0 .. 12, the length of sequence 0");
   EXPECT_EQ(refusal_of([&] { (void)cache.extend(a, -1); }),
             "PagedCache::extend: count (-1) is negative");
   EXPECT_EQ(refusal_of([&] { (void)cache.extend(a, 2, counting(3)); }),

@@ -1,13 +1,11 @@
 // What must hold for any attention, whatever its numbers.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "attention/validate.hpp"

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 
 #include "polyhead/attention.h"
 #include "polyhead/isa.h"

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-#include <string>
 #include <vector>
 
 #include "polyhead/attention.h"

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <vector>
 
 #include "attention/validate.hpp"
 #include "kernels/reference/attend.hpp"

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <random>
 
 #include "cases/numbers.hpp"
 #include "polyhead/attention.h"

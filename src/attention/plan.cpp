@@ -1,5 +1,4 @@
 // Plan, Workspace and the one-call door.
-#include <algorithm>
 #include <sstream>
 #include <utility>
 

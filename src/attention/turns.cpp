@@ -1,7 +1,6 @@
 #include "attention/turns.hpp"
 
 #include <algorithm>
-#include <compare>
 #include <cstdint>
 
 #include "base/ceil_div.hpp"

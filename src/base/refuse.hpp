@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <sstream>
-#include <string>
 
 #include "polyhead/error.h"
 #include "polyhead/types.h"

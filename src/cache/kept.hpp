@@ -1,4 +1,4 @@
-// What keep() of a cache is asked to keep of a sequence's last tokens.
+// What truncate() and keep() of a cache are asked to leave of a sequence.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,19 @@
 
 namespace polyhead::inline v0::cache {
 
+/// Throws unless a sequence of `held` tokens can be left with the first `length` of them.
+inline void check_left(const char* call, const char* name, std::int64_t length, std::int64_t held,
+                       std::int64_t sequence) {
+  if (length < 0 || length > held) {
+    base::refuse(call, name, " (", length, ") is not within 0 .. ", held,
+                 ", the length of sequence ", sequence);
+  }
+}
+
 /// Throws unless `places` are tokens of a sequence of `length`, ascending from `first` on.
 inline void check_places(const char* call, std::int64_t sequence, std::int64_t length,
                          std::int64_t first, std::span<const std::int64_t> places) {
-  if (first < 0 || first > length) {
-    base::refuse(call, "first (", first, ") is not within 0 .. ", length, ", what sequence ",
-                 sequence, " holds");
-  }
+  check_left(call, "first", first, length, sequence);
   std::int64_t least = first;
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (places[i] < least || places[i] >= length) {

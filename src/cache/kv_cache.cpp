@@ -185,11 +185,7 @@ void cache::Ragged::append(KvCache& cache, const ConstView& k, const ConstView& 
 void KvCache::truncate(std::int64_t sequence, std::int64_t length) {
   constexpr const char* kCall = "KvCache::truncate";
   cache::check_index(kCall, "sequence", sequence, state_->config.batch);
-  const std::int64_t held = this->length(sequence);
-  if (length < 0 || length > held) {
-    base::refuse(kCall, "length (", length, ") is not from 0 to what sequence ", sequence,
-                 " holds (", held, ")");
-  }
+  cache::check_left(kCall, "length", length, this->length(sequence), sequence);
   state_->lengths[static_cast<std::size_t>(sequence)] = length;
 }
 

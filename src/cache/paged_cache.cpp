@@ -280,10 +280,7 @@ void PagedCache::truncate(std::int64_t sequence, std::int64_t length) {
   constexpr const char* kCall = "PagedCache::truncate";
   State& s = *state_;
   Held& held = s.at(kCall, sequence);
-  if (length < 0 || length > held.length) {
-    base::refuse(kCall, "length (", length, ") is not within 0 .. ", held.length,
-                 ", what sequence ", sequence, " holds");
-  }
+  cache::check_left(kCall, "length", length, held.length, sequence);
   s.remember_pages(held, Equal::share);
   s.cut(held, length);
 }

@@ -245,9 +245,7 @@ void SlidingCache::truncate(std::int64_t sequence, std::int64_t length) {
   constexpr const char* kCall = "SlidingCache::truncate";
   State& s = *state_;
   const std::size_t b = s.index(kCall, sequence);
-  if (length < 0 || length > s.lengths[b]) {
-    base::refuse(kCall, "length (", length, ") is not within 0 .. ", s.lengths[b]);
-  }
+  cache::check_left(kCall, "length", length, s.lengths[b], sequence);
   s.check_taken_back(kCall, sequence, "length", length);
   s.lengths[b] = length;
 }

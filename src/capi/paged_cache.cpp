@@ -2,7 +2,6 @@
 #include "polyhead/paged_cache.h"
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>

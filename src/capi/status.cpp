@@ -1,6 +1,7 @@
 #include "capi/status.hpp"
 
 #include <algorithm>
+#include <cstdarg>
 #include <cstdio>
 #include <iterator>
 #include <string_view>

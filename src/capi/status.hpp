@@ -1,7 +1,6 @@
 // Exceptions become statuses here: every exported function runs its body through guarded().
 #pragma once
 
-#include <cstdarg>
 #include <exception>
 #include <new>
 

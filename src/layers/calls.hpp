@@ -1,7 +1,6 @@
 // The arguments of a layer's calls, checked, and what attention is told of them.
 #pragma once
 
-#include <optional>
 #include <utility>
 
 #include "attention/validate.hpp"

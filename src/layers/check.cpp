@@ -1,5 +1,4 @@
 // The layer's door: configurations and weights that do not fit are refused by name.
-
 #include "attention/validate.hpp"
 #include "base/refuse.hpp"
 #include "layers/layer_state.hpp"

@@ -1,6 +1,7 @@
 #include "layers/held.hpp"
 
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "base/codes.hpp"

@@ -1,9 +1,6 @@
 // What the layers ask of the caches and views that a call goes on with, and how they add to them.
 #pragma once
 
-#include <algorithm>
-#include <span>
-
 #include "attention/validate.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"

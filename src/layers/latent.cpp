@@ -1,8 +1,6 @@
 // LatentAttention over x alone or a view; after caches: latent_after_caches.cpp.
 #include "polyhead/latent.h"
 
-#include <optional>
-
 #include "base/element.hpp"
 #include "base/refuse.hpp"
 #include "layers/latent_held.hpp"

@@ -2,7 +2,6 @@
 // networks.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "layers/layer_state.hpp"

@@ -1,7 +1,6 @@
 #include "models/rope_json.hpp"
 
 #include <cmath>
-#include <optional>
 #include <tuple>
 
 #include "base/limits.hpp"

@@ -1,5 +1,4 @@
 // A sequence under way: how it begins, the form of its cache and what calibrates that.
-#include <algorithm>
 #include <string>
 #include <utility>
 

@@ -2,7 +2,6 @@
 // configuration that can be, or a FileError.
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 #include "models/formats/file_error.hpp"

@@ -1,7 +1,6 @@
 // Reads every element of a view, so that a sanitizer sees what lies outside.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "polyhead/types.h"

@@ -1,7 +1,6 @@
 // GGUF files for tests, byte by byte: honest ones, and lying ones where a test says so.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string>

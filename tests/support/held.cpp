@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <utility>
 
 #include "base/codes.hpp"
 #include "polyhead/kv_cache.h"

@@ -2,7 +2,6 @@
 // computation.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "kernels/contract.hpp"

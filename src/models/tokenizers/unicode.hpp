@@ -1,7 +1,6 @@
 // What the tokenizers, and the program's tables, need to know of Unicode; utf8proc has it.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,9 +1,7 @@
 #include "models/tokenizers/vocabulary_files.hpp"
 
-#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
