@@ -1,8 +1,5 @@
 #include "cache/append.hpp"
 
-#include <cmath>
-
-#include "base/codes.hpp"
 #include "base/element.hpp"
 #include "base/footprint.hpp"
 #include "base/refuse.hpp"
@@ -103,37 +100,6 @@ Fresh Ragged::fresh(const ConstView& k, const ConstView& v, const ConstView& off
                     {std::int64_t{0}, strides[0], strides[1], strides[2]}};
   }
   return rows;
-}
-
-bool is_key_scale(float scale) { return std::isfinite(scale) && scale != 0.0f; }
-
-void check_key_scale(const char* call, float scale, std::int64_t head, std::int64_t dim) {
-  if (is_key_scale(scale)) return;
-  base::refuse(call, "key_scales has ", scale, " at head ", head, ", dim ", dim, ", expected ",
-               kKeyScales);
-}
-
-std::vector<float> take_key_scales(const char* call, const ConstView& scales, ElementType type,
-                                   std::int64_t heads, std::int64_t dim) {
-  std::vector<float> copy;
-  if (!scales.given()) return copy;
-  if (!base::is_scaled(type))
-    base::refuse(call, "key_scales are given, but ", element_name(type), " has no scales");
-  const detail::Layout& layout = scales.layout;
-  if (scales.type != ElementType::float32 || layout.axes != 2 || layout.too_many_axes ||
-      layout.extents[0] != heads || layout.extents[1] != dim) {
-    base::refuse(call, "key_scales are ", element_name(scales.type), " ", shown_shape(scales),
-                 ", expected float32 [", heads, ", ", dim, "]: kv_heads, head_dim");
-  }
-  base::footprint_of(call, "key_scales", scales);
-  for (std::int64_t h = 0; h < heads; ++h) {
-    for (std::int64_t d = 0; d < dim; ++d) {
-      copy.push_back(
-          static_cast<const float*>(scales.data)[h * layout.strides[0] + d * layout.strides[1]]);
-      check_key_scale(call, copy.back(), h, d);
-    }
-  }
-  return copy;
 }
 
 }  // namespace polyhead::inline v0::cache

@@ -77,16 +77,4 @@ struct Ragged {
   static Fresh fresh(const ConstView& k, const ConstView& v, const ConstView& offsets);
 };
 
-/// What scales of keys are.
-inline constexpr const char* kKeyScales = "finite numbers other than 0";
-bool is_key_scale(float scale);
-
-/// Throws InvalidArgument, beginning with `call`, unless the scale is one of keys.
-void check_key_scale(const char* call, float scale, std::int64_t head, std::int64_t dim);
-
-/// Copies scales [kv_heads, head_dim] (checked: float32 of this shape, for int8 and int4 alone,
-/// finite and not 0); nothing where they are not given.
-std::vector<float> take_key_scales(const char* call, const ConstView& scales, ElementType type,
-                                   std::int64_t heads, std::int64_t dim);
-
 }  // namespace polyhead::inline v0::cache

@@ -14,6 +14,7 @@
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
 #include "cache/kept.hpp"
+#include "cache/key_scales.hpp"
 #include "cache/saved_bytes.hpp"
 #include "cache/saved_sizes.hpp"
 #include "cache/store.hpp"
@@ -129,8 +130,8 @@ KvCache::KvCache(const KvCacheConfig& config) : state_(std::make_unique<State>()
   State& s = *state_;
   s.config = config;
   if (s.config.value_dim == 0) s.config.value_dim = config.head_dim;
-  s.key_scales = cache::take_key_scales("KvCache", config.key_scales, config.type, config.kv_heads,
-                                        config.head_dim);
+  s.key_scales = cache::take_key_scales("KvCache", config.key_scales, config.type,
+                                        {config.kv_heads, config.head_dim});
   if (!s.key_scales.empty())
     s.config.key_scales = ConstView(s.key_scales.data(), {config.kv_heads, config.head_dim});
   s.lengths.assign(static_cast<std::size_t>(config.batch), 0);

@@ -40,19 +40,6 @@ void check_config(const PagedCacheConfig& config) {
   }
   cache::check_storable(kCall, config.type);
   cache::check_values_in_keys(kCall, config);
-  const ConstView& scales = config.key_scales;
-  if (!scales.given()) return;
-  if (!base::is_scaled(config.type))
-    base::refuse(kCall, "key_scales are given, but ", element_name(config.type), " has no scales");
-  const auto& extents = scales.layout.extents;
-  if (scales.type != ElementType::float32 || scales.layout.axes != 3 ||
-      scales.layout.too_many_axes || extents[0] != config.layers || extents[1] != config.kv_heads ||
-      extents[2] != config.head_dim) {
-    base::refuse(kCall, "key_scales are ", element_name(scales.type), " ",
-                 cache::shown_shape(scales), ", expected float32 [", config.layers, ", ",
-                 config.kv_heads, ", ", config.head_dim, "]: layers, kv_heads, head_dim");
-  }
-  base::footprint_of(kCall, "key_scales", scales);
 }
 
 /// Rows to be written: [tokens, heads, dim].
@@ -105,18 +92,6 @@ void check_extensions(const char* call, std::span<const PagedCache::Extension> p
 void make_room(std::vector<std::int32_t>& list, std::int64_t size) {
   const auto wanted = static_cast<std::size_t>(size);
   if (wanted > list.capacity()) list.reserve(std::max(wanted, 2 * list.capacity()));
-}
-
-void write_row(Store& to, std::int32_t page, std::int64_t in_page, const ConstView& from,
-               std::int64_t token) {
-  const auto& strides = from.layout.strides;
-  const std::int64_t bytes = element_bytes(from.type);
-  const std::int64_t step = from.layout.extents[2] == 1 ? bytes : strides[2] * bytes;
-  for (std::int64_t head = 0; head < to.shape().heads; ++head) {
-    const std::int64_t at = token * strides[0] + head * strides[1];
-    to.write(page, head, in_page,
-             {static_cast<const std::byte*>(from.data) + at * bytes, from.type, step});
-  }
 }
 
 }  // namespace
@@ -251,11 +226,16 @@ PagedCache::Status PagedCache::State::write(Held& sequence, std::int64_t layer, 
   const auto index = static_cast<std::size_t>(layer);
   sequence.written[index].make_room();
   if (!own_pages(sequence, first, first + tokens)) return Status::exhausted;
+  const cache::Fresh rows = cache::Ragged::fresh(k, v, {});
   const base::FloatEnvironment environment(base::Subnormals::kept);
   for (std::int64_t i = 0; i < tokens; ++i) {
     const std::int32_t page = sequence.pages[static_cast<std::size_t>((first + i) / size)];
-    write_row(keys[index], page, (first + i) % size, k, i);
-    if (!config.values_in_keys) write_row(values[index], page, (first + i) % size, v, i);
+    const std::int64_t in_page = (first + i) % size;
+    for (std::int64_t head = 0; head < config.kv_heads; ++head) {
+      keys[index].write(page, head, in_page, cache::source_row(rows.k, 0, i, head));
+      if (!config.values_in_keys)
+        values[index].write(page, head, in_page, cache::source_row(rows.v, 0, i, head));
+    }
   }
   mark_written(sequence, layer, first, first + tokens);
   return Status::ok;

@@ -14,6 +14,7 @@
 #include "base/ceil_div.hpp"
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
+#include "cache/key_scales.hpp"
 #include "cache/page_pool.hpp"
 #include "cache/store.hpp"
 #include "cache/stretches.hpp"
@@ -60,36 +61,24 @@ struct Saved {
 /// What a sequence does with a full page where the pool remembers an equal one.
 enum class Equal : std::uint8_t { keep_own, share };
 
-/// One layer of a cache's key_scales, dense.
-inline std::vector<float> layer_scales(const ConstView& scales, std::int64_t layer) {
-  std::vector<float> copy;
-  if (!scales.given()) return copy;
-  const auto& layout = scales.layout;
-  for (std::int64_t h = 0; h < layout.extents[1]; ++h) {
-    for (std::int64_t d = 0; d < layout.extents[2]; ++d) {
-      copy.push_back(static_cast<const float*>(
-          scales.data)[layer * layout.strides[0] + h * layout.strides[1] + d * layout.strides[2]]);
-      check_key_scale("PagedCache", copy.back(), h, d);
-    }
-  }
-  return copy;
-}
-
 }  // namespace cache
 
 struct PagedCache::State {
   explicit State(const PagedCacheConfig& c) : config(c), pool(c.pages, c.page_tokens) {
     if (config.value_dim == 0) config.value_dim = config.head_dim;
+    key_scales = cache::take_key_scales("PagedCache", config.key_scales, config.type,
+                                        {config.kv_heads, config.head_dim, config.layers});
+    const std::size_t of_layer =
+        key_scales.empty() ? 0 : static_cast<std::size_t>(config.kv_heads * config.head_dim);
     for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+      const auto scales = key_scales.begin() + layer * static_cast<std::int64_t>(of_layer);
       keys.emplace_back("PagedCache",
                         cache::StoreShape{config.type, config.pages, config.kv_heads,
                                           config.page_tokens, config.head_dim},
-                        cache::layer_scales(config.key_scales, layer));
+                        std::vector<float>(scales, scales + of_layer));
       values.emplace_back("PagedCache",
                           cache::StoreShape{config.type, config.pages, config.kv_heads,
                                             config.page_tokens, cache::stored_value_dim(config)});
-      const std::vector<float>& scales = keys.back().channel_scales();
-      key_scales.insert(key_scales.end(), scales.begin(), scales.end());
     }
     if (config.key_scales.given()) {
       config.key_scales =

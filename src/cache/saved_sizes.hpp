@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/number_text.hpp"
-#include "cache/append.hpp"
+#include "cache/key_scales.hpp"
 #include "cache/saved_bytes.hpp"
 #include "polyhead/types.h"
 

@@ -16,6 +16,7 @@
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
 #include "cache/kept.hpp"
+#include "cache/key_scales.hpp"
 #include "cache/saved_bytes.hpp"
 #include "cache/saved_sizes.hpp"
 #include "cache/store.hpp"
@@ -156,7 +157,7 @@ SlidingCache::SlidingCache(const SlidingCacheConfig& config) : state_(std::make_
   SlidingCacheConfig& c = s.config;
   if (c.value_dim == 0) c.value_dim = c.head_dim;
   s.key_scales =
-      cache::take_key_scales("SlidingCache", c.key_scales, c.type, c.kv_heads, c.head_dim);
+      cache::take_key_scales("SlidingCache", c.key_scales, c.type, {c.kv_heads, c.head_dim});
   if (!s.key_scales.empty())
     c.key_scales = ConstView(s.key_scales.data(), {c.kv_heads, c.head_dim});
   s.kept = pages_of(c.first_tokens);
