@@ -147,7 +147,8 @@ static void test_trace_refusals(void) {
   which.head = -1;
   CHECK_REFUSED(polyhead_explain(&call, &which, NULL, NULL, &trace), "row.head (-1) is negative");
   which.head = kHeads;
-  CHECK_REFUSED(polyhead_explain(&call, &which, NULL, NULL, &trace), "head (4)");
+  CHECK_REFUSED(polyhead_explain(&call, &which, NULL, NULL, &trace),
+                "row.head (4) is not below q_heads (4)");
   which.one_head = 7;
   CHECK_REFUSED(polyhead_explain(&call, &which, NULL, NULL, &trace), "row.one_head (7)");
   which.one_head = 0;
@@ -360,6 +361,9 @@ static void test_statistics_refusals(void) {
   CHECK_REFUSED(polyhead_head_statistics_create(&study, &statistics),
                 "study.maps (5) is not within 0 .. 4");
   study.maps = 1;
+  study.map_q_bins[0] = 0;
+  CHECK_REFUSED(polyhead_head_statistics_create(&study, &statistics), "map_q_bins and map_kv_bins");
+  study.map_q_bins[0] = study.map_kv_bins[0] = 1;
   study.map_pool[0] = 2;
   CHECK_REFUSED(polyhead_head_statistics_create(&study, &statistics), "study.map_pool (2)");
   study.map_pool[0] = POLYHEAD_POOL_MAXIMUM;

@@ -309,6 +309,8 @@ static void test_cache(void) {
   CHECK_REFUSED((config.head_dim = 0, polyhead_kv_cache_create(&config, &cache)),
                 "config.head_dim is 0, expected at least 1");
   config.head_dim = kDim;
+  config.element_type = POLYHEAD_INT32;
+  CHECK_REFUSED(polyhead_kv_cache_create(&config, &cache), "element_type is int32");
   config.element_type = POLYHEAD_FLOAT32;
   CHECK_REFUSED((config.growing = 7, polyhead_kv_cache_create(&config, &cache)), "growing (7)");
   config.growing = 0;
@@ -340,6 +342,7 @@ static void test_refusals(void) {
   const polyhead_view narrow = matrix(x, kTokens, kModel - 1);
   polyhead_layer_weights weights = {.struct_bytes = sizeof weights};
   polyhead_layer_call call = {.struct_bytes = 4};
+  polyhead_rope_config rope = {.struct_bytes = sizeof rope};
   polyhead_mask mask;
   polyhead_layer_config config = causal_config(&mask);
   polyhead_layer* made = NULL;
@@ -348,6 +351,19 @@ static void test_refusals(void) {
   CHECK_REFUSED(polyhead_layer_create(&config, NULL, NULL, &made), "weights is null");
   CHECK_REFUSED(polyhead_layer_create(&config, &weights, NULL, NULL), "layer is null");
   CHECK_REFUSED(polyhead_layer_create(&config, &weights, NULL, &made), "w_q");
+  /* Fields that the library's own structs have by other names. */
+  weights.w_q = &x_view;
+  config.no_projections = 1;
+  CHECK_REFUSED(polyhead_layer_create(&config, &weights, NULL, &made),
+                "w_q is given, but no_projections is 1");
+  config.no_projections = 0;
+  rope.pairing = POLYHEAD_ROPE_HALF_SPLIT;
+  rope.no_truncate = 1;
+  config.rope = &rope;
+  CHECK_REFUSED(polyhead_layer_create(&config, &weights, NULL, &made),
+                "rope.no_truncate (1) is given without yarn");
+  config.rope = NULL;
+  weights.w_q = NULL;
   config.weight_type = 99;
   CHECK_REFUSED(polyhead_layer_create(&config, &weights, NULL, &made), "weight_type (99)");
   config.struct_bytes = 1;

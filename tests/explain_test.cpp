@@ -193,6 +193,22 @@ TEST(Explain, HiddenKeysHaveNoWeightBesideANan) {
   }
 }
 
+TEST(Explain, ASinkIsThereWhereNoKeyIs) {
+  const std::vector<float> rows(4, 1.0f), sink = {2.0f};
+  std::vector<float> out(4);
+  const std::uint8_t visible[] = {0};
+  AttentionArguments call;
+  call.q = call.k = call.v = {rows.data(), {1, 1, 1, 4}};
+  call.out = {out.data(), {1, 1, 1, 4}};
+  call.mask = polyhead::boolean({visible, polyhead::ElementType::boolean, {1, 1, 1, 1}});
+  call.modifiers.sink = {sink.data(), {1}};
+  const polyhead::HeadTrace head = polyhead::explain(call, {.query = 0}).heads[0];
+  EXPECT_TRUE(head.has_sink);
+  EXPECT_EQ(head.sink, 2.0);
+  EXPECT_EQ(head.weights[0], 0.0);
+  EXPECT_EQ(head.lse, -std::numeric_limits<double>::infinity());
+}
+
 // Dropout takes no NaN away, be its weight kept or not.
 TEST(Explain, ANaNStaysOneUnderDropout) {
   std::vector<float> k(kK, kK + 20);

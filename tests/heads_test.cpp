@@ -344,6 +344,27 @@ TEST(Heads, LongTextsWithFrequentTokens) {
   }
 }
 
+// Key 0 is hidden then, and its weight would be a number.
+TEST(Heads, ARowThatSeesANaNHasNoWeightOnAHiddenFirstKey) {
+  constexpr std::int64_t kDim = 8;
+  std::vector<float> q(kDim, 0.5f), k(3 * kDim, 0.5f), out(kDim), lse(1);
+  k[kDim] = NAN;
+  const std::uint8_t visible[] = {0, 1, 1};
+  AttentionArguments call;
+  call.q = {q.data(), {std::int64_t{1}, std::int64_t{1}, std::int64_t{1}, kDim}};
+  call.k = call.v = {k.data(), {std::int64_t{1}, std::int64_t{3}, std::int64_t{1}, kDim}};
+  call.out = {out.data(), {std::int64_t{1}, std::int64_t{1}, std::int64_t{1}, kDim}};
+  call.lse = {lse.data(), {1, 1, 1}};
+  call.mask = boolean({visible, ElementType::boolean, {1, 1, 1, 3}});
+  for (Isa isa : isas()) {
+    attention(call, {.isa = isa});
+    HeadStatistics statistics({.q_heads = 1, .q_len = 1, .kv_len = 3});
+    statistics.add(call, {.isa = isa});
+    EXPECT_TRUE(std::isnan(statistics.rows(0).first[0])) << isa_name(isa);
+    EXPECT_TRUE(std::isnan(statistics.rows(0).largest[0])) << isa_name(isa);
+  }
+}
+
 // x86 makes negative NaNs, and a hidden weight is told by its sign.
 TEST(Heads, ANaNOfEitherSignIsSeen) {
   constexpr std::int64_t kTokens = 6, kDim = 8;

@@ -289,7 +289,7 @@ void Door::take_outputs() {
 
 AttendCall resolve(const AttentionArguments& arguments, const char* call, Purpose purpose,
                    Inputs& inputs) {
-  const base::FloatEnvironment environment;  // a default scale is rounded too
+  const base::FloatEnvironment environment;  // settings are compared, slopes made
   return Door(arguments, call, purpose, inputs).open();
 }
 

@@ -28,6 +28,9 @@ struct Inputs {
   void add(const Footprint& print) { prints[count++] = print; }
 };
 
+/// 1 / sqrt(head_dim), the scale where none is given, however the thread rounds.
+float default_scale(std::int64_t head_dim);
+
 /// Checks `arguments` and gives what every backend takes; what it reads is added to `inputs`.
 /// Throws InvalidArgument whose message begins with `call`; allocates only then. The views' data
 /// must outlive the result; lengths, offsets and starts are read here.

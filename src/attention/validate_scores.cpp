@@ -6,9 +6,16 @@
 
 #include "attention/validate.hpp"
 #include "base/element.hpp"
+#include "base/float_environment.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::door {
+
+float default_scale(std::int64_t head_dim) {
+  const base::FloatEnvironment environment;
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
+
 namespace {
 
 using kernels::AttendCall;
@@ -228,7 +235,7 @@ void ScoreDoor::take_scores() {
   if (modifiers.scale.has_value()) {
     spec.scale = *modifiers.scale;
   } else if (call_.head_dim > 0) {
-    spec.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(call_.head_dim)));
+    spec.scale = default_scale(call_.head_dim);
   }
   spec.soft_cap = modifiers.soft_cap;
   if (modifiers.bias.given()) {

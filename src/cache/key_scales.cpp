@@ -1,7 +1,7 @@
 #include "cache/key_scales.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <span>
 #include <string>
 
@@ -34,7 +34,11 @@ void check_shape(const char* call, const ConstView& scales, const KeyScalesShape
 
 }  // namespace
 
-bool is_key_scale(float scale) { return std::isfinite(scale) && scale != 0.0f; }
+// By bits, since a caller's environment may read subnormal numbers as zeros.
+bool is_key_scale(float scale) {
+  const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(scale) & 0x7fffffffu;
+  return magnitude != 0 && magnitude < 0x7f800000u;
+}
 
 std::vector<float> take_key_scales(const char* call, const ConstView& scales, ElementType type,
                                    const KeyScalesShape& shape) {

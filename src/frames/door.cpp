@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/element.hpp"
+#include "base/float_environment.hpp"
 #include "base/footprint.hpp"
 #include "base/limits.hpp"
 #include "base/refuse.hpp"
@@ -66,6 +67,7 @@ void check_floating_rows(const char* call, const NamedView& rows) {
 void check_frame(const char* call, const char* name, const CodeFrame& frame, std::int64_t kv_heads,
                  std::int64_t dim, Reads reads) {
   if (!frame.given()) return;
+  const base::FloatEnvironment environment(base::Subnormals::kept);  // small stretches are not 0
   constexpr const char *kRows = "kv_heads * dim", *kMatrices = "kv_heads * dim * dim";
   const std::int64_t rows = kv_heads * dim;
   const Numbers centre{"centre", kRows, frame.centre}, stretch{"stretch", kRows, frame.stretch};

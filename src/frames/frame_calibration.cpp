@@ -284,8 +284,8 @@ LayerFrames FrameCalibration::frames(ElementType type, std::int64_t length,
     base::refuse(kCall, "type is ", element_name(type), ", expected int8 or int4");
   if (length < 1) base::refuse(kCall, "length (", length, ") is not at least 1");
   if (state.tokens == 0) base::refuse(kCall, "no token was added yet");
-  frames::check_moments(kCall, moments, kv_heads, value_dim);
   const base::FloatEnvironment environment(base::Subnormals::kept);
+  frames::check_moments(kCall, moments, kv_heads, value_dim);
   const double few = std::max(1.0, frames::kEnough / static_cast<double>(state.tokens));
   LayerFrames made;
   made.keys = frames::frame_of(

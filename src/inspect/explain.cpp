@@ -60,6 +60,10 @@ std::vector<double> key_row_of(const Row& at, const Operand& of, const std::byte
 void softmax(const ScoreSpec& spec, HeadTrace& trace) {
   trace.weights.assign(trace.masked.size(), 0.0);
   trace.lse = kMinusInfinity;
+  if (spec.sink != nullptr) {
+    trace.has_sink = true;
+    trace.sink = spec.sink[trace.head * spec.sink_stride];
+  }
   double largest = kMinusInfinity;
   bool any = false;  // a score that is not -inf; NaN is one
   for (const double score : trace.masked) {
@@ -67,11 +71,7 @@ void softmax(const ScoreSpec& spec, HeadTrace& trace) {
     any = any || score != kMinusInfinity;
   }
   if (!any) return;
-  if (spec.sink != nullptr) {
-    trace.has_sink = true;
-    trace.sink = spec.sink[trace.head * spec.sink_stride];
-    largest = std::max(largest, trace.sink);
-  }
+  if (trace.has_sink) largest = std::max(largest, trace.sink);
   double total = trace.has_sink ? std::exp(trace.sink - largest) : 0.0;
   for (const double score : trace.masked) total += std::exp(score - largest);
   for (std::size_t key = 0; key < trace.masked.size(); ++key) {

@@ -83,6 +83,10 @@ float HeadSums::entropy_of(const kernels::TileSums& tile, int row) {
   return static_cast<float>(sum > 0 ? sum : (std::isnan(sum) ? sum : 0.0));
 }
 
+float HeadSums::first_of(const kernels::TileSums& tile, int row) {
+  return std::isnan(tile.rest[row]) ? tile.rest[row] : tile.first[row];  // which may be hidden
+}
+
 float HeadSums::largest_of(const kernels::TileSums& tile, int row) {
   const float all = tile.first[row] + tile.rest[row];
   return std::isnan(all) ? all : tile.largest[row];

@@ -32,7 +32,8 @@ struct HeadSums {
 
   /// Nats, key 0 included.
   static float entropy_of(const kernels::TileSums& tile, int row);
-  /// NaN of a row whose weights are.
+  /// The weight on key 0, and the largest. NaN of a row whose weights are.
+  static float first_of(const kernels::TileSums& tile, int row);
   static float largest_of(const kernels::TileSums& tile, int row);
 
   /// The flags: whether tokens and delimiters are known, and whether positions do not compare.

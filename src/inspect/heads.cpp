@@ -270,7 +270,7 @@ void HeadStatistics::State::take_rows(const HeadSweep& sweep, std::int64_t head,
     if (!study.rows) continue;
     const std::size_t at = row_at(head, sweep.first_query + query);
     entropy[at] = HeadSums::entropy_of(tile, i);
-    first[at] = tile.first[i];
+    first[at] = HeadSums::first_of(tile, i);
     largest[at] = HeadSums::largest_of(tile, i);
     largest_key[at] = tile.largest_key[i];
   }
@@ -315,6 +315,7 @@ HeadStatistics::~HeadStatistics() = default;
 void HeadStatistics::add(const AttentionArguments& call, const Options& options,
                          HeadRowVisitor* visitor) {
   State& s = *state_;
+  const base::FloatEnvironment environment(base::Subnormals::kept);  // settings are compared, too
   const Crew crew = crew_of(kCall, options).for_items(s.study.q_heads);
   const HeadSweep sweep = s.sweep_of(call, visitor);
   const kernels::AttendCall& attend = sweep.attend;

@@ -10,6 +10,7 @@
 #include "base/batch_of_one.hpp"
 #include "base/ceil_div.hpp"
 #include "base/element.hpp"
+#include "base/float_environment.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::layers {
@@ -24,6 +25,7 @@ void check_in_cache_rows(const char* name, std::int64_t batch, std::int64_t q_le
 }
 
 void check_in_cache(const char* name, const Modifiers& m) {
+  const base::FloatEnvironment environment(base::Subnormals::kept);  // which dropout is none
   const bool custom =
       std::ranges::any_of(m.custom, [](const TileModifier* f) { return f != nullptr; });
   if (m.bias.given() || m.alibi.given() || custom || m.dropout.probability != 0.0f) {

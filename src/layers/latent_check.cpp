@@ -1,5 +1,4 @@
 // LatentAttention's door, and the packing of its weights.
-#include <cmath>
 #include <sstream>
 
 #include "attention/validate.hpp"
@@ -86,10 +85,8 @@ void make_core(layers::Layer& core, const LatentConfig& c, const Options& option
   core.config.norm_eps = c.norm_eps;
   core.config.mask = c.mask;
   core.config.modifiers = c.modifiers;
-  if (!core.config.modifiers.scale) {
-    core.config.modifiers.scale =
-        static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.nope_dim + c.rope_dim)));
-  }
+  if (!core.config.modifiers.scale)
+    core.config.modifiers.scale = door::default_scale(c.nope_dim + c.rope_dim);
   core.config.weight_type = c.weight_type;
   core.activation =
       c.weight_type == ElementType::bfloat16 ? ElementType::bfloat16 : ElementType::float32;

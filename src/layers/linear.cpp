@@ -2,6 +2,7 @@
 
 #include "base/ceil_div.hpp"
 #include "base/element.hpp"
+#include "base/float_environment.hpp"
 #include "base/footprint.hpp"
 #include "base/memory.hpp"
 
@@ -157,6 +158,7 @@ void Linear::pack(const kernels::cpu::GemmTable& table, const Crew& crew,
     table.pack_panel(panels_.get(), packed_, panel, count, mine, source.in);
   };
   if (crew.executor != nullptr) return share_out(crew, panels, pack_one);
+  const base::FloatEnvironment environment;  // as share_out's
   for (std::int64_t panel = 0; panel < panels; ++panel) pack_one(panel, 0);
 }
 

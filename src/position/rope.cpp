@@ -161,6 +161,7 @@ void check_scaling(const char* call, const RopeConfig& config) {
 }  // namespace
 
 void check_rope(const char* call, const RopeConfig& config, std::int64_t head_dim) {
+  const base::FloatEnvironment environment(base::Subnormals::kept);  // small divisors are not 0
   check_scaling(call, config);
   const std::int64_t dims = rotary_dims(config, head_dim);
   if (config.rotary_dims == 0 && (head_dim < 0 || head_dim % 2 != 0)) {
