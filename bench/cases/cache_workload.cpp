@@ -1,5 +1,6 @@
 // One decoding step over a cache made ready to run.
 #include <algorithm>
+#include <random>
 #include <numeric>
 #include <optional>
 
