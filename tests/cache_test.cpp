@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cfenv>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <numeric>

@@ -2,6 +2,7 @@
 // type, the instruction set, the rows and the cut.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
