@@ -199,17 +199,18 @@ const Cost = (() => {
     return steps + latents * expanded * a + (hasLogits(model) ? work.batch * big(model.vocab_size) * 4n : 0n);
   };
 
-  // Bytes that cross the bus once, by kind of kernel.
+  // Bytes that cross the bus once, by kind of kernel, and which of them are weights.
   const traffic = (model, work, phase) => {
-    const sums = { projections: 0n, attention: 0n, feedForward: 0n, logits: 0n };
+    const sums = { projections: 0n, attention: 0n, feedForward: 0n, logits: 0n }, held = { ...sums };
+    const read = (kind, bytes) => { sums[kind] += bytes; held[kind] += bytes; };
     const a = big(work.activationBytes);
     for (const layer of model.layers) {
       const l = sizes(layer), c = calls(l, work, phase), rows = work.batch * c.queries, p = layerParameters(l);
       const mla = l.kv_rank > 0n;
       const q = mla ? l.q_heads * (l.nope_dim + l.rope_dim) : l.q_heads * l.head_dim;
       const width = mla ? l.kv_rank + l.rope_dim + q : q + l.kv_heads * (l.head_dim + l.value_dim);
-      sums.projections += l.count * (c.calls * storedPart(model, "attention", p.attention, model.weight_type) +
-        rows * (2n * l.model_dim + width + l.q_heads * l.value_dim) * a);
+      read("projections", l.count * c.calls * storedPart(model, "attention", p.attention, model.weight_type));
+      sums.projections += l.count * rows * (2n * l.model_dim + width + l.q_heads * l.value_dim) * a;
       const token = l.attends === "all" ? l.kv_heads * (l.head_dim + l.value_dim) * a : tokenBytes(l, work.kvType);
       sums.attention += l.count * (work.batch * (c.read + c.fresh) * token + rows * (q + l.q_heads * l.value_dim) * a);
       if (l.ffn_dim === 0n) continue;
@@ -219,15 +220,32 @@ const Cost = (() => {
         const touched = least(l.experts, l.experts_used * up(rows, most(c.calls, 1n)));
         moved += c.calls * storedPart(model, "experts", (p.experts / l.experts) * touched, model.expert_type);
       }
-      sums.feedForward += l.count * (moved + rows * (2n * l.model_dim + active * (l.gated ? 4n : 2n)) * a);
+      read("feedForward", l.count * moved);
+      sums.feedForward += l.count * rows * (2n * l.model_dim + active * (l.gated ? 4n : 2n)) * a;
     }
     if (hasLogits(model)) {
       const vocabulary = big(model.vocab_size);
-      sums.logits = storedPart(model, model.tied_output ? "embedding" : "output", vocabulary * firstDim(model), model.weight_type) + work.batch * vocabulary * a;
+      read("logits", storedPart(model, model.tied_output ? "embedding" : "output", vocabulary * firstDim(model), model.weight_type));
+      sums.logits += work.batch * vocabulary * a;
     }
-    sums.all = total(Object.values(sums));
-    return sums;
+    return { ...sums, weights: held };
   };
+
+  // FLOPs and bytes of every kind of kernel on one device: a ring has the weights on each and divides everything else.
+  const kernels = (model, work, phase) => {
+    const done = flops(model, work, phase), moved = traffic(model, work, phase), made = { flops: {}, bytes: {} };
+    for (const kind of Object.keys(moved.weights)) {
+      const weights = moved.weights[kind];
+      made.flops[kind] = up(done[kind], work.ring);
+      made.bytes[kind] = weights + up(moved[kind] - weights, work.ring);
+    }
+    for (const what of Object.values(made)) what.all = total(Object.values(what));
+    return made;
+  };
+
+  // Kernel after kernel, each at its own roof.
+  const seconds = (made, machine) => Object.keys(made.flops).filter((kind) => kind !== "all").reduce((sum, kind) =>
+    sum + Math.max(Number(made.flops[kind]) / machine.flops, Number(made.bytes[kind]) / machine.bandwidth), 0);
 
   const withHeads = (model, heads) => ({ ...model, layers: model.layers.map((layer) =>
     layer.kv_rank > 0 || heads === null ? layer : { ...layer, kv_heads: heads }) });
@@ -264,5 +282,5 @@ const Cost = (() => {
     return low;
   };
 
-  return { flops, kvCache, weights, scratch, traffic, withHeads, onOneDevice, crossover, big };
+  return { flops, kvCache, weights, scratch, kernels, seconds, withHeads, onOneDevice, crossover, big };
 })();

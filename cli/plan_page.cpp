@@ -95,31 +95,46 @@ ordered_json model_json(const cost::ModelDescription& model, const cost::Workloa
   return made;
 }
 
-/// What the page must come to for one workload, as digits: no number of JavaScript loses any.
-ordered_json check_json(const cost::ModelDescription& model, cost::Workload work,
-                        const cost::Devices& devices, const ordered_json& where) {
-  cost::ModelDescription part = model;
-  cost::Devices ring = devices;
-  if (devices.split == cost::Split::tensor) {
-    part = cost::of_one_device(model, devices);
-    ring = {};
-  }
+/// What was asked for, else one that has every peak.
+cost::Machine shown_machine(const PlanRequest& r) {
+  return r.machine ? *r.machine : cost::machine_preset("h100");
+}
+
+/// What a device does in one phase, in time on the machine that the page begins with.
+cost::PhaseTime phase_of(const PlanRequest& r, const cost::ModelDescription& model,
+                         const cost::Workload& work, Phase phase) {
+  return cost::phase_time(model, work, phase, shown_machine(r), r.compute, {}, r.devices);
+}
+
+/// What the page must come to for one workload, on one device: counts as digits, of which no number
+/// of JavaScript loses any, and seconds, whose arithmetic is the same in both.
+ordered_json check_json(const PlanRequest& r, const cost::ModelDescription& model,
+                        cost::Workload work, const ordered_json& where) {
   ordered_json made = where;
-  const auto put = [&](const char* name, Count value) { made[name] = value.str(); };
-  const cost::Term memory = cost::memory_bytes(part, work, ring);
+  const auto put = [&](const std::string& name, Count value) { made[name] = value.str(); };
+  const cost::Term memory = cost::memory_bytes(model, work, r.devices);
   put("weights", memory.parts[0].value);
   put("kv", memory.parts[1].value);
   put("scratch", memory.parts[2].value);
   work.counting = cost::Counting::full;
-  const cost::Term prefill = cost::model_flops(part, work, Phase::prefill);
-  put("prefill_projections", prefill.parts[0].value);
-  put("prefill_attention", prefill.parts[1].value);
-  put("prefill_all", prefill.value);
-  put("decode_all", cost::model_flops(part, work, Phase::decode_step).value);
-  put("prefill_bytes", cost::traffic_bytes(part, work, Phase::prefill).value);
-  put("decode_bytes", cost::traffic_bytes(part, work, Phase::decode_step).value);
+  for (const auto& [name, phase] :
+       {std::pair<std::string, Phase>{"prefill", Phase::prefill}, {"decode", Phase::decode_step}}) {
+    const cost::PhaseTime time = phase_of(r, model, work, phase);
+    Count flops = 0, bytes = 0;
+    for (const cost::KernelTime& kernel : time.kernels) {
+      flops = flops + kernel.flops;
+      bytes = bytes + kernel.bytes;
+    }
+    if (phase == Phase::prefill) {
+      put("prefill_projections", time.kernels[0].flops);
+      put("prefill_attention", time.kernels[1].flops);
+    }
+    put(name + "_all", flops);
+    put(name + "_bytes", bytes);
+    made[name + "_seconds"] = time.seconds;
+  }
   work.counting = cost::Counting::triangle;
-  put("triangle_attention", cost::model_flops(part, work, Phase::prefill).parts[1].value);
+  put("triangle_attention", phase_of(r, model, work, Phase::prefill).kernels[1].flops);
   return made;
 }
 
@@ -162,11 +177,12 @@ std::size_t type_place(const std::vector<cost::StorageType>& types, const std::s
 /// Those that have a peak of the arithmetic: --machine takes no other.
 ordered_json machines_json(const PlanRequest& r, std::size_t& chosen) {
   std::vector<cost::Machine> machines = cost::machine_presets();
-  const std::string wanted = r.machine ? r.machine->id : "h100";
-  if (r.machine) {
-    const auto same = std::ranges::find(machines, wanted, &cost::Machine::id);
-    if (same == machines.end()) machines.push_back(*r.machine);
-    *std::ranges::find(machines, wanted, &cost::Machine::id) = *r.machine;
+  const cost::Machine shown = shown_machine(r);
+  const auto same = std::ranges::find(machines, shown.id, &cost::Machine::id);
+  if (same == machines.end()) {
+    machines.push_back(shown);
+  } else {
+    *same = shown;
   }
   ordered_json list = ordered_json::array();
   chosen = 0;
@@ -175,7 +191,7 @@ ordered_json machines_json(const PlanRequest& r, std::size_t& chosen) {
                      : r.compute == cost::Compute::f16 ? machine.f16_flops > 0
                                                        : machine.fp8_flops > 0;
     if (!has) continue;
-    if (machine.id == wanted) chosen = list.size();
+    if (machine.id == shown.id) chosen = list.size();
     list.push_back({{"name", machine.name},
                     {"memory", machine.memory_bytes},
                     {"bandwidth", machine.memory_bandwidth},
@@ -186,18 +202,20 @@ ordered_json machines_json(const PlanRequest& r, std::size_t& chosen) {
 
 ordered_json rows_json(const PlanResult& plan, const Shown& shown,
                        const std::vector<cost::StorageType>& types) {
+  const bool triangle = plan.request.workload.counting == cost::Counting::triangle;
   ordered_json rows = ordered_json::array();
   for (const PlanCase& c : plan.cases) {
-    rows.push_back({{"model", shown.place_of(*c.model)},
-                    {"heads", c.heads},
-                    {"kv_heads", c.model->layers[0].kv_heads},
-                    {"type", type_place(types, c.work.kv_type.name)},
-                    {"context", c.work.context()},
-                    {"batch", c.work.batch},
-                    {"kv", c.kv_cache.value.str()},
-                    {"memory", c.memory.value.str()},
-                    {"attention", cost::attention_only(c.prefill).str()},
-                    {"verdict", verdict_of(c, plan.request)}});
+    rows.push_back(
+        {{"model", shown.place_of(*c.model)},
+         {"heads", c.heads},
+         {"kv_heads", c.model->layers[0].kv_heads},
+         {"type", type_place(types, c.work.kv_type.name)},
+         {"context", c.work.context()},
+         {"batch", c.work.batch},
+         {"kv", c.kv_cache.value.str()},
+         {"memory", c.memory.value.str()},
+         {"attention", cost::attention_only(triangle ? c.prefill_triangle : c.prefill).str()},
+         {"verdict", verdict_of(c, plan.request)}});
   }
   return rows;
 }
@@ -207,7 +225,7 @@ ordered_json checks_json(const PlanResult& plan, const Shown& shown,
   const PlanRequest& r = plan.request;
   ordered_json checks = ordered_json::array();
   const auto add = [&](const cost::ModelDescription& model, const cost::Workload& work) {
-    checks.push_back(check_json(model, work, r.devices,
+    checks.push_back(check_json(r, model, work,
                                 {{"model", shown.place_of(model)},
                                  {"kv_heads", model.layers[0].kv_heads},
                                  {"context", work.context()},

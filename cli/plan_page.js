@@ -79,11 +79,8 @@
   const figuresOf = (model, work) => {
     const kv = Cost.kvCache(model, work), weights = Cost.weights(model), scratch = Cost.scratch(model, work);
     return { kv, weights, scratch, memory: kv + weights + scratch,
-             prefill: Cost.flops(model, work, "prefill"), decode: Cost.flops(model, work, "decode"),
-             prefillBytes: Cost.traffic(model, work, "prefill"), decodeBytes: Cost.traffic(model, work, "decode") };
+             prefill: Cost.kernels(model, work, "prefill"), decode: Cost.kernels(model, work, "decode") };
   };
-  const seconds = (flops, bytes, machine) => ["projections", "attention", "feedForward", "logits"].reduce((sum, kind) =>
-    sum + Math.max(Number(flops[kind]) / machine.flops, Number(bytes[kind]) / machine.bandwidth), 0);
 
   // --- svg ---
   const NS = "http://www.w3.org/2000/svg";
@@ -241,7 +238,7 @@
     const ridge = c.machine.flops / c.machine.bandwidth;
     const from = .1, to = Math.max(1e5, 10 ** Math.ceil(Math.log10(ridge * 10)));
     const points = [];
-    for (const [phase, flops, bytes, filled] of [["prefill", f.prefill, f.prefillBytes, true], ["decode", f.decode, f.decodeBytes, false]]) {
+    for (const [phase, { flops, bytes }, filled] of [["prefill", f.prefill, true], ["decode", f.decode, false]]) {
       for (const [kind, name, colour] of KINDS) {
         if (flops[kind] === 0n || bytes[kind] === 0n) continue;
         const intensity = Number(flops[kind]) / Number(bytes[kind]);
@@ -295,9 +292,10 @@
     exactly.textContent = "";
     const flops = split.count > 1 ? "FLOPs a device" : "FLOPs";
     const rows = [["KV cache", f.kv, "bytes"], ["weights", f.weights, "bytes"], ["scratch (estimate)", f.scratch, "bytes"],
-      ["prefill: projections", f.prefill.projections, flops], ["prefill: scores, weighted sums", f.prefill.attention, flops],
-      ["prefill: feed-forward", f.prefill.feedForward, flops], ["prefill: all", f.prefill.all, flops],
-      ["decode step: all", f.decode.all, flops], ["decode step reads and writes", f.decodeBytes.all, "bytes"]];
+      ["prefill: projections", f.prefill.flops.projections, flops],
+      ["prefill: scores, weighted sums", f.prefill.flops.attention, flops],
+      ["prefill: feed-forward", f.prefill.flops.feedForward, flops], ["prefill: all", f.prefill.flops.all, flops],
+      ["decode step: all", f.decode.flops.all, flops], ["decode step reads and writes", f.decode.bytes.all, "bytes"]];
     for (const [name, value, unit] of rows) {
       const row = exactly.insertRow();
       cells(row, [name, "", unit], [1]);
@@ -328,7 +326,7 @@
       `weights ${bytesText(f.weights)} + KV ${bytesText(f.kv)} + scratch ${bytesText(f.scratch)} on ${m.name}`;
     at("verdict").append(more);
     const all = Cost.flops(undivided(c.model, c.heads), work, "prefill"), attention = all.projections + all.attention;
-    const prefill = seconds(f.prefill, f.prefillBytes, m), decode = seconds(f.decode, f.decodeBytes, m);
+    const prefill = Cost.seconds(f.prefill, m), decode = Cost.seconds(f.decode, m);
     at("figures").textContent = "";
     for (const [value, name] of [[bytesText(f.kv), `KV cache, ${gib(f.kv)}`], [bytesText(f.memory), `in all, ${gib(f.memory)}`],
       [flopText(attention), "attention of prefill" + ofAll], [time(prefill), "prefill, at the roofline"],
@@ -354,13 +352,15 @@
     for (const known of data.checks) {
       const model = variant(data.models[known.model], known.kv_heads);
       const work = workOf(known.context, known.batch, data.types[known.type], "full");
-      const f = figuresOf(model, work);
-      const triangle = Cost.flops(model, { ...work, triangle: true }, "prefill");
-      const made = { kv: f.kv, weights: f.weights, scratch: f.scratch, prefill_projections: f.prefill.projections,
-        prefill_attention: f.prefill.attention, prefill_all: f.prefill.all, triangle_attention: triangle.attention,
-        decode_all: f.decode.all, prefill_bytes: f.prefillBytes.all, decode_bytes: f.decodeBytes.all };
+      const f = figuresOf(model, work), machine = data.machines[data.machine];
+      const triangle = Cost.kernels(model, { ...work, triangle: true }, "prefill");
+      const made = { kv: f.kv, weights: f.weights, scratch: f.scratch, prefill_projections: f.prefill.flops.projections,
+        prefill_attention: f.prefill.flops.attention, prefill_all: f.prefill.flops.all,
+        triangle_attention: triangle.flops.attention, decode_all: f.decode.flops.all,
+        prefill_bytes: f.prefill.bytes.all, decode_bytes: f.decode.bytes.all,
+        prefill_seconds: Cost.seconds(f.prefill, machine), decode_seconds: Cost.seconds(f.decode, machine) };
       for (const [key, value] of Object.entries(made)) {
-        if (value.toString() !== known[key]) wrong.push(`${key} of model ${known.model}, ${known.context} tokens: ${value} here, ${known[key]} there`);
+        if (value.toString() !== String(known[key])) wrong.push(`${key} of model ${known.model}, ${known.context} tokens: ${value} here, ${known[key]} there`);
       }
     }
     document.documentElement.dataset.check = wrong.length ? "differs: " + wrong.slice(0, 5).join("; ") : "equal " + data.checks.length;
@@ -402,8 +402,10 @@
       for (const id of ["model", "type", "heads", "context", "batch"]) at(id).value = state[id];
       fill();
     };
+    // As the command counts it, whatever the control says now.
+    const attention = "attention of prefill, " + (data.counting === "full" ? "in full" : "visible pairs") + ofAll;
     const asked = at("asked"), head = asked.createTHead().insertRow();
-    ["model", "KV heads", "KV type", "batch", "context", "KV cache", "in all", "attention of prefill" + ofAll, ""].forEach((text, i) => {
+    ["model", "KV heads", "KV type", "batch", "context", "KV cache", "in all", attention, ""].forEach((text, i) => {
       const cell = document.createElement("th");
       cell.textContent = text;
       if ([1, 3, 4, 5, 6, 7].includes(i)) cell.className = "number";

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The planner's page in a browser: its arithmetic against the program's, what it may load, what its sliders do."""
 
+import json
 import os
 import re
 import subprocess
@@ -23,6 +24,7 @@ PLANS = [
     ["deepseek-v3", "--context", "5000", "--latent-form", "absorbed", "--devices", "8"],
     ["bert-base", "--compare", "transformer-base,gpt-2-small", "--context", "512"],
     ["llama-3-70b", "--context", "100k", "--devices", "8", "--split", "ring", "--weight-type", "q4_k"],
+    ["deepseek-v3", "--context", "3001", "--devices", "3", "--split", "ring", "--machine", "b200", "--compute", "fp8"],
     ["llama-3-8b", "--context", "2000", "--here", "--weight-type", "bf16", "--compute", "f32"],
 ]
 
@@ -87,13 +89,43 @@ class PlanPage(unittest.TestCase):
             self.assertRegex(self.browser.js("document.documentElement.dataset.check"), r"^equal \d\d+$", file)
 
     def test_a_wrong_figure_would_be_seen(self):
-        text = self.page(PLANS[0]).read_text()
-        wrong = text.replace("ramp * (ramp + 1n)", "ramp * ramp")
-        self.assertNotEqual(wrong, text)
-        path = Path(self.scratch.name) / "wrong.html"
-        path.write_text(wrong)
-        self.browser.open(path.as_uri())
-        self.assertTrue(self.browser.js("document.documentElement.dataset.check").startswith("differs"))
+        for arguments, right, broken in ((PLANS[0], "ramp * (ramp + 1n)", "ramp * ramp"),
+                                         (PLANS[6], "weights + up(moved[kind] - weights, work.ring)", "moved[kind]"),
+                                         (PLANS[0], "Number(made.bytes[kind]) / machine.bandwidth", "0")):
+            text = self.page(arguments).read_text()
+            wrong = text.replace(right, broken)
+            self.assertNotEqual(wrong, text)
+            path = Path(self.scratch.name) / "wrong.html"
+            path.write_text(wrong)
+            self.browser.open(path.as_uri())
+            self.assertTrue(self.browser.js("document.documentElement.dataset.check").startswith("differs"), right)
+
+    def test_times_are_those_of_the_program(self):
+        """Of one device, however the work is divided: in a ring each has a share of all but the weights."""
+        seconds = lambda text: float(text.split()[0]) * {"ms": 1e-3, "s": 1, "h": 3600}[text.split()[1]]
+        for split in ([], ["--devices", "4"], ["--devices", "4", "--split", "ring"]):
+            arguments = ["llama-3-8b", "--context", "100k", "--machine", "h100", *split]
+            self.open(arguments)
+            case = json.loads(plan(*arguments, "--json").stdout)["cases"][0]
+            of_a_device = {row[0]: int(row[1].replace(",", "")) for row in self.browser.js(
+                "[...document.querySelectorAll('#exact tr')].map((r) => [...r.cells].map((c) => c.textContent))")}
+            shown = dict(self.browser.js("[...document.querySelectorAll('.figure')].map((f) => [f.querySelector('span')"
+                                         ".textContent, f.querySelector('b').textContent])"))
+            prefill, decode = (case[phase]["time"] for phase in ("prefill", "decode_step"))
+            self.assertAlmostEqual(seconds(shown["prefill, at the roofline"]) / prefill["roofline_seconds"], 1, delta=0.01)
+            self.assertAlmostEqual(float(shown["tokens/s decoded, at the roofline"]) * decode["roofline_seconds"], 1,
+                                   delta=0.01)
+            sums = lambda time, what: sum(kernel[what] for kernel in time["kernels"])
+            self.assertEqual(of_a_device["prefill: all"], sums(prefill, "flops"), split)
+            self.assertEqual(of_a_device["decode step reads and writes"], sums(decode, "bytes"), split)
+
+    def test_what_was_asked_is_counted_as_it_was_asked(self):
+        for counting, name in (("full", "in full"), ("triangle", "visible pairs")):
+            self.open(["llama-3-8b", "--context", "32k", "--count", counting])
+            column = self.browser.js("[...document.querySelectorAll('#asked th')].map((h) => h.textContent)").index(
+                f"attention of prefill, {name}")
+            self.assertEqual(self.browser.js(f"document.querySelector('#asked tbody tr').cells[{column}].textContent"),
+                             self.browser.js("document.querySelectorAll('.figure b')[2].textContent"), counting)
 
     def test_sliders_move_the_verdict(self):
         self.open(PLANS[0])
