@@ -24,6 +24,9 @@ using nlohmann::json;
 
 constexpr std::int64_t kLargest = 1'000'000'000;
 constexpr std::int64_t kMostLayers = 100'000;
+constexpr const char* kKnownTypes =
+    "llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gemma3, gemma3_text, gpt2, bert, "
+    "deepseek_v2, deepseek_v3 or gpt_oss";
 
 /// Keys of one object, refused by name.
 struct Keys {
@@ -61,9 +64,14 @@ struct Keys {
     if (!value->is_boolean()) refuse(std::string("'") + key + "' is neither true nor false");
     return value->get<bool>();
   }
-  std::string text(const char* key) const {
+  std::string text(const char* key, const std::string& expected) const {
     const json* value = find(key);
-    return value != nullptr && value->is_string() ? value->get<std::string>() : "";
+    if (value == nullptr) refuse(std::string("has no '") + key + "'; expected " + expected);
+    if (!value->is_string()) {
+      refuse(std::string("'") + key + "' is a JSON " + value->type_name() +
+             "; expected text: " + expected);
+    }
+    return value->get<std::string>();
   }
 };
 
@@ -82,7 +90,7 @@ std::string quantised_by(const Keys& whole) {
   const json* const quantised =
       first_of(whole, [](const Keys& keys) { return keys.find("quantization_config"); });
   if (quantised == nullptr || !quantised->is_object()) return "";
-  std::string method = Keys{whole.path, *quantised}.text("quant_method");
+  std::string method = Keys{whole.path, *quantised}.text("quant_method", "fp8 or mxfp4");
   if (method != "fp8" && method != "mxfp4") {
     whole.refuse("'quantization_config' is of quant_method " + formats::quote(method) +
                  "; expected fp8 or mxfp4: what others store is not in this file (plan the model "
@@ -93,18 +101,22 @@ std::string quantised_by(const Keys& whole) {
 
 /// Of what is not quantised.
 std::string plain_type(const Keys& whole) {
-  const json* const type = first_of(whole, [](const Keys& keys) {
-    const json* const now = keys.find("dtype");
-    return now != nullptr ? now : keys.find("torch_dtype");  // as it was called
+  const char* key = "dtype";
+  const json* const type = first_of(whole, [&](const Keys& keys) {
+    key = "dtype";
+    const json* const now = keys.find(key);
+    if (now != nullptr) return now;
+    return keys.find(key = "torch_dtype");  // as it was called
   });
-  if (type == nullptr || type->is_null()) return "f32";
+  if (type == nullptr) return "f32";
   for (const auto& [name, stored] :
        {std::pair{"bfloat16", "bf16"}, {"float16", "f16"}, {"float32", "f32"}}) {
     if (*type == name) return stored;
   }
   const std::string found = type->is_string() ? formats::quote(type->get<std::string>())
                                               : "a JSON " + std::string(type->type_name());
-  whole.refuse("'dtype' is " + found + "; expected 'bfloat16', 'float16' or 'float32'");
+  whole.refuse(std::string("'") + key + "' is " + found +
+               "; expected 'bfloat16', 'float16' or 'float32'");
 }
 
 std::int64_t layers_of(const Keys& keys, const char* key) {
@@ -123,6 +135,11 @@ Layer common_layer(const Keys& keys) {
   layer.q_heads = keys.number("num_attention_heads");
   if (layer.q_heads == 0) keys.refuse("'num_attention_heads' is 0; expected at least 1");
   layer.kv_heads = keys.number("num_key_value_heads", layer.q_heads);
+  if (layer.kv_heads == 0 || layer.q_heads % layer.kv_heads != 0) {
+    keys.refuse("'num_key_value_heads' is " + std::to_string(layer.kv_heads) +
+                ", which does not divide the " + std::to_string(layer.q_heads) +
+                " of 'num_attention_heads'");
+  }
   layer.head_dim = keys.number("head_dim", layer.model_dim / layer.q_heads);
   layer.value_dim = layer.head_dim;
   layer.ffn.ffn_dim = keys.number("intermediate_size", 0);
@@ -141,52 +158,128 @@ ModelDescription common_model(const Keys& keys) {
   return model;
 }
 
-/// How many of the layers are local, by layer_types; `otherwise` without them.
-std::int64_t listed_local(const Keys& keys, std::int64_t layers, std::int64_t otherwise) {
+/// Which layers, one by one, are of a kind: files mix kinds as they like.
+using Which = std::vector<bool>;
+
+template <class Condition>
+Which layers_where(std::int64_t layers, const Condition& condition) {
+  Which which;
+  for (std::int64_t i = 0; i < layers; ++i) which.push_back(condition(i));
+  return which;
+}
+
+bool holds(const Which& which, bool kind) { return std::ranges::count(which, kind) > 0; }
+
+/// Those that are local by layer_types; `otherwise` without it.
+Which listed_local(const Keys& keys, Which otherwise) {
   const json* const types = keys.find("layer_types");
   if (types == nullptr) return otherwise;
-  if (!types->is_array() || static_cast<std::int64_t>(types->size()) != layers)
-    keys.refuse("'layer_types' is not a list of " + std::to_string(layers) + " elements");
-  std::int64_t local = 0;
+  if (!types->is_array() || types->size() != otherwise.size()) {
+    keys.refuse("'layer_types' is not a list of " + std::to_string(otherwise.size()) + " elements");
+  }
   for (const json& type : *types) {
     if (type != "full_attention" && type != "sliding_attention")
       keys.refuse("'layer_types' holds something else than full_attention and sliding_attention");
-    local += type == "sliding_attention";
   }
-  return local;
+  return layers_where(static_cast<std::int64_t>(types->size()), [&](std::int64_t i) {
+    return (*types)[static_cast<std::size_t>(i)] == "sliding_attention";
+  });
 }
 
-/// Layers with a window, and the others.
-std::vector<Layer> windowed(const Layer& layer, std::int64_t window, std::int64_t local) {
-  Layer windows = layer, whole = layer;
-  windows.name = "local";
-  windows.count = window > 0 ? local : 0;
-  windows.window = window;
-  whole.name = windows.count > 0 ? "global" : "";
-  whole.count = layer.count - windows.count;
+/// The kinds of layers that a model mixes: with a window or without, with experts or without.
+struct Kinds {
+  Which local, sparse;
+  std::int64_t window = 0, dense_ffn_dim = 0;
+};
+
+/// "local", "global", "dense", "experts", "local dense": what tells a kind from the others.
+std::string kind_name(const Kinds& kinds, bool local, bool sparse) {
+  std::string name;
+  if (holds(kinds.local, true)) name = local ? "local" : "global";
+  if (holds(kinds.sparse, true) && holds(kinds.sparse, false))
+    name.append(name.empty() ? "" : " ").append(sparse ? "experts" : "dense");
+  return name;
+}
+
+/// `layer`, which has experts, as often as it is of each kind.
+std::vector<Layer> layers_of_kinds(const Layer& layer, const Kinds& kinds) {
   std::vector<Layer> layers;
-  if (windows.count > 0) layers.push_back(windows);
-  if (whole.count > 0) layers.push_back(whole);
+  for (const bool local : {true, false}) {
+    for (const bool sparse : {false, true}) {
+      Layer one = layer;
+      one.count = 0;
+      for (std::size_t i = 0; i < kinds.local.size(); ++i)
+        one.count += kinds.local[i] == local && kinds.sparse[i] == sparse;
+      if (one.count == 0) continue;
+      one.name = kind_name(kinds, local, sparse);
+      if (local) one.window = kinds.window;
+      if (!sparse) {
+        one.ffn.experts = one.ffn.experts_used = one.ffn.shared_dim = 0;
+        one.ffn.router_bias = false;
+        one.ffn.ffn_dim = kinds.dense_ffn_dim;
+      }
+      layers.push_back(one);
+    }
+  }
   return layers;
 }
 
-/// The layer with and without its window. One that a file leaves out is that of Transformers.
-std::vector<Layer> windows_of_experts(const Keys& keys, const std::string& type,
-                                      const Layer& layer) {
+/// Windows of mixtral, qwen3_moe and gpt_oss. What a file leaves out is that of Transformers.
+void find_windows(const Keys& keys, const std::string& type, std::int64_t layers, Kinds& kinds) {
   const bool gpt = type == "gpt_oss", qwen = type == "qwen3_moe";
-  std::int64_t local = layer.count;
-  if (gpt) local = listed_local(keys, layer.count, layer.count - layer.count / 2);
-  if (qwen) {  // the later ones
-    local = layer.count - std::min(layer.count, keys.number("max_window_layers", 28));
-    local = listed_local(keys, layer.count, local);
+  kinds.local = Which(static_cast<std::size_t>(layers), true);
+  if (gpt) {  // every other one, the first among them
+    kinds.local =
+        listed_local(keys, layers_where(layers, [](std::int64_t i) { return i % 2 == 0; }));
   }
-  if (qwen && !keys.flag("use_sliding_window", false)) return {layer};
+  if (qwen) {  // the later ones
+    const std::int64_t whole = keys.number("max_window_layers", 28);
+    kinds.local =
+        listed_local(keys, layers_where(layers, [&](std::int64_t i) { return i >= whole; }));
+  }
   const bool given = keys.object.contains("sliding_window");  // null is none
   const std::int64_t otherwise = gpt ? 128 : qwen ? 4096 : 0;
-  const std::int64_t window = keys.number("sliding_window", given ? 0 : otherwise);
-  if ((gpt || qwen) && window == 0 && local > 0 && keys.find("layer_types") != nullptr)
+  kinds.window = keys.number("sliding_window", given ? 0 : otherwise);
+  if (qwen && !keys.flag("use_sliding_window", false))
+    kinds.local.assign(kinds.local.size(), false);
+  if ((gpt || qwen) && kinds.window == 0 && holds(kinds.local, true) &&
+      keys.find("layer_types") != nullptr)
     keys.refuse("has 'layer_types' of sliding_attention and no 'sliding_window'");
-  return windowed(layer, window, local);
+  if (kinds.window == 0) kinds.local.assign(kinds.local.size(), false);
+}
+
+/// Every how many layers there are experts.
+std::int64_t step_of_experts(const Keys& keys, const char* key) {
+  const std::int64_t step = keys.number(key, 1);
+  if (step == 0) keys.refuse(std::string("'") + key + "' is 0; expected at least 1");
+  return step;
+}
+
+/// qwen3_moe's layers with experts, by Transformers' rule.
+Which sparse_of_qwen(const Keys& keys, const Layer& layer) {
+  const std::int64_t step = step_of_experts(keys, "decoder_sparse_step");
+  Which dense(static_cast<std::size_t>(layer.count), layer.ffn.experts == 0);
+  if (const json* const listed = keys.find("mlp_only_layers")) {
+    if (!listed->is_array()) keys.refuse("'mlp_only_layers' is not a list of layers");
+    for (const json& one : *listed) {
+      const std::int64_t at = keys.whole("mlp_only_layers", one);
+      if (at < layer.count) dense[static_cast<std::size_t>(at)] = true;
+    }
+  }
+  return layers_where(layer.count, [&](std::int64_t i) {
+    return !dense[static_cast<std::size_t>(i)] && (i + 1) % step == 0;
+  });
+}
+
+/// experts_used of `experts`, which the file has under `key`.
+std::int64_t used_of(const Keys& keys, const char* key, std::int64_t experts) {
+  if (experts == 0) return 0;
+  const std::int64_t used = keys.number("num_experts_per_tok");
+  if (used < 1 || used > experts) {
+    keys.refuse("'num_experts_per_tok' is " + std::to_string(used) + "; expected 1 to the " +
+                std::to_string(experts) + " of '" + key + "'");
+  }
+  return used;
 }
 
 /// mixtral, qwen3_moe and gpt_oss.
@@ -199,36 +292,41 @@ ModelDescription with_experts(const Keys& keys, const std::string& type) {
     layer.sinks = true;
     layer.ffn.biases = true;
   }
-  layer.ffn.experts = keys.number(qwen ? "num_experts" : "num_local_experts");
-  layer.ffn.experts_used = keys.number("num_experts_per_tok");
+  const char* const experts = qwen ? "num_experts" : "num_local_experts";
+  layer.ffn.experts = keys.number(experts);
+  layer.ffn.experts_used = used_of(keys, experts, layer.ffn.experts);
+  Kinds kinds;
+  find_windows(keys, type, layer.count, kinds);
+  kinds.sparse = qwen ? sparse_of_qwen(keys, layer) : Which(kinds.local.size(), true);
+  if (holds(kinds.sparse, false)) kinds.dense_ffn_dim = keys.number("intermediate_size");
   layer.ffn.ffn_dim = keys.number("moe_intermediate_size", layer.ffn.ffn_dim);
   ModelDescription model = common_model(keys);
-  model.layers = windows_of_experts(keys, type, layer);
+  model.layers = layers_of_kinds(layer, kinds);
   return model;
 }
 
 ModelDescription deepseek(const Keys& keys, const std::string& type) {
-  Layer dense = common_layer(keys);
-  dense.latent = {keys.number("q_lora_rank", 0), keys.number("kv_lora_rank"),
+  Layer layer = common_layer(keys);
+  layer.latent = {keys.number("q_lora_rank", 0), keys.number("kv_lora_rank"),
                   keys.number("qk_nope_head_dim"), keys.number("qk_rope_head_dim")};
-  dense.kv_heads = dense.q_heads;
-  dense.head_dim = dense.latent.nope_dim + dense.latent.rope_dim;
-  dense.value_dim = keys.number("v_head_dim");
-  dense.name = "dense";
-  Layer experts = dense;
-  experts.name = "experts";
-  experts.ffn.experts = keys.number("n_routed_experts", 0);
-  experts.ffn.experts_used = keys.number("num_experts_per_tok", 0);
-  experts.ffn.ffn_dim = keys.number("moe_intermediate_size", 0);
-  experts.ffn.shared_dim = keys.number("n_shared_experts", 0) * experts.ffn.ffn_dim;
-  experts.ffn.router_bias = type == "deepseek_v3";
-  dense.count = experts.ffn.experts == 0
-                    ? dense.count
-                    : std::min(dense.count, keys.number("first_k_dense_replace", 0));
-  experts.count -= dense.count;
+  layer.kv_heads = layer.q_heads;
+  layer.head_dim = layer.latent.nope_dim + layer.latent.rope_dim;
+  layer.value_dim = keys.number("v_head_dim");
+  Kinds kinds;
+  kinds.dense_ffn_dim = layer.ffn.ffn_dim;
+  layer.ffn.experts = keys.number("n_routed_experts", 0);
+  layer.ffn.experts_used = used_of(keys, "n_routed_experts", layer.ffn.experts);
+  layer.ffn.ffn_dim = keys.number("moe_intermediate_size", 0);
+  layer.ffn.shared_dim = keys.number("n_shared_experts", 0) * layer.ffn.ffn_dim;
+  layer.ffn.router_bias = type == "deepseek_v3";
+  const std::int64_t first = keys.number("first_k_dense_replace", 0);
+  const std::int64_t step = step_of_experts(keys, "moe_layer_freq");
+  kinds.local = Which(static_cast<std::size_t>(layer.count), false);
+  kinds.sparse = layers_where(layer.count, [&](std::int64_t i) {
+    return layer.ffn.experts > 0 && i >= first && i % step == 0;
+  });
   ModelDescription model = common_model(keys);
-  if (dense.count > 0) model.layers.push_back(dense);
-  if (experts.count > 0) model.layers.push_back(experts);
+  model.layers = layers_of_kinds(layer, kinds);
   return model;
 }
 
@@ -256,7 +354,7 @@ ModelDescription model_of_config(const std::string& path, const std::string& tex
   const json parsed = formats::parse_json(path, "the file", text, kMaxDepth);
   if (!parsed.is_object()) throw formats::FileError(path, "is not a JSON object");
   const Keys keys{path, parsed};
-  const std::string type = keys.text("model_type"), quantised = quantised_by(keys);
+  const std::string type = keys.text("model_type", kKnownTypes), quantised = quantised_by(keys);
   ModelDescription model;
   if (models::runs_model_type(type)) {
     model = as_run(path, text);
@@ -265,9 +363,7 @@ ModelDescription model_of_config(const std::string& path, const std::string& tex
   } else if (type == "mixtral" || type == "qwen3_moe" || type == "gpt_oss") {
     model = with_experts(keys, type);
   } else {
-    keys.refuse("has model_type " + formats::quote(type) +
-                "; expected llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gemma3, gemma3_text, "
-                "gpt2, bert, deepseek_v2, deepseek_v3 or gpt_oss");
+    keys.refuse("has model_type " + formats::quote(type) + "; expected " + kKnownTypes);
   }
   model.id = model.name = path;
   model.source = "read from " + path;

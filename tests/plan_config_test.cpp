@@ -145,6 +145,73 @@ TEST(PlanConfig, WindowsThatAreListedAndLeftOutAreRefused) {
   EXPECT_EQ(layers("qwen3_moe\"" + use), 2u);
 }
 
+/// "count name ffn_dim/experts/window" of each group of layers, and the parameters of them all.
+std::string groups_of(const std::string& text) {
+  const cost::ModelDescription model = cli::model_of_config("c.json", text);
+  std::string groups;
+  for (const cost::Layer& layer : model.layers) {
+    groups += (groups.empty() ? "" : ", ") + std::to_string(layer.count) +
+              (layer.name.empty() ? "" : " " + layer.name) + " " +
+              std::to_string(layer.ffn.ffn_dim) + "/" + std::to_string(layer.ffn.experts) + "/" +
+              std::to_string(layer.window);
+  }
+  return groups;
+}
+
+std::string refused(const std::string& text) {
+  try {
+    cli::model_of_config("c.json", text);
+  } catch (const formats::FileError& error) {
+    return error.what();
+  }
+  return "no FileError";
+}
+
+// Which layers have experts, by the rule of Transformers' Qwen3MoeDecoderLayer: those that
+// mlp_only_layers does not list, where their number counted from 1 is a multiple of
+// decoder_sparse_step.
+TEST(PlanConfig, LayersWithExpertsAsQwensFilesSay) {
+  const std::string twelve = kTwelveLayers + R"("model_type": "qwen3_moe", "num_experts": 4,
+      "num_experts_per_tok": 2, "moe_intermediate_size": 32)";
+  EXPECT_EQ(groups_of(twelve + "}"), "12 32/4/0");
+  EXPECT_EQ(groups_of(twelve + R"(, "decoder_sparse_step": 1, "mlp_only_layers": []})"),
+            "12 32/4/0");
+  EXPECT_EQ(groups_of(twelve + R"(, "decoder_sparse_step": 5})"),
+            "10 dense 128/0/0, 2 experts 32/4/0");
+  EXPECT_EQ(groups_of(twelve + R"(, "mlp_only_layers": [0, 7]})"),
+            "2 dense 128/0/0, 10 experts 32/4/0");
+  EXPECT_EQ(groups_of(twelve + R"(, "decoder_sparse_step": 3, "mlp_only_layers": [2, 3, 900]})"),
+            "9 dense 128/0/0, 3 experts 32/4/0");
+  EXPECT_EQ(groups_of(twelve + R"(, "decoder_sparse_step": 2, "use_sliding_window": true,
+      "sliding_window": 16, "max_window_layers": 9})"),
+            "1 local dense 128/0/16, 2 local experts 32/4/16, 5 global dense 128/0/0, "
+            "4 global experts 32/4/0")
+      << "layers 9 to 11 have a window, 1, 3, ... 11 experts";
+  EXPECT_EQ(refused(twelve + R"(, "decoder_sparse_step": 0})"),
+            "c.json: 'decoder_sparse_step' is 0; expected at least 1");
+  EXPECT_EQ(refused(twelve + R"(, "mlp_only_layers": 3})"),
+            "c.json: 'mlp_only_layers' is not a list of layers");
+  EXPECT_EQ(refused(twelve + R"(, "mlp_only_layers": [-1]})"),
+            "c.json: 'mlp_only_layers' is -1; expected a whole number from 0 to 10^9");
+}
+
+// A layer has experts from first_k_dense_replace on, where its number is a multiple of
+// moe_layer_freq.
+TEST(PlanConfig, LayersWithExpertsAsDeepSeeksFilesSay) {
+  const std::string twelve = kTwelveLayers + R"("model_type": "deepseek_v3", "kv_lora_rank": 16,
+      "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8, "n_routed_experts": 4,
+      "num_experts_per_tok": 2, "moe_intermediate_size": 32)";
+  EXPECT_EQ(groups_of(twelve + "}"), "12 32/4/0");
+  EXPECT_EQ(groups_of(twelve + R"(, "first_k_dense_replace": 3, "moe_layer_freq": 1})"),
+            "3 dense 128/0/0, 9 experts 32/4/0");
+  EXPECT_EQ(groups_of(twelve + R"(, "first_k_dense_replace": 3, "moe_layer_freq": 2})"),
+            "8 dense 128/0/0, 4 experts 32/4/0")
+      << "layers 4, 6, 8 and 10";
+  EXPECT_EQ(groups_of(twelve + R"(, "first_k_dense_replace": 30})"), "12 128/0/0");
+  EXPECT_EQ(refused(twelve + R"(, "moe_layer_freq": 0})"),
+            "c.json: 'moe_layer_freq' is 0; expected at least 1");
+}
+
 TEST(PlanConfig, ImpossibleSizesAreRefusedWithTheFile) {
   const auto refused = [](const std::string& more, std::int64_t model_dim = 64) -> std::string {
     try {
@@ -158,7 +225,11 @@ TEST(PlanConfig, ImpossibleSizesAreRefusedWithTheFile) {
     return "no FileError";
   };
   EXPECT_EQ(refused(R"("model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5)"),
-            "c.json: experts_used (5) is not from 1 to 4");
+            "c.json: 'num_experts_per_tok' is 5; expected 1 to the 4 of 'num_local_experts'");
+  EXPECT_EQ(refused(R"("model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
+                "num_key_value_heads": 3)"),
+            "c.json: 'num_key_value_heads' is 3, which does not divide the 4 of "
+            "'num_attention_heads'");
   EXPECT_NE(refused(R"("model_type": "bert", "type_vocab_size": 2147483648)", 1'000'000'000)
                 .find("c.json: other_parameters ("),
             std::string::npos);
@@ -194,6 +265,11 @@ TEST(PlanConfig, FilesAndTheirRefusals) {
     return "not refused";
   };
   EXPECT_EQ(refused("[1]"), "c.json: is not a JSON object");
+  EXPECT_TRUE(refused("{}").starts_with("c.json: has no 'model_type'; expected llama, mistral, "))
+      << refused("{}");
+  EXPECT_TRUE(refused(R"({"model_type": 7})")
+                  .starts_with("c.json: 'model_type' is a JSON number; expected text: llama, "))
+      << refused(R"({"model_type": 7})");
   EXPECT_NE(refused("[1").find("c.json: the file is not JSON"), std::string::npos);
   const std::string deep(400'000, '[');
   EXPECT_NE(refused((R"({"model_type": "llama", "num_hidden_layers": )" + deep + "1" +
@@ -218,6 +294,8 @@ TEST(PlanConfig, FilesAndTheirRefusals) {
   };
   EXPECT_EQ(with("dtype", "\"float8\""),
             "c.json: 'dtype' is 'float8'; expected 'bfloat16', 'float16' or 'float32'");
+  EXPECT_EQ(with("torch_dtype", "\"auto\""),
+            "c.json: 'torch_dtype' is 'auto'; expected 'bfloat16', 'float16' or 'float32'");
   EXPECT_NE(with("dtype", "5").find("'dtype' is a JSON number"), std::string::npos);
   EXPECT_NE(with("head_dim", "1e9").find("'head_dim' is not a whole number"), std::string::npos);
   EXPECT_NE(with("head_dim", "3000000000").find("head_dim of layer 0 is 3000000000"),
