@@ -14,7 +14,8 @@ namespace {
 
 void explain_term(const Console& console, const Term& term, std::size_t depth) {
   const std::string indent(2 + 2 * depth, ' ');
-  console.out << indent << console.styled(Style::key, term.id) << " = " << term.formula() << '\n';
+  console.out << indent << console.styled(Style::key, term.label()) << " = " << term.formula()
+              << '\n';
   if (term.numbers() != term.formula() && term.numbers() != term.value.grouped())
     console.out << indent << "  = " << term.numbers() << '\n';
   console.out << indent << "  = " << term.value.grouped();

@@ -20,11 +20,12 @@ const char* unit_name(cost::Unit unit) {
 }
 
 ordered_json term_json(const Term& term) {
-  ordered_json made = {{"id", term.id},
-                       {"value", number(term.value)},
-                       {"unit", unit_name(term.unit)},
-                       {"formula", term.formula()},
-                       {"numbers", term.numbers()}};
+  ordered_json made = {{"id", term.id}};
+  if (!term.layers.empty()) made["layers"] = term.layers;
+  made["value"] = number(term.value);
+  made["unit"] = unit_name(term.unit);
+  made["formula"] = term.formula();
+  made["numbers"] = term.numbers();
   if (!term.note.empty()) made["note"] = term.note;
   if (!term.parts.empty()) made["parts"] = ordered_json::array();
   for (const Term& part : term.parts) made["parts"].push_back(term_json(part));
@@ -236,7 +237,7 @@ std::string quoted(const std::string& text) {
 
 void csv_rows(std::string& text, const std::string& front, const std::string& where,
               const Term& term) {
-  const std::string path = where.empty() ? term.id : where + "." + term.id;
+  const std::string path = where.empty() ? term.label() : where + "." + term.label();
   text += front + "," + path + "," + unit_name(term.unit) + "," + term.value.str() + "\n";
   for (const Term& part : term.parts) csv_rows(text, front, path, part);
 }

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -114,6 +116,52 @@ TEST(PlanCommand, CsvSaysWhatItsOptionsAdd) {
         ",prefill.roofline,seconds,", ",decode_step.likely_to,seconds,",
         ",generation.flops_at_peak,seconds,", ",largest_context,tokens,"})
     EXPECT_NE(made.out.find(row), std::string::npos) << row;
+}
+
+// A model's kinds of layers each have terms of their own: no two rows of a case have one name.
+TEST(PlanCommand, EveryTermHasANameOfItsOwn) {
+  for (const cost::ModelDescription& model : cost::model_presets()) {
+    for (const std::vector<std::string>& more :
+         {std::vector<std::string>{"--machine", "b200"},
+          {"--devices", "2", "--kv-type", "int8-by-channel", "--generate", "5"},
+          {"--devices", "2", "--split", "ring", "--training"}}) {
+      std::vector<std::string> arguments{model.id, "--context", "512", "--csv"};
+      arguments.insert(arguments.end(), more.begin(), more.end());
+      const Outcome made = run(arguments);
+      if (made.status != 0) continue;  // an encoder has no --kv-type
+      std::istringstream lines(made.out);
+      std::set<std::string> seen;
+      for (std::string line; std::getline(lines, line);) {
+        const std::string term = line.substr(0, line.rfind(','));
+        EXPECT_TRUE(seen.insert(term).second) << term;
+      }
+      EXPECT_GT(seen.size(), 30u) << model.id;
+    }
+  }
+}
+
+TEST(PlanCommand, TermsSayWhichLayersTheyAreOf) {
+  const std::vector<std::string> asked{"deepseek-v3", "--context", "512"};
+  std::vector<std::string> csv = asked, explain = asked;
+  csv.emplace_back("--csv");
+  explain.emplace_back("--explain");
+  const std::string rows = run(csv).out, formulas = run(explain).out;
+  for (const char* term :
+       {",parameters.attention.attention_of_layers[experts].w_o,",
+        ",parameters.experts.experts_of_layers[experts].experts,",
+        ",prefill_flops.model.feed_forward.feed_forward_of_layers[dense].ffn_matrices,",
+        ",decode_step.traffic.feed_forward.weights[experts].experts,",
+        ",memory.kv_cache.kv_cache_of_layers[dense],"})
+    EXPECT_NE(rows.find(term), std::string::npos) << term;
+  EXPECT_NE(formulas.find("kv_cache = kv_cache_of_layers[dense] + kv_cache_of_layers[experts]\n"),
+            std::string::npos);
+  EXPECT_NE(formulas.find("attention_of_layers[experts] = layers · ("), std::string::npos);
+  const json made = run_json(asked)["models"][0]["parameter_terms"]["parts"][0]["parts"];
+  EXPECT_EQ(made[0]["id"], "attention_of_layers");
+  EXPECT_EQ(made[0]["layers"], "dense");
+  EXPECT_EQ(made[1]["layers"], "experts");
+  EXPECT_EQ(run({"llama-3-8b", "--context", "512", "--csv"}).out.find('['), std::string::npos)
+      << "one kind of layers";
 }
 
 /// Training reads the whole context, however much of it is generated otherwise.

@@ -62,13 +62,15 @@ struct Factor {
 /// parts where there are any. What is printed is what was computed: text and number have one
 /// source.
 struct Term {
-  std::string id{};    ///< "scores": the same in tables, JSON and CSV
-  std::string note{};  ///< what it is, and what it assumes; may be empty
+  std::string id{};      ///< "scores": the same in tables, JSON and CSV
+  std::string layers{};  ///< which of the model's layers, where it is of some: "experts"
+  std::string note{};    ///< what it is, and what it assumes; may be empty
   Unit unit = Unit::flops;
   std::vector<Factor> factors{};
   std::vector<Term> parts{};
   Count value;
 
+  std::string label() const;                    ///< "attention_of_layers[experts]", or the id alone
   std::string formula() const;                  ///< "2 · tokens · model_dim", "count · (a + b)"
   std::string numbers() const;                  ///< "2 · 4,096 · 8,192"
   const Term* find(std::string_view id) const;  ///< this or a part, at any depth; else null

@@ -125,7 +125,8 @@ Term ffn_flops(const Steps& s) {
     parts.push_back(
         s.projection("ffn_matrices", "rows", rows, {matrices, s.d, {"ffn_dim", f.ffn_dim}}));
   }
-  return sum("feed_forward_of_layers", kUnit, std::move(parts), "", {{"layers", s.layer.count}});
+  return of_group(s.layer, sum("feed_forward_of_layers", kUnit, std::move(parts), "",
+                               {{"layers", s.layer.count}}));
 }
 
 Term logit_flops(const ModelDescription& model, const Workload& workload, Phase phase) {
@@ -171,8 +172,10 @@ Term model_flops(const ModelDescription& model, const Workload& workload, Phase 
       const bool is_product = step.id == "scores" || step.id == "weighted_sum";
       (is_product ? products : linear).push_back(std::move(step));
     }
-    projections.push_back(sum("projections_of_layers", kUnit, std::move(linear), "", count));
-    attention.push_back(sum("attention_of_layers", kUnit, std::move(products), "", count));
+    projections.push_back(
+        of_group(layer, sum("projections_of_layers", kUnit, std::move(linear), "", count)));
+    attention.push_back(
+        of_group(layer, sum("attention_of_layers", kUnit, std::move(products), "", count)));
     if (layer.ffn.ffn_dim > 0) ffn.push_back(ffn_flops(Steps(layer, workload, phase)));
   }
   std::vector<Term> parts{sum("projections", kUnit, std::move(projections)),

@@ -171,14 +171,14 @@ Term kv_cache_bytes(const ModelDescription& model, const Workload& workload,
                                 {workload.page_tokens > 0 ? "tokens in pages" : "tokens",
                                  tokens_kept(layer, workload, devices)}};
     factors.insert(factors.end(), token.factors.begin(), token.factors.end());
-    parts.push_back(product("kv_cache_of_layers", kUnit, std::move(factors), layer.name));
+    parts.push_back(of_group(layer, product("kv_cache_of_layers", kUnit, std::move(factors))));
     if (key_type.channel_bytes == 0 || layer.latent.given()) continue;
-    parts.push_back(product("key_scales_of_layers", kUnit,
-                            {{"layers", layer.count},
-                             {"kv_heads", layer.kv_heads},
-                             {"head_dim", layer.head_dim},
-                             {"bytes", key_type.channel_bytes}},
-                            "by channel, of all sequences together"));
+    parts.push_back(of_group(layer, product("key_scales_of_layers", kUnit,
+                                            {{"layers", layer.count},
+                                             {"kv_heads", layer.kv_heads},
+                                             {"head_dim", layer.head_dim},
+                                             {"bytes", key_type.channel_bytes}},
+                                            "by channel, of all sequences together")));
   }
   return sum("kv_cache", kUnit, std::move(parts));
 }

@@ -107,17 +107,19 @@ Term parameters(const ModelDescription& model) {
   for (const Layer& layer : model.layers) {
     const std::vector<Factor> count{{"layers", layer.count}};
     const auto of_all = [&](const char* id, Term one) {
-      return sum(id, kUnit, std::move(one.parts), "", count);
+      return of_group(layer, sum(id, kUnit, std::move(one.parts), "", count));
     };
     attention.push_back(of_all("attention_of_layers", attention_parameters(layer)));
     if (layer.ffn.ffn_dim > 0) {
       ffn.push_back(of_all("feed_forward_of_layers", dense_ffn_parameters(layer)));
       if (layer.ffn.experts > 0)
-        experts.push_back(sum("experts_of_layers", kUnit, {expert_parameters(layer)}, "", count));
+        experts.push_back(of_group(
+            layer, sum("experts_of_layers", kUnit, {expert_parameters(layer)}, "", count)));
     }
     if (layer.norm_parameters > 0) {
-      norms.push_back(product("norms_of_layers", kUnit,
-                              {count[0], {"norm_parameters", layer.norm_parameters}}));
+      norms.push_back(
+          of_group(layer, product("norms_of_layers", kUnit,
+                                  {count[0], {"norm_parameters", layer.norm_parameters}})));
     }
   }
   std::vector<Term> parts{sum("attention", kUnit, std::move(attention)),

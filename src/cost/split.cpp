@@ -15,13 +15,14 @@ Term all_reduces(const ModelDescription& model, const Workload& workload, Phase 
     const Count elements =
         Count(workload.batch) * calls_of(layer, workload, phase).queries * Count(layer.model_dim);
     const Count bytes = ceil_div(elements, type.block_elements) * Count(type.block_bytes);
-    parts.push_back(product("all_reduce_of_layers", Unit::bytes,
-                            {{"layers", layer.count},
-                             {"passes", trains(phase) ? 2 : 1},
-                             {"all_reduces", layer.ffn.ffn_dim > 0 ? 2 : 1},
-                             {"2 · (devices - 1)", 2 * (devices.count - 1)},
-                             {"bytes of a share", ceil_div(bytes, devices.count)}},
-                            "a ring all-reduce sends its share 2 (devices - 1) times"));
+    parts.push_back(
+        of_group(layer, product("all_reduce_of_layers", Unit::bytes,
+                                {{"layers", layer.count},
+                                 {"passes", trains(phase) ? 2 : 1},
+                                 {"all_reduces", layer.ffn.ffn_dim > 0 ? 2 : 1},
+                                 {"2 · (devices - 1)", 2 * (devices.count - 1)},
+                                 {"bytes of a share", ceil_div(bytes, devices.count)}},
+                                "a ring all-reduce sends its share 2 (devices - 1) times")));
   }
   return sum("sent", Unit::bytes, std::move(parts));
 }
@@ -39,16 +40,17 @@ Term round_the_ring(const ModelDescription& model, const Workload& workload, Pha
       const Count a_query =
           Count(layer.q_heads) * Count(width) * Count(workload.activation_type.block_bytes);
       const Count a_partial = Count(layer.q_heads) * Count(value + 1) * Count(4);
-      parts.push_back(
-          product("queries_of_layers", Unit::bytes,
-                  {count,
-                   batch,
-                   others,
-                   {"steps", calls_of(layer, workload, phase).queries},
-                   {"query + partial", a_query + a_partial}},
-                  "the query to every device, a float32 output and LSE back from each"));
+      parts.push_back(of_group(
+          layer, product("queries_of_layers", Unit::bytes,
+                         {count,
+                          batch,
+                          others,
+                          {"steps", calls_of(layer, workload, phase).queries},
+                          {"query + partial", a_query + a_partial}},
+                         "the query to every device, a float32 output and LSE back from each")));
     } else {
-      parts.push_back(
+      parts.push_back(of_group(
+          layer,
           product("keys_of_layers", Unit::bytes,
                   {count,
                    {"passes", trains(phase) ? 3 : 1},
@@ -57,7 +59,7 @@ Term round_the_ring(const ModelDescription& model, const Workload& workload, Pha
                    {"tokens of a device", base::ceil_div(workload.prompt, devices.count)},
                    {"bytes a token", key_bytes(layer, workload)}},
                   trains(phase) ? "keys and values forward, again backward, and their gradients"
-                                : "every device's keys and values visit every other"));
+                                : "every device's keys and values visit every other")));
     }
   }
   return sum("sent", Unit::bytes, std::move(parts));

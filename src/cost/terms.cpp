@@ -88,10 +88,12 @@ std::string Count::grouped() const {
   return digits;
 }
 
+std::string Term::label() const { return layers.empty() ? id : id + "[" + layers + "]"; }
+
 std::string Term::formula() const {
   return written(
       *this, [](const Factor& f) { return f.name.empty() ? f.value.grouped() : f.name; },
-      [](const Term& t) { return t.id; });
+      [](const Term& t) { return t.label(); });
 }
 
 std::string Term::numbers() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "polyhead/cost.h"
@@ -20,6 +21,12 @@ Term product(std::string id, Unit unit, std::vector<Factor> factors, std::string
 /// value = product of `factors` · sum of `parts`. Throws TooLarge naming the term.
 Term sum(std::string id, Unit unit, std::vector<Term> parts, std::string note = "",
          std::vector<Factor> factors = {});
+
+/// The term, said to be of the layers of this group: it has that of the next group beside it.
+inline Term of_group(const Layer& layer, Term term) {
+  term.layers = layer.name;
+  return term;
+}
 
 inline Factor constant(Count value) { return {"", value}; }
 

@@ -23,10 +23,10 @@ struct Traffic {
 
   Count rows(const Calls& calls) const { return Count(workload.batch) * calls.queries; }
 
-  Term weights(const Layer& layer, const Calls& calls, const char* part, Count parameters,
-               const StorageType& type) const {
+  Term weights(const char* id, const Layer& layer, const Calls& calls, const char* part,
+               Count parameters, const StorageType& type) const {
     return product(
-        "weights", kUnit,
+        id, kUnit,
         {{"layers", layer.count},
          {"calls", calls.calls},
          {"bytes of a layer", stored_part(model, workload, part, parameters, type).value}});
@@ -45,7 +45,7 @@ struct Traffic {
                             ? Count(l.kv_rank + l.rope_dim) + heads * Count(l.nope_dim + l.rope_dim)
                             : heads * Count(layer.head_dim) +
                                   Count(layer.kv_heads) * Count(layer.head_dim + layer.value_dim);
-    return {weights(layer, calls, "attention", attention_parameters(layer).value,
+    return {weights("weights", layer, calls, "attention", attention_parameters(layer).value,
                     weight_type_of(model, workload)),
             activations(layer, calls, d + width + heads * Count(layer.value_dim) + d)};
   }
@@ -71,20 +71,22 @@ struct Traffic {
 
   std::vector<Term> feed_forward(const Layer& layer, const Calls& calls) const {
     const FeedForward& f = layer.ffn;
-    std::vector<Term> parts{weights(layer, calls, "feed_forward", dense_ffn_parameters(layer).value,
-                                    weight_type_of(model, workload))};
+    const char* const id = f.experts > 0 ? "feed_forward" : "weights";
+    Term read = weights(id, layer, calls, "feed_forward", dense_ffn_parameters(layer).value,
+                        weight_type_of(model, workload));
     Count active = f.ffn_dim;
     if (f.experts > 0) {
       active = Count(f.experts_used) * Count(f.ffn_dim) + Count(f.shared_dim);
       const Count per_call = ceil_div(rows(calls), std::max(calls.calls, Count(1)));
       const Count touched = std::min(Count(f.experts), Count(f.experts_used) * per_call);
       const Count one = expert_parameters(layer).value / Count(f.experts);
-      parts.push_back(
-          weights(layer, calls, "experts", one * touched, expert_type_of(model, workload)));
+      Term experts = weights("experts", layer, calls, "experts", one * touched,
+                             expert_type_of(model, workload));
+      read = sum("weights", kUnit, {std::move(read), std::move(experts)});
     }
-    parts.push_back(
-        activations(layer, calls, Count(2 * layer.model_dim) + active * Count(f.gated ? 4 : 2)));
-    return parts;
+    return {
+        std::move(read),
+        activations(layer, calls, Count(2 * layer.model_dim) + active * Count(f.gated ? 4 : 2))};
   }
 
   std::vector<Term> logits() const {
@@ -133,10 +135,10 @@ Term traffic_bytes(const ModelDescription& model, const Workload& workload, Phas
   check(workload);
   const Traffic traffic{model, workload, phase};
   std::vector<Term> projections, attention, ffn;
-  const auto move_to = [](std::vector<Term>& to, std::vector<Term> from) {
-    for (Term& term : from) to.push_back(std::move(term));
-  };
   for (const Layer& layer : model.layers) {
+    const auto move_to = [&](std::vector<Term>& to, std::vector<Term> from) {
+      for (Term& term : from) to.push_back(of_group(layer, std::move(term)));
+    };
     const Calls calls = calls_of(layer, workload, phase);
     move_to(projections, traffic.projections(layer, calls));
     move_to(attention, traffic.attention(layer, calls));
@@ -162,13 +164,13 @@ Term row_wise_elements(const ModelDescription& model, const Workload& workload, 
     const Count columns = Count(f.experts > 0 ? f.experts_used : 1) * Count(f.ffn_dim);
     const Count heads = Count(layer.q_heads) * Count(layer.head_dim) +
                         Count(layer.kv_heads) * Count(layer.head_dim + layer.value_dim);
-    parts.push_back(
-        product("row_wise_of_layers", Unit::elements,
-                {{"layers", layer.count},
-                 {"rows", Count(workload.batch) * calls_of(layer, workload, phase).queries},
-                 {"(norms + 2 · model_dim + heads + ffn columns)",
-                  Count(layer.norm_parameters) + Count(2) * Count(layer.model_dim) + heads +
-                      columns + Count(f.shared_dim)}}));
+    parts.push_back(of_group(
+        layer, product("row_wise_of_layers", Unit::elements,
+                       {{"layers", layer.count},
+                        {"rows", Count(workload.batch) * calls_of(layer, workload, phase).queries},
+                        {"(norms + 2 · model_dim + heads + ffn columns)",
+                         Count(layer.norm_parameters) + Count(2) * Count(layer.model_dim) + heads +
+                             columns + Count(f.shared_dim)}})));
   }
   return sum("row_wise", Unit::elements, std::move(parts));
 }
