@@ -75,13 +75,17 @@ void PlanCommand::choose_models(PlanRequest& request) const {
     cost::check(model);
     if (kv_heads_.empty() || latent(model)) {
       request.models.push_back(model);
+      request.published.push_back(model);
       request.heads.push_back(heads_text(model));
       continue;
     }
+    const std::size_t first = request.models.size();
     for (const std::int64_t heads : parse_counts("--kv-heads", kv_heads_)) {
       request.models.push_back(cost::with_kv_heads(model, heads));
       request.heads.push_back(std::to_string(heads));
     }
+    // One of the user's own has as many as --kv-heads says, and no others.
+    request.published.push_back(model.id == kOwnModel ? request.models[first] : model);
   }
 }
 

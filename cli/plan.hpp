@@ -23,6 +23,8 @@ const T& known(const std::optional<T>& value) {
 struct PlanRequest {
   std::vector<cost::ModelDescription> models;  ///< variants, in the order asked for
   std::vector<std::string> heads;              ///< of each variant: "8", "MLA"
+  /// The models before --kv-heads made variants of them; of the user's own, the first variant.
+  std::vector<cost::ModelDescription> published;
   std::vector<std::int64_t> contexts, batches;
   std::vector<cost::StorageType> kv_types;
   cost::Workload workload;  ///< everything but prompt, batch and KV type
@@ -81,13 +83,14 @@ std::string plan_page(const PlanResult& plan);
 /// What one device of this machine does, measured by the ceilings of `polyhead bench`.
 cost::Machine measure_here(int threads);
 
-/// "262 GB", "30.5 PFLOP", "13.6 s", "1.2 M": four figures at most.
+/// "262 GB", "30.5 PFLOP", "13.6 s", "1.23 M": three figures, or all of a number below 1,000.
 std::string gigabytes(const cost::Count& bytes);
 std::string gibibytes(const cost::Count& bytes);
 std::string flops_text(const cost::Count& flops);
 std::string seconds_text(double seconds);
 std::string parameters_text(const cost::Count& count);
-std::string tokens_text(std::int64_t tokens);  ///< "no limit" for kUnlimited
+std::string tokens_text(std::int64_t tokens);                      ///< "no limit" for kUnlimited
+std::string counted(std::int64_t count, const std::string& noun);  ///< "1 token", "4,096 tokens"
 
 /// Sets what keys and values are kept as. Scales by channel are of keys; the values beside them
 /// have scales by token.

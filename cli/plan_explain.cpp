@@ -39,7 +39,7 @@ void print_terms(const Console& console, const PlanResult& plan) {
   const PlanCase& c = plan.cases.front();
   for (const Layer& layer : c.model->layers) {
     heading(console, "One " + (layer.name.empty() ? std::string() : layer.name + " ") + "layer, " +
-                         heads_of(c.heads) + ", " + grouped(c.work.context()) + " tokens");
+                         heads_of(c.heads) + ", " + counted(c.work.context(), "token"));
     cost::Workload full = c.work;
     full.counting = plan.request.workload.counting;
     const Term flops = cost::attention_flops(layer, full, Phase::prefill);
@@ -66,7 +66,7 @@ void print_measured(const Console& console, const PlanResult& plan) {
   if (!plan.request.measured) return;
   const MeasuredRun& run = *plan.request.measured;
   const PlanCase& c = plan.cases.front();
-  heading(console, "Measured here, " + grouped(run.tokens) + " tokens");
+  heading(console, "Measured here, " + counted(run.tokens, "token"));
   Table table({Align::left, Align::right, Align::right, Align::right});
   table.header({"", "measured", "predicted", "predicted / measured"});
   const auto time = [&](const char* name, double measured, const Likely& likely) {
@@ -93,7 +93,7 @@ void explain_case(const Console& console, const PlanResult& plan, const PlanCase
     explain_term(console, term, 0);
   };
   heading(console, printable(c.model->id) + ", " + heads_of(c.heads) + ", " +
-                       grouped(c.work.context()) + " tokens, batch " + grouped(c.work.batch) +
+                       counted(c.work.context(), "token") + ", batch " + grouped(c.work.batch) +
                        ", " + c.work.kv_type.name);
   const bool triangle = plan.request.workload.counting == cost::Counting::triangle;
   const std::string of = plan.request.devices.split == cost::Split::tensor ? ", of one device" : "";
@@ -137,8 +137,8 @@ void explain_rates(const Console& console, const PlanResult& plan) {
   rates.row({"norms, sums, activations, many rows", rows(k.rows_many), ""});
   rates.row({"norms, sums, activations, a row a sequence", rows(k.rows_one), ""});
   rates.print(console);
-  heading(console, "Predicted for " + grouped(plan.cases.front().work.context()) +
-                       " tokens: the larger of FLOPs and bytes at these rates");
+  heading(console, "Predicted for " + counted(plan.cases.front().work.context(), "token") +
+                       ": the larger of FLOPs and bytes at these rates");
   Table sums({Align::left, Align::right, Align::right});
   sums.header({"", "prefill", "a decode step"});
   const auto& prefill = known(known(plan.cases.front().prefill_time).predicted);

@@ -69,32 +69,48 @@ struct Columns {
 
 std::string shape_of(const Layer& layer) {
   std::string text = grouped(layer.count) + (layer.name.empty() ? "" : " " + layer.name) +
-                     (layer.count == 1 ? " layer: " : " layers: ") + grouped(layer.q_heads);
+                     (layer.count == 1 ? " layer: " : " layers: ");
   if (layer.latent.given()) {
-    return text + " heads over latents of " + grouped(layer.latent.kv_rank) + " + " +
-           grouped(layer.latent.rope_dim);
+    return text + counted(layer.q_heads, "head") + " over latents of " +
+           grouped(layer.latent.kv_rank) + " + " + grouped(layer.latent.rope_dim);
   }
   text += layer.kv_heads == layer.q_heads
-              ? " heads (MHA)"
-              : " query heads, " + grouped(layer.kv_heads) +
-                    (layer.kv_heads == 1 ? " KV head (MQA)" : " KV heads (GQA)");
+              ? counted(layer.q_heads, "head") + " (MHA)"
+              : counted(layer.q_heads, "query head") + ", " + counted(layer.kv_heads, "KV head") +
+                    (layer.kv_heads == 1 ? " (MQA)" : " (GQA)");
   text += " of " + grouped(layer.head_dim);
   if (layer.window > 0) text += ", window " + grouped(layer.window);
   if (layer.attends == cost::Attends::all) text += ", not causal";
   return text;
 }
 
+bool same_heads(const ModelDescription& a, const ModelDescription& b) {
+  return std::ranges::equal(a.layers, b.layers, {}, &Layer::kv_heads, &Layer::kv_heads);
+}
+
+/// What --kv-heads makes of a model, where it makes something else of it.
+void print_variants(const Console& console, const PlanRequest& r,
+                    const ModelDescription& published) {
+  std::vector<std::size_t> variants;
+  for (std::size_t i = 0; i < r.models.size(); ++i) {
+    if (r.models[i].id == published.id) variants.push_back(i);
+  }
+  if (variants.size() == 1 && same_heads(r.models[variants[0]], published)) return;
+  for (const std::size_t i : variants) {
+    console.out << "  with " << heads_of(r.heads[i]) << ": "
+                << parameters_text(cost::parameters(r.models[i]).value) << " parameters\n";
+  }
+}
+
 void print_models(const Console& console, const PlanRequest& r) {
-  std::string last;
-  for (const ModelDescription& model : r.models) {
-    if (model.id == last) continue;
-    last = model.id;
+  for (const ModelDescription& model : r.published) {
     console.out << console.styled(Style::heading, printable(model.name)) << "  "
                 << parameters_text(cost::parameters(model).value) << " parameters, model_dim "
                 << grouped(model.layers[0].model_dim);
     for (const Layer& layer : model.layers)
       console.out << (model.layers.size() > 1 ? "\n  " : "; ") << shape_of(layer);
     console.out << '\n';
+    print_variants(console, r, model);
   }
   if (r.machine) {
     const cost::Machine& m = known(r.machine);
@@ -115,7 +131,7 @@ void print_verdicts(const Console& console, const PlanResult& plan) {
   const Columns columns(plan.request);
   Table table({Align::left, Align::left});
   for (const PlanCase& c : plan.cases) {
-    std::string who = grouped(c.work.context()) + " tokens";
+    std::string who = counted(c.work.context(), "token");
     if (columns.models) who += ", " + printable(c.model->id);
     if (columns.heads) who += ", " + heads_of(c.heads);
     if (columns.type) who += ", " + c.work.kv_type.name;
@@ -159,27 +175,53 @@ void print_memory(const Console& console, const PlanResult& plan) {
   table.print(console);
 }
 
-/// The fewest devices of each preset that a case fits, heads split.
+/// What memory alone allows may be more than a model was trained on.
+void print_made_for(const Console& console, const PlanResult& plan) {
+  for (const ModelDescription& model : plan.request.published) {
+    const auto beyond = [&](const PlanCase& c) {
+      return c.model->id == model.id && c.largest_context > model.context_length;
+    };
+    if (model.context_length == 0 || std::ranges::none_of(plan.cases, beyond)) continue;
+    console.out << "  "
+                << console.styled(Style::faint, "the longest context is what memory holds; " +
+                                                    printable(model.name) + " was made for " +
+                                                    counted(model.context_length, "token"))
+                << '\n';
+  }
+}
+
+bool fits(const PlanCase& c, const cost::Machine& machine, const cost::Devices& devices) {
+  try {
+    return cost::memory_bytes(*c.model, c.work, devices).value.fits(machine.memory_bytes);
+  } catch (const InvalidArgument&) {
+    return false;  // heads do not divide
+  }
+}
+
+/// As many devices of each preset as were asked for, if the last case fits them; otherwise the
+/// fewest that it fits, heads split.
 void print_where_it_fits(const Console& console, const PlanResult& plan) {
-  const PlanCase& c = plan.cases.back();
+  const cost::Devices asked = plan.request.devices;
+  std::vector<cost::Devices> tried{asked};
+  if (asked.count == 1) {
+    for (const std::int64_t count : {2, 4, 8, 16, 32})
+      tried.push_back({count, cost::Split::tensor});
+  }
   std::string list;
-  bool split = false;
+  cost::Split split = cost::Split::none;
   for (const cost::Machine& machine : cost::machine_presets()) {
-    for (const std::int64_t count : {1, 2, 4, 8, 16, 32}) {
-      const cost::Devices devices{count, count > 1 ? cost::Split::tensor : cost::Split::none};
-      try {
-        if (!cost::memory_bytes(*c.model, c.work, devices).value.fits(machine.memory_bytes))
-          continue;
-      } catch (const InvalidArgument&) {
-        continue;  // heads do not divide
-      }
-      list += (list.empty() ? "" : ", ") + std::to_string(count) + " x " + machine.id;
-      split = split || count > 1;
-      break;
-    }
+    const auto found = std::ranges::find_if(tried, [&](const cost::Devices& devices) {
+      return fits(plan.cases.back(), machine, devices);
+    });
+    if (found == tried.end()) continue;
+    list += (list.empty() ? "" : ", ") + std::to_string(found->count) + " x " + machine.id;
+    if (found->count > 1) split = found->split;
   }
   if (list.empty()) return;
-  if (split) list += console.styled(Style::faint, " (heads split)");
+  if (split != cost::Split::none) {
+    list += console.styled(Style::faint,
+                           split == cost::Split::tensor ? " (heads split)" : " (tokens split)");
+  }
   console.out << "  " << console.styled(Style::faint, "the last row fits ") << list << '\n';
 }
 
@@ -196,10 +238,11 @@ void print_prefill(const Console& console, const PlanResult& plan) {
   const Columns columns(r);
   const cost::Workload& work = r.workload;
   heading(console, std::string("Prefill") +
-                       (work.generated > 0 ? " of all but the " + grouped(work.generated) +
-                                                 " tokens that are generated"
+                       (work.generated > 0 ? " of all but the " + counted(work.generated, "token") +
+                                                 (work.generated == 1 ? " that is generated"
+                                                                      : " that are generated")
                                            : "") +
-                       (work.chunk > 0 ? ", " + grouped(work.chunk) + " tokens a call" : "") +
+                       (work.chunk > 0 ? ", " + counted(work.chunk, "token") + " a call" : "") +
                        of_which_devices(r));
   std::vector<Align> rest{Align::right, Align::right, Align::right, Align::right, Align::left};
   std::vector<std::string> names{"attention in full", "triangle", "all", "scores' share", ""};
@@ -233,7 +276,8 @@ void print_prefill(const Console& console, const PlanResult& plan) {
 
 std::string rate_text(const PlanCase& c, double seconds) {
   const double rate = static_cast<double>(c.work.batch) / seconds;
-  return fixed(rate, rate >= 100 ? 0 : rate >= 10 ? 1 : 2);
+  if (rate >= 99.95) return Count(static_cast<cost::Wide>(std::round(rate))).grouped();
+  return fixed(rate, rate >= 9.995 ? 1 : 2);
 }
 
 void print_decode(const Console& console, const PlanResult& plan) {
@@ -271,7 +315,7 @@ void print_generation(const Console& console, const PlanResult& plan) {
   const PlanRequest& r = plan.request;
   if (r.workload.generated < 2) return;
   const Columns columns(r);
-  heading(console, "Generating " + grouped(r.workload.generated) + " tokens");
+  heading(console, "Generating " + counted(r.workload.generated, "token"));
   Table table(columns.aligned({Align::right, Align::right, Align::right}));
   table.header(columns.header({"FLOPs", r.machine ? "at peak" : "", r.machine ? "likely" : ""}));
   for (const PlanCase& c : plan.cases) {
@@ -368,7 +412,11 @@ void print_plan(const Console& console, const PlanResult& plan, bool explain) {
   print_models(console, plan.request);
   print_verdicts(console, plan);
   print_memory(console, plan);
-  if (!plan.request.machine) print_where_it_fits(console, plan);
+  if (plan.request.machine) {
+    print_made_for(console, plan);
+  } else {
+    print_where_it_fits(console, plan);
+  }
   print_prefill(console, plan);
   print_decode(console, plan);
   print_generation(console, plan);

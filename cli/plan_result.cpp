@@ -1,6 +1,7 @@
 // From a request to figures, and figures to the words that tables and verdicts share.
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "cli/plan.hpp"
 #include "cli/table.hpp"
@@ -18,9 +19,12 @@ std::string three_figures(double value) {
   return fixed(value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
 }
 
-std::string scaled(double value, const char* const (&units)[7]) {
+/// In the unit that leaves it below `step`; whole where it is small.
+std::string scaled(const Count& count, double step, std::span<const char* const> units) {
+  if (count < Count(static_cast<std::int64_t>(step))) return count.str() + units[0];
+  double value = count.to_double();
   std::size_t unit = 0;
-  while (value >= 999.5 && unit + 1 < std::size(units)) value /= 1000, ++unit;
+  while (value >= step - 0.5 && unit + 1 < units.size()) value /= step, ++unit;
   return three_figures(value) + units[unit];
 }
 
@@ -145,34 +149,27 @@ std::string of_which_devices(const PlanRequest& request) {
 }
 
 std::string gigabytes(const Count& bytes) {
-  const double value = bytes.to_double();
-  if (value >= 0.9995e16) return three_figures(value / 1e15) + " PB";
-  if (value >= 0.9995e13) return three_figures(value / 1e12) + " TB";
-  if (value >= 0.9995e9) return three_figures(value / 1e9) + " GB";
-  return value >= 0.9995e6   ? three_figures(value / 1e6) + " MB"
-         : value >= 0.9995e3 ? three_figures(value / 1e3) + " kB"
-                             : bytes.str() + " B";
+  static constexpr const char* kUnits[] = {" B",  " kB", " MB", " GB", " TB", " PB",
+                                           " EB", " ZB", " YB", " RB", " QB"};
+  return scaled(bytes, 1000, kUnits);
 }
 
 std::string gibibytes(const Count& bytes) {
-  const double value = bytes.to_double();
-  if (value >= 10 * 0x1p50) return three_figures(value / 0x1p50) + " PiB";
-  if (value >= 10 * 0x1p40) return three_figures(value / 0x1p40) + " TiB";
-  if (value >= 0x1p30) return three_figures(value / 0x1p30) + " GiB";
-  return value >= 0x1p20   ? three_figures(value / 0x1p20) + " MiB"
-         : value >= 0x1p10 ? three_figures(value / 0x1p10) + " KiB"
-                           : bytes.str() + " B";
+  static constexpr const char* kUnits[] = {" B",   " KiB", " MiB", " GiB", " TiB",
+                                           " PiB", " EiB", " ZiB", " YiB"};
+  return scaled(bytes, 1024, kUnits);
 }
 
 std::string flops_text(const Count& flops) {
-  static constexpr const char* kUnits[7] = {" FLOP",  " kFLOP", " MFLOP", " GFLOP",
-                                            " TFLOP", " PFLOP", " EFLOP"};
-  return scaled(flops.to_double(), kUnits);
+  static constexpr const char* kUnits[] = {" FLOP",  " kFLOP", " MFLOP", " GFLOP",
+                                           " TFLOP", " PFLOP", " EFLOP", " ZFLOP",
+                                           " YFLOP", " RFLOP", " QFLOP"};
+  return scaled(flops, 1000, kUnits);
 }
 
 std::string parameters_text(const Count& count) {
-  static constexpr const char* kUnits[7] = {"", " k", " M", " B", " T", " P", " E"};
-  return scaled(count.to_double(), kUnits);
+  static constexpr const char* kUnits[] = {"", " k", " M", " B", " T", " P", " E", " Z", " Y"};
+  return scaled(count, 1000, kUnits);
 }
 
 std::string seconds_text(double seconds) {
@@ -186,6 +183,10 @@ std::string seconds_text(double seconds) {
 
 std::string tokens_text(std::int64_t tokens) {
   return tokens >= cost::kUnlimited ? "no limit" : grouped(tokens);
+}
+
+std::string counted(std::int64_t count, const std::string& noun) {
+  return grouped(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
 std::string verdict_of(const PlanCase& c, const PlanRequest& r) {

@@ -93,7 +93,7 @@ cost::ModelDescription PlanShape::model() const {
   layer.ffn.experts_used = or_else("--experts-used", experts_used, 0);
   layer.norm_parameters = 2 * layer.model_dim;
   cost::ModelDescription model;
-  model.id = "own";
+  model.id = kOwnModel;
   model.name = "a model of your own";
   model.source = "options";
   model.layers = {layer};

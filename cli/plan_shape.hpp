@@ -11,6 +11,8 @@ class App;
 
 namespace polyhead::cli {
 
+inline constexpr const char* kOwnModel = "own";  ///< id of what options alone describe
+
 /// The options as text; empty where not given.
 struct PlanShape {
   std::string layers, model_dim, q_heads, head_dim, value_dim, window, ffn, vocab;

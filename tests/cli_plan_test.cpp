@@ -164,6 +164,69 @@ TEST(PlanCommand, TermsSayWhichLayersTheyAreOf) {
       << "one kind of layers";
 }
 
+TEST(PlanCommand, TheHeaderIsThePublishedModel) {
+  const std::string published = "80 layers: 64 query heads, 8 KV heads (GQA) of 128\n";
+  const std::string variants =
+      run({"llama-3-70b", "--context", "4096", "--kv-heads", "64,8,1"}).out;
+  EXPECT_TRUE(variants.starts_with("Llama 3.1 70B  70.6 B parameters, model_dim 8,192; " +
+                                   published + "  with 64 KV heads: 79.9 B parameters\n" +
+                                   "  with 8 KV heads: 70.6 B parameters\n" +
+                                   "  with 1 KV head: 69.4 B parameters\n"))
+      << variants.substr(0, 400);
+  const std::string one = run({"llama-3-70b", "--context", "4096", "--kv-heads", "64"}).out;
+  EXPECT_NE(one.find(published + "  with 64 KV heads: 79.9 B"), std::string::npos);
+  const std::string same = run({"llama-3-70b", "--context", "4096", "--kv-heads", "8"}).out;
+  EXPECT_NE(same.find(published + "\n"), std::string::npos) << "nothing more to say";
+  const std::string own =
+      run({"--layers", "2", "--q-heads", "8", "--head-dim", "8", "--kv-heads", "2"}).out;
+  EXPECT_NE(own.find("2 layers: 8 query heads, 2 KV heads (GQA) of 8\n\n"), std::string::npos)
+      << own.substr(0, 400);
+}
+
+TEST(PlanCommand, WhereTheLastRowFitsIsOnTheDevicesThatWereAskedFor) {
+  const auto fits = [](std::vector<std::string> arguments) -> std::string {
+    const std::string out = run(std::move(arguments)).out;
+    const std::size_t begin = out.find("the last row fits ");
+    return begin == std::string::npos ? "" : out.substr(begin, out.find('\n', begin) - begin);
+  };
+  EXPECT_EQ(fits({"llama-3-405b", "--devices", "16", "--split", "ring", "--context", "4096"}), "")
+      << "812 GB of weights on each";
+  EXPECT_EQ(fits({"llama-3-70b", "--devices", "4", "--split", "ring", "--context", "4096"}),
+            "the last row fits 4 x b200, 4 x mi300x (tokens split)");
+  EXPECT_EQ(fits({"llama-3-405b", "--devices", "8", "--context", "4096"}),
+            "the last row fits 8 x h200, 8 x b200, 8 x mi300x (heads split)");
+  EXPECT_EQ(fits({"llama-3-405b", "--context", "4096"}),
+            "the last row fits 16 x a100, 16 x h100, 8 x h200, 8 x b200, 8 x mi300x, "
+            "16 x desktop-cpu (heads split)");
+}
+
+TEST(PlanCommand, SmallNumbersAreWholeAndLargeOnesGrouped) {
+  const std::string tiny =
+      run({"--layers", "1", "--q-heads", "1", "--head-dim", "1", "--context", "1"}).out;
+  for (const char* text : {"7 parameters", "1 layer: 1 head (MHA)", "\n  1 token  needs 30 B",
+                           "12 FLOP ", "One layer, 1 KV head, 1 token\n"})
+    EXPECT_NE(tiny.find(text), std::string::npos) << text << '\n' << tiny;
+  const std::string fast =
+      run({"smollm2-135m", "--machine", "b200", "--context", "512", "--generate", "1"}).out;
+  EXPECT_NE(fast.find(" 28,415  17,049 - 24,152  bandwidth"), std::string::npos) << fast;
+  EXPECT_NE(fast.find("all but the 1 token that is generated"), std::string::npos);
+  const std::string vast = run({"llama-3-405b", "--context", "100M,1M", "--batch", "1k"}).out;
+  for (const char* text : {"51.6 PB", "45.8 PiB", "516 TB", "469 TiB", "82.6 YFLOP"})
+    EXPECT_NE(vast.find(text), std::string::npos) << text << '\n' << vast;
+}
+
+TEST(PlanCommand, AContextLongerThanAModelWasMadeForIsSaidToBe) {
+  const std::string note =
+      "  the longest context is what memory holds; Llama 3.1 70B was made for 131,072 tokens\n";
+  EXPECT_NE(run({"llama-3-70b", "--machine", "b200", "--context", "4096"}).out.find(note),
+            std::string::npos);
+  EXPECT_EQ(run({"llama-3-70b", "--machine", "b200", "--context", "4096", "--kv-heads", "64"})
+                .out.find("was made for"),
+            std::string::npos);
+  EXPECT_EQ(run({"gpt2", "--machine", "b200"}).out.find("was made for"), std::string::npos)
+      << "its table of positions ends there";
+}
+
 /// Training reads the whole context, however much of it is generated otherwise.
 TEST(PlanCommand, TrainingKnowsNoGeneratedTokens) {
   const std::vector<std::string> asked{"llama-3-8b", "--context", "4096",
