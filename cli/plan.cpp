@@ -62,8 +62,13 @@ void PlanCommand::choose_models(PlanRequest& request) const {
   std::vector<cost::ModelDescription> models;
   models.push_back(first_model());
   if (!compare_.empty()) {
-    for (const std::string& name : full_pieces_of("--compare", compare_))
+    for (const std::string& name : full_pieces_of("--compare", compare_)) {
       models.push_back(find_model(name));
+      const std::string& id = models.back().id;
+      if (std::ranges::count(models, id, &cost::ModelDescription::id) == 1) continue;
+      throw InvalidArgument("plan: --compare: '" + name + "' changes nothing here: " + id +
+                            " is one of the models already");
+    }
   }
   const auto latent = [](const cost::ModelDescription& model) {
     return model.layers.front().latent.given();

@@ -83,7 +83,16 @@ cost::ModelDescription model_of_name(const std::string& name) {
     });
     if (name == model.name && !preset) return find_model(models::model_path(name));
   }
-  return cost::model_preset(name);
+  try {
+    return cost::model_preset(name);
+  } catch (const InvalidArgument& error) {
+    const std::string why = reason_of(error);
+    if (why.find(name) == std::string::npos) throw;  // a name of thousands of letters
+    const std::size_t hint = why.find("; did you mean ");
+    throw InvalidArgument("plan: model '" + name +
+                          "' is neither a preset (polyhead plan --list) nor a file" +
+                          (hint == std::string::npos ? "" : why.substr(hint)));
+  }
 }
 
 }  // namespace

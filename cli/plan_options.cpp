@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <sstream>
 #include <vector>
 
 #include "cli/command.hpp"
@@ -39,6 +40,29 @@ auto as_usage(const std::string& option, const Call& call) {
   }
 }
 
+/// One of a few presets, which `expected` has with a comma behind each.
+template <class Call>
+auto preset_named(const std::string& option, const std::string& expected, const Call& call) {
+  try {
+    return call();
+  } catch (const InvalidArgument& error) {
+    std::string why = reason_of(error);
+    why += why.ends_with('?') ? " Expected one of " : "; expected one of ";
+    throw UsageError(option + ": " + why + expected.substr(0, expected.size() - 2));
+  }
+}
+
+/// An entry that stands in a list twice changes nothing.
+template <class Entries>
+void check_repeated(const std::string& option, const Entries& entries) {
+  for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+    if (std::find(entries.begin(), entry, *entry) == entry) continue;
+    std::ostringstream text;
+    text << option << ": " << *entry << " changes nothing here: it is in the list already";
+    throw UsageError(text.str());
+  }
+}
+
 }  // namespace
 
 void PlanOptions::add_options(CLI::App& app) {
@@ -55,7 +79,8 @@ void PlanOptions::add_options(CLI::App& app) {
   option("--kv-type", kv_type_,
          "f32, f16, bf16, fp8 (e4m3, e5m2), int8, int4, mxfp4, or as this library's\n"
          "caches have them cache-int8, cache-int4, cache-fp8, int8-by-channel,\n"
-         "int4-by-channel: a list (default f16; --here f32)")
+         "int4-by-channel: a list (default f16; --here bf16 where weights are\n"
+         "bf16, else f32)")
       ->type_name("NAME,...");
   option("--compare", compare_, "More models, a list")->type_name("MODEL,...");
   option("--machine", machine_, "a100, h100, h200, b200, mi300x, desktop-cpu")->type_name("NAME");
@@ -73,8 +98,8 @@ void PlanOptions::add_options(CLI::App& app) {
   option("--bandwidth", bandwidth_, "Its memory bandwidth, bytes a second")->type_name("3.35TB");
   option("--flops", flops_, "Its peak, FLOPs a second")->type_name("989T");
   option("--compute", compute_,
-         "Arithmetic of the peak: f32, f16 or fp8 (default f16;\n"
-         "--here f32)")
+         "Arithmetic of the peak: f32, f16 or fp8 (default f16; --here f32, but f16\n"
+         "where weights are bf16 and the processor has products of them)")
       ->type_name("NAME");
   option("--devices", devices_, "Devices (default 1)")->type_name("N");
   option("--split", split_, "Over devices: tensor (heads) or ring (tokens)")->type_name("NAME");
@@ -102,8 +127,14 @@ void PlanOptions::add_options(CLI::App& app) {
 
 cost::StorageType type_of_cache(const std::string& name) {
   const bool fp8 = name == "e4m3" || name == "e5m2";  // as generate calls them
+  std::string expected;
+  for (const cost::StorageType& type : cost::storage_types()) {
+    if (type.block_elements > kLargestBlock) continue;
+    expected += type.name + (type.name == "fp8" ? " (e4m3, e5m2), " : ", ");
+  }
   cost::StorageType type =
-      as_usage("--kv-type", [&] { return cost::storage_type(fp8 ? "fp8" : name); });
+      preset_named("--kv-type", expected, [&] { return cost::storage_type(fp8 ? "fp8" : name); });
+  if (fp8) type.name = name;
   if (type.block_elements > kLargestBlock) {
     throw UsageError("--kv-type: '" + name + "' has blocks of " +
                      std::to_string(type.block_elements) + ", for weights (expected at most " +
@@ -113,9 +144,16 @@ cost::StorageType type_of_cache(const std::string& name) {
 }
 
 cost::StorageType type_of_weights(const std::string& name) {
-  cost::StorageType type = as_usage("--weight-type", [&] { return cost::storage_type(name); });
-  if (name.starts_with("cache-") || name.ends_with("-by-channel"))
-    throw UsageError("--weight-type: '" + name + "' is a type of caches");
+  const auto of_cache = [](const std::string& one) {
+    return one.starts_with("cache-") || one.ends_with("-by-channel");
+  };
+  std::string expected;
+  for (const cost::StorageType& type : cost::storage_types()) {
+    if (!of_cache(type.name)) expected += type.name + ", ";
+  }
+  cost::StorageType type =
+      preset_named("--weight-type", expected, [&] { return cost::storage_type(name); });
+  if (of_cache(type.name)) throw UsageError("--weight-type: '" + name + "' is a type of caches");
   return type;
 }
 
@@ -127,8 +165,11 @@ cost::Compute compute_named(const std::string& name) {
 }
 
 std::optional<cost::Machine> PlanOptions::asked_machine() const {
-  if (!machine_.empty())
-    return as_usage("--machine", [&] { return cost::machine_preset(machine_); });
+  if (!machine_.empty()) {
+    std::string expected;
+    for (const cost::Machine& machine : cost::machine_presets()) expected += machine.id + ", ";
+    return preset_named("--machine", expected, [&] { return cost::machine_preset(machine_); });
+  }
   if (memory_.empty() && bandwidth_.empty() && flops_.empty()) return {};
   if (memory_.empty() || bandwidth_.empty() || flops_.empty())
     throw UsageError("--memory, --bandwidth and --flops make a machine together");
@@ -166,6 +207,7 @@ void PlanOptions::check_counts() const {
     std::vector<std::int64_t> counts = parse_counts(option, list);
     if (std::ranges::find(counts, 0) != counts.end())
       throw UsageError(std::string(option) + " (0) is not at least 1");
+    check_repeated(option, counts);
     return counts;
   };
   std::vector<std::int64_t> contexts;
@@ -192,7 +234,10 @@ void PlanOptions::check_counts() const {
 /// Names of types and of choices.
 void PlanOptions::check_names() const {
   if (!kv_type_.empty()) {
-    for (const std::string& type : full_pieces_of("--kv-type", kv_type_)) type_of_cache(type);
+    std::vector<std::string> names;
+    for (const std::string& type : full_pieces_of("--kv-type", kv_type_))
+      names.push_back(type_of_cache(type).name);
+    check_repeated("--kv-type", names);
   }
   if (!weight_type_.empty()) type_of_weights(weight_type_);
   if (!compare_.empty()) full_pieces_of("--compare", compare_);

@@ -164,6 +164,33 @@ TEST(PlanCommand, TermsSayWhichLayersTheyAreOf) {
       << "one kind of layers";
 }
 
+TEST(PlanCommand, NothingStandsInAListTwice) {
+  const std::string twice = " changes nothing here: it is in the list already";
+  expect_refused({"llama-3-8b", "--context", "8k,8000"}, 2, "--context: 8000" + twice);
+  expect_refused({"llama-3-8b", "--batch", "1,4,1"}, 2, "--batch: 1" + twice);
+  expect_refused({"llama-3-8b", "--kv-heads", "8,8"}, 2, "--kv-heads: 8" + twice);
+  expect_refused({"llama-3-8b", "--kv-type", "f16,F16"}, 2, "--kv-type: f16" + twice);
+  expect_refused({"llama-3-8b", "--compare", "gpt2,llama-3.1-8b"}, 1,
+                 "plan: --compare: 'llama-3.1-8b' changes nothing here: llama-3-8b is one of the "
+                 "models already");
+  const json made = run_json({"llama-3-8b", "--context", "512", "--kv-type", "e5m2,fp8"})["cases"];
+  EXPECT_EQ(made[0]["kv_type"], "e5m2");
+  EXPECT_EQ(made[1]["kv_type"], "fp8");
+  EXPECT_EQ(made[0]["kv_cache_bytes"], made[1]["kv_cache_bytes"]);
+}
+
+TEST(PlanCommand, HelpSaysWhatHereKeeps) {
+  const std::string help = run({"--help"}).out;
+  EXPECT_NE(help.find("--here bf16 where weights are"), std::string::npos) << help;
+  const auto kept = [](const char* weights) {
+    const json made = run_json({"--layers", "1", "--q-heads", "2", "--head-dim", "8", "--ffn", "16",
+                                "--here", "--context", "64", "--weight-type", weights});
+    return made["cases"][0]["kv_type"];
+  };
+  EXPECT_EQ(kept("bf16"), "bf16");
+  EXPECT_EQ(kept("q8_0"), "f32");
+}
+
 TEST(PlanCommand, TheHeaderIsThePublishedModel) {
   const std::string published = "80 layers: 64 query heads, 8 KV heads (GQA) of 128\n";
   const std::string variants =
@@ -394,6 +421,16 @@ TEST(PlanCommand, RefusesByName) {
   expect_refused({"lama-3-70b"}, 1, "did you mean 'llama-3-70b'?");
   expect_refused({"llama-3-70b", "--machine", "b20"}, 2,
                  "--machine: machine 'b20' is not known; did you mean 'b200'?");
+  expect_refused({"llama-3-70b", "--machine", "tpu"}, 2,
+                 "--machine: machine 'tpu' is not known; did you mean 'cpu'? Expected one of "
+                 "a100, h100, h200, b200, mi300x, desktop-cpu\n");
+  expect_refused({"llama-3-70b", "--machine", "epyc-9654"}, 2,
+                 "--machine: machine 'epyc-9654' is not known; expected one of a100, ");
+  expect_refused({"foo"}, 1, "model 'foo' is neither a preset (polyhead plan --list) nor a file\n");
+  expect_refused({"lama-3-70b"}, 1, "nor a file; did you mean 'llama-3-70b'?");
+  expect_refused({"llama-3-70b", "--kv-type", "bfloat16"}, 2,
+                 "expected one of f32, f16, bf16, fp8 (e4m3, e5m2), int8, int4, mxfp4, q8_0, ");
+  expect_refused({"llama-3-70b", "--weight-type", "bfloat16"}, 2, "q5_k, q6_k\n");
   expect_refused({"llama-3-70b", "--kv-type", "fp9"}, 2, "--kv-type: type 'fp9' is not known");
   expect_refused({"llama-3-70b", "--weight-type", "q4k"}, 2,
                  "--weight-type: type 'q4k' is not known; did you mean 'q4_k'?");
