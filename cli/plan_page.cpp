@@ -60,13 +60,14 @@ ordered_json layer_json(const cost::Layer& l) {
           {"router_bias", l.ffn.router_bias}};
 }
 
-std::string shape_text(const cost::ModelDescription& model, const std::string& weight) {
+/// `weights`: "bf16", "bf16, experts in mxfp4".
+std::string shape_text(const cost::ModelDescription& model, const std::string& weights) {
   const cost::Layer& layer = model.layers.front();
   std::int64_t layers = 0;
   for (const cost::Layer& group : model.layers) layers += group.count;
-  return grouped(layers) + " layers, " + grouped(layer.q_heads) + " query heads of " +
+  return counted(layers, "layer") + ", " + counted(layer.q_heads, "query head") + " of " +
          grouped(layer.head_dim) + ", model_dim " + grouped(layer.model_dim) + ", weights in " +
-         weight;
+         weights;
 }
 
 ordered_json model_json(const cost::ModelDescription& model, const cost::Workload& work) {
@@ -76,7 +77,8 @@ ordered_json model_json(const cost::ModelDescription& model, const cost::Workloa
   ordered_json made = {
       {"id", model.id},
       {"name", model.name},
-      {"shape", shape_text(model, weight.name)},
+      {"shape",
+       shape_text(model, weight.name + (apart ? ", experts in " + model.expert_type : ""))},
       {"vocab_size", model.vocab_size},
       {"tied_output", model.tied_output},
       {"output_matrix", model.output_matrix},

@@ -2,7 +2,6 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
-  const GIB = 2 ** 30;
   const state = { model: 0, machine: 0, context: 128, batch: 0, heads: 0, type: 0, counting: data.counting };
 
   // --- figures as people read them ---
@@ -11,17 +10,21 @@
     if (value === 0) return "0";
     return value >= 99.95 ? Math.round(value).toString() : value >= 9.995 ? value.toFixed(1) : value.toFixed(2);
   };
-  const scaled = (value, units) => {
+  // In the unit that leaves it below `step`; whole where it is small.
+  const scaled = (value, units, step = 1000) => {
+    if (Number.isInteger(value) && value < step) return value + " " + units[0];
     let unit = 0;
-    while (value >= 999.5 && unit + 1 < units.length) { value /= 1000; unit++; }
+    while (value >= step - .5 && unit + 1 < units.length) { value /= step; unit++; }
     return three(value) + " " + units[unit];
   };
-  const bytesText = (value) => scaled(Number(value), ["B", "kB", "MB", "GB", "TB", "PB", "EB"]);
-  const flopText = (value) => scaled(Number(value), ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP"]);
-  const gib = (value) => three(Number(value) / GIB) + " GiB";
+  const TENS = ["", "k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q"];
+  const TWOS = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "Zi", "Yi"];
+  const bytesText = (value) => scaled(Number(value), TENS.map((prefix) => prefix + "B"));
+  const flopText = (value) => scaled(Number(value), TENS.map((prefix) => prefix + "FLOP"));
+  const binaryText = (value) => scaled(Number(value), TWOS.map((prefix) => prefix + "B"), 1024);
   const whole = (value) => value.toString().replace(/\B(?=(\d{3})+(?!\d))/g, ",");
   const time = (s) => s >= 172800 ? three(s / 86400) + " days" : s >= 7200 ? three(s / 3600) + " h" : s >= 1 ? three(s) + " s"
-    : s >= 1e-3 ? three(s * 1e3) + " ms" : three(s * 1e6) + " µs";
+    : s >= 1e-3 ? three(s * 1e3) + " ms" : s >= 1e-6 ? three(s * 1e6) + " µs" : three(s * 1e9) + " ns";
   const tokens = (value) => value >= 1e6 ? three(value / 1e6) + "M" : value >= 1e3 ? three(value / 1e3).replace(/\.0+$/, "") + "k" : String(value);
 
   // --- what the controls say ---
@@ -84,6 +87,7 @@
 
   // --- svg ---
   const NS = "http://www.w3.org/2000/svg";
+  const LETTER = 6;  // pixels of one in a label, about
   const node = (parent, name, attributes = {}, text) => {
     const made = document.createElementNS(NS, name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -175,7 +179,7 @@
       under = over;
     });
     // The left one's name ends at its line and the right one's begins at it, where there is room: neither crosses both.
-    const work = workOf(c.context, 1, c.type, state.counting), notes = [], letter = 6;  // pixels, about
+    const work = workOf(c.context, 1, c.type, state.counting), notes = [];
     for (const [everything, name] of [[false, "= projections"], [true, "= with feed-forward"]]) {
       const turn = Cost.crossover(model, work, everything);
       notes.push((everything ? "projections and feed-forward at " : "Scores and weighted sums overtake the projections at ") +
@@ -184,7 +188,7 @@
       // Its name stands above the plot, where no colour is behind it.
       const x = plot.X(Number(turn)), low = everything ? 22 : 4;
       node(plot.svg, "line", { x1: x, x2: x, y1: 40, y2: 270, stroke: "var(--ink)", "stroke-dasharray": "4 3" });
-      const label = tokens(Number(turn)) + " " + name, room = letter * label.length + 5;
+      const label = tokens(Number(turn)) + " " + name, room = LETTER * label.length + 5;
       const before = everything ? x + room > plot.width : x > room;
       node(plot.svg, "text", { x: x + (before ? -5 : 5), y: low + 11, "text-anchor": before ? "end" : "start", class: "mark" },
         label);
@@ -226,10 +230,12 @@
         isLatent(c.model) ? "MLA" : curve.count + (curve.count === 1 ? " head" : " heads"));
     });
     const now = Number(Cost.kvCache(variant(c.model, c.heads), workOf(c.context, c.batch, c.type, "full")));
-    if (c.context >= lengthAxis.from && now > 0) {
+    const drawn = c.context >= lengthAxis.from && c.context <= lengthAxis.to && now > 0;
+    if (drawn) {
       node(plot.svg, "circle", { cx: plot.X(c.context), cy: plot.Y(now), r: 5.5, fill: "var(--ink)", stroke: "var(--card)", "stroke-width": 2 });
     }
-    at("memory-note").textContent = `${c.type.name}, batch ${whole(c.batch)}; the dot is what the controls say: ${bytesText(now)}.`;
+    at("memory-note").textContent = `${c.type.name}, batch ${whole(c.batch)}; ` +
+      `${drawn ? "the dot is what the controls say" : "what the controls say is outside of the plot"}: ${bytesText(now)}.`;
     pointer(plot, (n) => whole(n) + " tokens\n" + curves.map((curve) => bytesText(Cost.kvCache(variant(c.model, curve.count),
       workOf(n, c.batch, c.type, "full"))) + "  " + (isLatent(c.model) ? "MLA" : curve.count + " KV heads")).join("\n"));
   };
@@ -276,9 +282,10 @@
     }
     const end = width * c.machine.memory / all;
     node(svg, "line", { x1: end, x2: end, y1: 10, y2: 58, stroke: "var(--ink)", "stroke-width": 2 });
-    node(svg, "text", { x: end - 5, y: 12, "text-anchor": "end", class: "mark" }, bytesText(c.machine.memory));
+    const label = bytesText(c.machine.memory), before = end > LETTER * label.length + 5;  // else it begins at the line
+    node(svg, "text", { x: end + (before ? -5 : 5), y: 12, "text-anchor": before ? "end" : "start", class: "mark" }, label);
     legend("bar-legend", parts.map(([name, bytes, colour]) => [`${name} ${bytesText(bytes)}`, colour]));
-    at("bar-note").textContent = `${bytesText(f.memory)} (${gib(f.memory)}) of ${bytesText(c.machine.memory)} (${gib(c.machine.memory)}).`;
+    at("bar-note").textContent = `${bytesText(f.memory)} (${binaryText(f.memory)}) of ${bytesText(c.machine.memory)} (${binaryText(c.machine.memory)}).`;
   };
 
   const cells = (row, texts, numbers) => texts.forEach((text, i) => {
@@ -328,9 +335,9 @@
     const all = Cost.flops(undivided(c.model, c.heads), work, "prefill"), attention = all.projections + all.attention;
     const prefill = Cost.seconds(f.prefill, m), decode = Cost.seconds(f.decode, m);
     at("figures").textContent = "";
-    for (const [value, name] of [[bytesText(f.kv), `KV cache, ${gib(f.kv)}`], [bytesText(f.memory), `in all, ${gib(f.memory)}`],
+    for (const [value, name] of [[bytesText(f.kv), `KV cache, ${binaryText(f.kv)}`], [bytesText(f.memory), `in all, ${binaryText(f.memory)}`],
       [flopText(attention), "attention of prefill" + ofAll], [time(prefill), "prefill, at the roofline"],
-      [decode > 0 ? scaled(c.batch / decode, ["", "k", "M"]) : "-", "tokens/s decoded, at the roofline"],
+      [decode > 0 ? scaled(c.batch / decode, ["", "k", "M", "G"]) : "-", "tokens/s decoded, at the roofline"],
       [(100 * Number(all.attention) / Number(all.all)).toFixed(1) + " %", "of prefill is scores"]]) {
       const box = document.createElement("div"), number = document.createElement("b"), what = document.createElement("span");
       box.className = "figure card";

@@ -178,7 +178,8 @@ std::string seconds_text(double seconds) {
   if (seconds >= 2 * 3600) return three_figures(seconds / 3600) + " h";
   if (seconds >= 0.9995) return three_figures(seconds) + " s";
   if (seconds >= 0.9995e-3) return three_figures(seconds * 1e3) + " ms";
-  return three_figures(seconds * 1e6) + " µs";
+  if (seconds >= 0.9995e-6) return three_figures(seconds * 1e6) + " µs";
+  return three_figures(seconds * 1e9) + " ns";
 }
 
 std::string tokens_text(std::int64_t tokens) {

@@ -166,6 +166,48 @@ class PlanPage(unittest.TestCase):
         self.browser.key("Enter")
         self.assertIn("4,096 tokens, batch 1, 64 KV heads, f16", self.browser.js(f"{SET}({{}})"))
 
+    def test_the_dot_is_spoken_of_where_it_is(self):
+        def dot():
+            note = self.browser.js("document.getElementById('memory-note').textContent")
+            circles = self.browser.js("[...document.querySelectorAll('#memory circle')].map((c) => c.getBoundingClientRect()"
+                                      ".right <= document.querySelector('#memory svg').getBoundingClientRect().right)")
+            self.assertLessEqual(len(circles), 1)
+            self.assertTrue(all(circles), "inside of the plot")
+            self.assertEqual("the dot is" in note, len(circles) == 1, note)
+            return len(circles)
+        self.open(["llama-3-8b", "--context", "100,4096,8Mi,100M"])
+        row = "document.querySelectorAll('#asked tbody button')"
+        drawn = []
+        for n in range(4):
+            self.browser.js(f"{row}[{n}].click()")
+            drawn.append(dot())
+        self.assertEqual(drawn, [0, 1, 1, 0])
+
+    def test_labels_stay_in_their_cards(self):
+        outside = """(id => { const card = document.getElementById(id).closest('.card').getBoundingClientRect();
+            return [...document.querySelectorAll('#' + id + ' text')].filter((t) => { const box = t.getBoundingClientRect();
+              return box.left < card.left || box.right > card.right; }).map((t) => t.textContent); })"""
+        for arguments in (["llama-3-405b", "--context", "100M", "--machine", "h100", "--batch", "1000"],
+                          ["llama-3-405b", "--context", "4096", "--machine", "h100"],
+                          ["smollm2-135m", "--context", "4096", "--machine", "h100"]):
+            for width in (420, 1100):
+                self.browser.size(width)
+                self.open(arguments)
+                for plot in ("share", "memory", "roof", "bar"):
+                    self.assertEqual(self.browser.js(f"{outside}('{plot}')"), [], f"{plot} {width} {arguments}")
+
+    def test_amounts_have_their_own_units(self):
+        text = lambda arguments: self.browser.js("document.body.innerText") if not self.open(arguments) else ""
+        small = text(["--layers", "1", "--q-heads", "1", "--head-dim", "8", "--context", "2"])
+        self.assertIn("KV cache, 64 B", small)
+        self.assertIn("1.15 kFLOP", small)
+        self.assertNotIn("0.00", small)
+        large = text(["llama-3-405b", "--context", "100M", "--batch", "1000", "--machine", "h100"])
+        self.assertIn("KV cache, 45.8 PiB", large)
+        self.assertIn("82.6 YFLOP", large)
+        self.assertIn("weights in bf16, experts in mxfp4", text(["gpt-oss-20b", "--context", "512"]))
+        self.assertIn("weights in int8\n", text(["gpt-oss-20b", "--context", "512", "--weight-type", "int8"]))
+
     def test_widths_and_themes(self):
         for arguments in (PLANS[0], PLANS[2], PLANS[4]):
             for width in (360, 768, 1400):
