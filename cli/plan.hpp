@@ -83,6 +83,9 @@ std::string plan_page(const PlanResult& plan);
 /// What one device of this machine does, measured by the ceilings of `polyhead bench`.
 cost::Machine measure_here(int threads);
 
+/// Of what is not negative: "0", "1.23", "12.3", "123", "1,234".
+std::string three_figures(double value);
+
 /// "262 GB", "30.5 PFLOP", "13.6 s", "1.23 M": three figures, or all of a number below 1,000.
 std::string gigabytes(const cost::Count& bytes);
 std::string gibibytes(const cost::Count& bytes);

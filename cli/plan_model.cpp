@@ -44,6 +44,19 @@ bool alike(const cost::Layer& a, const cost::Layer& b) {
          a.value_dim == b.value_dim && a.window == b.window;
 }
 
+/// Numbers names that several kinds of layers have.
+void tell_apart(std::vector<cost::Layer>& layers) {
+  const std::vector<cost::Layer> named = layers;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::string& name = named[i].name;
+    if (std::ranges::count(named, name, &cost::Layer::name) == 1) continue;
+    const auto at = named.begin() + static_cast<std::ptrdiff_t>(i) + 1;
+    layers[i].name =
+        (name.empty() ? "kind" : name) + " " +
+        std::to_string(std::ranges::count(named.begin(), at, name, &cost::Layer::name));
+  }
+}
+
 /// Norms of one layer and of the whole model, as the tensors have them.
 void count_norms(std::span<const NamedShape> tensors, cost::ModelDescription& model) {
   std::int64_t of_layer = 0, others = 0;
@@ -89,6 +102,7 @@ cost::ModelDescription description_of(const models::ModelConfig& config,
   const bool windows = std::ranges::any_of(model.layers, &cost::Layer::window);
   for (cost::Layer& layer : model.layers)
     layer.name = layer.window > 0 ? "local" : windows ? "global" : "";
+  tell_apart(model.layers);
   model.vocab_size = config.vocab_size;
   model.tied_output = config.tied_output;
   model.output_matrix = config.causal;

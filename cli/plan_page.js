@@ -5,10 +5,11 @@
   const state = { model: 0, machine: 0, context: 128, batch: 0, heads: 0, type: 0, counting: data.counting };
 
   // --- figures as people read them ---
+  const whole = (value) => value.toString().replace(/\B(?=(\d{3})+(?!\d))/g, ",");
   const three = (value) => {
     if (!isFinite(value)) return "-";
     if (value === 0) return "0";
-    return value >= 99.95 ? Math.round(value).toString() : value >= 9.995 ? value.toFixed(1) : value.toFixed(2);
+    return value >= 99.95 ? whole(Math.round(value)) : value >= 9.995 ? value.toFixed(1) : value.toFixed(2);
   };
   // In the unit that leaves it below `step`; whole where it is small.
   const scaled = (value, units, step = 1000) => {
@@ -22,7 +23,6 @@
   const bytesText = (value) => scaled(Number(value), TENS.map((prefix) => prefix + "B"));
   const flopText = (value) => scaled(Number(value), TENS.map((prefix) => prefix + "FLOP"));
   const binaryText = (value) => scaled(Number(value), TWOS.map((prefix) => prefix + "B"), 1024);
-  const whole = (value) => value.toString().replace(/\B(?=(\d{3})+(?!\d))/g, ",");
   const time = (s) => s >= 172800 ? three(s / 86400) + " days" : s >= 7200 ? three(s / 3600) + " h" : s >= 1 ? three(s) + " s"
     : s >= 1e-3 ? three(s * 1e3) + " ms" : s >= 1e-6 ? three(s * 1e6) + " µs" : three(s * 1e9) + " ns";
   const tokens = (value) => value >= 1e6 ? three(value / 1e6) + "M" : value >= 1e3 ? three(value / 1e3).replace(/\.0+$/, "") + "k" : String(value);

@@ -275,9 +275,7 @@ void print_prefill(const Console& console, const PlanResult& plan) {
 }
 
 std::string rate_text(const PlanCase& c, double seconds) {
-  const double rate = static_cast<double>(c.work.batch) / seconds;
-  if (rate >= 99.95) return Count(static_cast<cost::Wide>(std::round(rate))).grouped();
-  return fixed(rate, rate >= 9.995 ? 1 : 2);
+  return three_figures(static_cast<double>(c.work.batch) / seconds);
 }
 
 void print_decode(const Console& console, const PlanResult& plan) {

@@ -12,13 +12,6 @@ namespace {
 using cost::Count;
 using cost::Phase;
 
-/// `value` with three figures, and never more digits than a person reads.
-std::string three_figures(double value) {
-  if (value == 0) return "0";
-  const double size = std::abs(value);
-  return fixed(value, size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
-}
-
 /// In the unit that leaves it below `step`; whole where it is small.
 std::string scaled(const Count& count, double step, std::span<const char* const> units) {
   if (count < Count(static_cast<std::int64_t>(step))) return count.str() + units[0];
@@ -100,6 +93,13 @@ PlanCase make_case(const PlanRequest& r, const cost::ModelDescription& model,
 }
 
 }  // namespace
+
+std::string three_figures(double value) {
+  constexpr double kMost = 1e18;  // 64 bits hold it
+  if (value == 0) return "0";
+  if (value >= 999.5 && value < kMost) return grouped(std::llround(value));
+  return fixed(value, value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2);
+}
 
 cost::Workload work_of(const PlanCase& c, cost::Phase phase) {
   cost::Workload work = c.work;

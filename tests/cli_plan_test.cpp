@@ -18,6 +18,8 @@
 #include "polyhead/cost.h"
 #include "support/json.hpp"
 #include "support/run_program.hpp"
+#include "support/scratch_directory.hpp"
+#include "support/tiny_models.hpp"
 
 namespace polyhead {
 namespace {
@@ -483,6 +485,27 @@ TEST(PlanCommand, RefusesByName) {
   expect_refused({"--layers", "2", "--q-heads", "4", "--kv-rank", "8"}, 2, "--kv-rank needs");
   expect_refused({}, 2, "a MODEL is needed");
   expect_refused({"nothing.gguf"}, 1, "nothing.gguf");
+}
+
+// A file's layers may differ in their heads: each kind has a name, and terms under it.
+TEST(PlanFiles, KindsOfLayersHaveNames) {
+  test::GgufBuilder unlike =
+      test::tiny_gguf(models::Architecture::llama, [](models::ExpectedTensor& tensor) {
+        if (tensor.name.starts_with("blk.1.attn_k.") || tensor.name.starts_with("blk.1.attn_v."))
+          tensor.shape[0] = 16;
+      });
+  unlike.remove("llama.attention.head_count_kv");
+  unlike.list("llama.attention.head_count_kv", test::GgufBuilder::u32, 2,
+              test::raw(2u) + test::raw(4u));
+  const test::ScratchDirectory folder;
+  const std::string path = folder.write("unlike.gguf", unlike.build());
+  const cost::ModelDescription model = cli::find_model(path);
+  ASSERT_EQ(model.layers.size(), 2u);
+  EXPECT_EQ(model.layers[0].name, "kind 1");
+  EXPECT_EQ(model.layers[1].name, "kind 2");
+  EXPECT_NE(run({path, "--context", "16", "--csv"})
+                .out.find(",memory.kv_cache.kv_cache_of_layers[kind 2],"),
+            std::string::npos);
 }
 
 // Real files, where scripts/get-model fetched them: what the sizes come to is what the tensors

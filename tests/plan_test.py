@@ -205,6 +205,7 @@ class PlanPage(unittest.TestCase):
         large = text(["llama-3-405b", "--context", "100M", "--batch", "1000", "--machine", "h100"])
         self.assertIn("KV cache, 45.8 PiB", large)
         self.assertIn("82.6 YFLOP", large)
+        self.assertIn("967,303 days", large)
         self.assertIn("weights in bf16, experts in mxfp4", text(["gpt-oss-20b", "--context", "512"]))
         self.assertIn("weights in int8\n", text(["gpt-oss-20b", "--context", "512", "--weight-type", "int8"]))
 
