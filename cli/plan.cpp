@@ -66,8 +66,11 @@ void PlanCommand::choose_models(PlanRequest& request) const {
       models.push_back(find_model(name));
       const std::string& id = models.back().id;
       if (std::ranges::count(models, id, &cost::ModelDescription::id) == 1) continue;
-      throw InvalidArgument("plan: --compare: '" + name + "' changes nothing here: " + id +
-                            " is one of the models already");
+      throw InvalidArgument(std::string("plan: --compare: '")
+                                .append(name)
+                                .append("' changes nothing here: ")
+                                .append(id)
+                                .append(" is one of the models already"));
     }
   }
   const auto latent = [](const cost::ModelDescription& model) {
