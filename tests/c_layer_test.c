@@ -345,6 +345,8 @@ static void test_refusals(void) {
   polyhead_rope_config rope = {.struct_bytes = sizeof rope};
   polyhead_mask mask;
   polyhead_layer_config config = causal_config(&mask);
+  const polyhead_layer_config bare = {
+      .struct_bytes = sizeof bare, .model_dim = 4, .q_heads = 1, .no_projections = 1};
   polyhead_layer* made = NULL;
   polyhead_layer* layer = make_layer(NULL, NULL);
   CHECK_REFUSED(polyhead_layer_create(NULL, &weights, NULL, &made), "config is null");
@@ -353,10 +355,8 @@ static void test_refusals(void) {
   CHECK_REFUSED(polyhead_layer_create(&config, &weights, NULL, &made), "w_q");
   /* Fields that the library's own structs have by other names. */
   weights.w_q = &x_view;
-  config.no_projections = 1;
-  CHECK_REFUSED(polyhead_layer_create(&config, &weights, NULL, &made),
+  CHECK_REFUSED(polyhead_layer_create(&bare, &weights, NULL, &made),
                 "w_q is given, but no_projections is 1");
-  config.no_projections = 0;
   rope.pairing = POLYHEAD_ROPE_HALF_SPLIT;
   rope.no_truncate = 1;
   config.rope = &rope;
