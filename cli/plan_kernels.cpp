@@ -33,6 +33,7 @@ constexpr std::int64_t kShort = 128, kLong = 1024;  // keys of one query's atten
 double median_seconds(const auto& run) {
   run();
   std::vector<double> times;
+  times.reserve(kRepeats);
   for (int i = 0; i < kRepeats; ++i) times.push_back(seconds_of(run));
   return median(times);
 }

@@ -114,6 +114,7 @@ TEST(OddFloats, SmallNumbersAreNotZero) {
 
   Tensor rows(f32, {1, 1, 4});
   LayerFrames frames;
+  frames.keys.centre.assign(4, 0.0f);
   frames.keys.stretch.assign(4, kSmall);
   EXPECT_EQ(refusal_among_odd_floats([&] { enter_frames(frames, {}, rows.view(), {}); }),
             "accepted");
@@ -142,7 +143,7 @@ TEST(OddFloats, SmallDropoutIsDropout) {
   attention(call);
   HeadStatistics statistics({.q_heads = 1, .q_len = 2, .kv_len = 2});
   EXPECT_EQ(refusal_among_odd_floats([&] { statistics.add(call); }),
-            "HeadStatistics: modifiers.dropout (1e-40) is not 0");
+            "HeadStatistics: modifiers.dropout (9.99995e-41) is not 0");
 }
 
 }  // namespace

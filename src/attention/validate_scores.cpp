@@ -13,7 +13,10 @@ namespace polyhead::inline v0::door {
 
 float default_scale(std::int64_t head_dim) {
   const base::FloatEnvironment environment;
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+  // Volatile, or the compiler might compute before the environment is set or after it has ended.
+  const volatile auto dim = static_cast<double>(head_dim);
+  const volatile auto scale = static_cast<float>(1.0 / std::sqrt(dim));
+  return scale;
 }
 
 namespace {
