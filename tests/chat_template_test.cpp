@@ -108,7 +108,8 @@ TEST(ChatTemplate, Llama2WithOtherWhiteSpaceIsRefused) {
   EXPECT_EQ(refused(replaced(kLlama2, "' [/INST]'", "'[/INST]'")),
             "chat: model.gguf has a chat template like llama2 that has other white space beside "
             "'[/INST]', which is not known; --chat-template llama2 insists");
-  EXPECT_NE(refused(replaced(kLlama2, "<</SYS>>\\n\\n", "<</SYS>>\\n")).find("'<</SYS>>'"),
+  EXPECT_NE(refused(replaced(kLlama2, "<</SYS>>\\n\\n", "<</SYS>>\\n"))
+                .find("has other white space beside 'message.content'"),
             std::string::npos);
   EXPECT_NE(refused(replaced(kLlama2, ".strip()", "")).find("does not strip"), std::string::npos);
 }
@@ -177,7 +178,7 @@ TEST(ChatTemplate, MarksOfOtherFormatsAreRefused) {
   const auto chatml_with = [](const std::string& what, const std::string& by) {
     return refused(replaced(kTurns, what, by));
   };
-  EXPECT_NE(chatml_with("'<|im_end|>'", "eos_token").find("does not write '<|im_end|>'"),
+  EXPECT_NE(chatml_with("'<|im_end|>'", "eos_token").find("writes 'eos_token' where turns"),
             std::string::npos);
   EXPECT_NE(chatml_with("{% for", "\n{% for").find("accepted"), 0u);
   EXPECT_NE(chatml_with("assistant\\n", "assistant\\n<think>\\n\\n").find("opens an answer by"),
@@ -319,8 +320,176 @@ TEST(ChatTemplate, ToolsAndCommentsAreLeftOut) {
   EXPECT_EQ(render(tools + kTurns, {kUser}), kAsked);
 }
 
+/// Every way through the branches must be turns of the format, white space and all.
+TEST(ChatTemplate, EveryWayThroughTheBranchesMustFit) {
+  const std::string end = " + '<|im_end|>' + '\\n'}}", content = "message['content']",
+                    start = "{{'<|im_start|>' + message['role'] + '\\n' + ";
+  const std::vector<Replacement> all{
+      {kTurns, end, " + '<|im_end|>'}}{% if not loop.last %}{{'\\n'}}{% endif %}"},
+      {kTurns, end, " + '<|im_end|>'}}{% if message.role == 'user' %}{{'\\n'}}{% endif %}"},
+      {kTurns, end, "}}{% if not loop.last %}{{'<|im_end|>\\n'}}{% endif %}"},
+      {kTurns, end + "{% endfor %}", " + '<|im_end|>'}}{% endfor %}{{'\\n'}}"},
+      {kTurns, "{% endfor %}", "{% if loop.last %}{{'\\n'}}{% endif %}{% endfor %}"},
+      {kTurns, "{% endfor %}", "{{'<|im_start|>assistant\\n'}}{% endfor %}"},
+      {kTurns, start, "{% if loop.first %}" + start + "''}}{% endif %}{{"},
+      {kTurns, start, "{% if message.name %}" + start + "''}}{% endif %}{{"},
+      {kTurns, "+ " + content, "+ (" + content + " if message.name else '')"},
+      {kTurns, "'\\n' + " + content, "('\\n' if loop.first else '') + " + content},
+      {kTurns, "{% for",
+       "{% if messages[0].role == 'system' %}{{'<|im_start|>system\\n' + messages[0].content + "
+       "'<|im_end|>'}}{% endif %}{% for"},
+      {kLlama2, "'[INST] ' + content", "('[INST]' if loop.last else '[INST] ') + content"},
+      {kLlama2, "{{ bos_token + '[INST] ' + content",
+       "{% if loop.last %}{{'[INST]'}}{% else %}{{'[INST] '}}{% endif %}{{ content"},
+      {kLlama2, "loop.index0 == 0 and ", ""}};
+  for (const auto& [text, what, by] : all) {
+    const std::string refusal = refused(replaced(text, what, by));
+    EXPECT_NE(refusal.find("which is not known"), std::string::npos) << what << " -> " << by;
+  }
+  EXPECT_NE(refused(replaced(kTurns, all[0].what, all[0].by))
+                .find("has other white space beside '<|im_start|>'"),
+            std::string::npos);
+  EXPECT_NE(refused(replaced(kTurns, all[2].what, all[2].by))
+                .find("writes '<|im_start|>' where turns of its format have something else"),
+            std::string::npos);
+}
+
+/// A variable holds whole turns or what a turn has in one place.
+TEST(ChatTemplate, VariablesEndWhereTurnsDo) {
+  const auto turn = [](const std::string& before, const std::string& behind) {
+    return "{% for message in messages %}{% set t = '" + before +
+           "<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>" + behind +
+           "' %}{{ t }}{% endfor %}{{ '<|im_start|>assistant\\n' }}";
+  };
+  EXPECT_EQ(render(turn("", "\\n"), {kUser}), kAsked);
+  EXPECT_NE(refused(turn("\\n", "")).find("has other white space beside '\\x0a<|im_start|>'"),
+            std::string::npos);
+  EXPECT_NE(refused(turn("", "")).find("has other white space behind 't'"), std::string::npos);
+  EXPECT_NE(refused(replaced(turn("", "\\n"), "{{ t }}", "{{ t | trim }}")).find("strips 't'"),
+            std::string::npos);
+  const auto content = [](const std::string& value) {
+    return replaced(replaced(kTurns, "message['content']", "c"), "%}{{'<|im_start|>'",
+                    "%}{% set c = " + value + " %}{{'<|im_start|>'");
+  };
+  EXPECT_EQ(render(content("message.content"), {kUser}), kAsked);
+  for (const char* value :
+       {"'\\n' + message.content", "message.content + '\\n'", "message.content + message.content"})
+    EXPECT_NE(refused(content(value)).find("which is not known"), std::string::npos) << value;
+  const std::string prefix =
+      "{% set system_message = 'You help.' %}{% set p = '<<SYS>>\\n' + system_message + "
+      "'\\n<</SYS>>\\n' %}{% for message in messages %}{{ '[INST] ' + (p if loop.first else '') + "
+      "message.content.strip() + ' [/INST]' }}{% endfor %}";
+  EXPECT_NE(refused(prefix).find("keeps a part of a turn in 'p'"), std::string::npos);
+}
+
+/// What llama2 strips with a system message in front keeps its own white space there.
+TEST(ChatTemplate, Llama2StripsASystemMessageAndWhatFollowsAsOne) {
+  const std::string apart =
+      replaced(kLlama2, "\\n\\n' + message['content']", "\\n\\n' + message['content'].strip()");
+  EXPECT_NE(refused(apart).find("'message.content'"), std::string::npos);
+  const std::string prefix =
+      replaced(replaced(kLlama2, "{% set content = '<<SYS>>", "{% set prefix = '<<SYS>>"),
+               "\\n\\n' + message['content'] %}",
+               "\\n\\n' %}{% set content = prefix + message['content'] %}");
+  EXPECT_EQ(render(prefix, {kSystem, kUser}),
+            "[INST] <<SYS>>\n Be brief. \n<</SYS>>\n\n Hi [/INST]");
+}
+
+TEST(ChatTemplate, Llama2HasBosWhereTheTemplateWritesIt) {
+  const auto later = [](const std::string& text) {
+    return models::render_chat(chosen(text),
+                               std::vector<ChatMessage>{kUser, {"assistant", "Yes"}, kUser});
+  };
+  const std::string told = "[INST] <<SYS>>\nYou help.\n<</SYS>>\n\n Hi [/INST] Yes </s>";
+  const auto bos = [&](const std::string& by) {
+    return later(replaced(kLlama2, "{{ bos_token + '[INST] '", by + "{{ '[INST] '"));
+  };
+  EXPECT_EQ(later(kLlama2), told + "<s>[INST] Hi [/INST]");
+  EXPECT_EQ(bos("{{ bos_token }}"), told + "<s>[INST] Hi [/INST]");
+  EXPECT_EQ(bos("<s>"), "<s>" + told + "<s>[INST] Hi [/INST]");
+  EXPECT_EQ(bos("{% if loop.first %}{{ bos_token }}{% endif %}"), told + "[INST] Hi [/INST]");
+}
+
+/// Conditions that are known, or in the same words as earlier ones.
+TEST(ChatTemplate, BranchesMayBelongTogether) {
+  const std::string qwen_coder =
+      "{% if messages[0].role == 'system' %}{% set system_message = messages[0].content %}"
+      "{% set rest = messages[1:] %}{% else %}{% set rest = messages %}{% endif %}"
+      "{% if system_message is defined %}{{ '<|im_start|>system\\n' + system_message }}"
+      "{% else %}{% if tools %}{{ '<|im_start|>system\\nTools' }}{% endif %}{% endif %}"
+      "{% if tools %}{{ 'x' }}{% endif %}{% if system_message is defined %}{{ '<|im_end|>\\n' }}"
+      "{% endif %}" +
+      replaced(kTurns, "in messages", "in rest");
+  const std::string told = "<|im_start|>system\n Be brief. <|im_end|>\n" + kAsked;
+  EXPECT_EQ(render(qwen_coder, {kSystem, kUser}), told);
+  EXPECT_EQ(render(qwen_coder, {kUser}), kAsked);
+  EXPECT_NE(refused(replaced(qwen_coder, "{% if system_message is defined %}{{ '<|im_end|>",
+                             "{% if system_message %}{{ '<|im_end|>"))
+                .find("which is not known"),
+            std::string::npos);
+  const std::string qwen1 =
+      replaced(kTurns, " + '<|im_end|>' + '\\n'}}",
+               "}}{% if (loop.last and add_generation_prompt) or not loop.last %}"
+               "{{ '<|im_end|>' + '\\n'}}{% endif %}");
+  EXPECT_EQ(render(qwen1, {kSystem, kUser}), told);
+  const std::string vision = replaced(
+      kTurns, "message['content'] + ",
+      "''}}{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+      "{% for item in message['content'] %}{% if item.type == 'text' %}{{ item.text }}{% endif %}"
+      "{% endfor %}{% endif %}{{");
+  EXPECT_EQ(render(vision, {kSystem, kUser}), told);
+  const std::string roles = replaced(
+      kTurns, "{{'<|im_start|>' + message['role'] + '\\n' + ",
+      "{% if message.role == 'user' %}{{'<|im_start|>user\\n'}}{% elif message.role == 'system' %}"
+      "{{'<|im_start|>system\\n'}}{% elif message.role == 'assistant' %}"
+      "{{'<|im_start|>assistant\\n'}}{% endif %}{{");
+  EXPECT_EQ(models::recognise_chat(roles)->not_known, "");
+  EXPECT_NE(refused(replaced(roles, "== 'user'", "== 'human'")).find("which is not known"),
+            std::string::npos);
+}
+
+const std::string kGemma3 =
+    R"({{ bos_token }}{%- if messages[0]['role'] == 'system' -%}{%- if messages[0]['content'] is string -%}{%- set first_user_prefix = messages[0]['content'] + '\n\n' -%}{%- else -%}{%- set first_user_prefix = messages[0]['content'][0]['text'] + '\n\n' -%}{%- endif -%}{%- set loop_messages = messages[1:] -%}{%- else -%}{%- set first_user_prefix = "" -%}{%- set loop_messages = messages -%}{%- endif -%}{%- for message in loop_messages -%}{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}{{ raise_exception("Conversation roles must alternate") }}{%- endif -%}{%- if (message['role'] == 'assistant') -%}{%- set role = "model" -%}{%- else -%}{%- set role = message['role'] -%}{%- endif -%}{{ '<start_of_turn>' + role + '\n' + (first_user_prefix if loop.first else "") }}{%- if message['content'] is string -%}{{ message['content'] | trim }}{%- elif message['content'] is iterable -%}{%- for item in message['content'] -%}{%- if item['type'] == 'image' -%}{{ '<start_of_image>' }}{%- elif item['type'] == 'text' -%}{{ item['text'] | trim }}{%- endif -%}{%- endfor -%}{%- else -%}{{ raise_exception("Invalid content type") }}{%- endif -%}{{ '<end_of_turn>\n' }}{%- endfor -%}{%- if add_generation_prompt -%}{{'<start_of_turn>model\n'}}{%- endif -%})";
+
+TEST(ChatTemplate, Gemma3PutsItsSystemMessageIntoTheFirstTurn) {
+  EXPECT_EQ(render(kGemma3, {kSystem, kUser, {"assistant", "Yes"}, kUser}),
+            "<start_of_turn>user\n Be brief. \n\nHi<end_of_turn>\n<start_of_turn>model\n"
+            "Yes<end_of_turn>\n<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
+  const std::string each =
+      replaced(kGemma3, "(first_user_prefix if loop.first else \"\")", "first_user_prefix");
+  EXPECT_NE(refused(each).find("'first_user_prefix' where turns"), std::string::npos);
+  const std::string one_line = replaced(kGemma3, "['content'] + '\\n\\n'", "['content'] + '\\n'");
+  EXPECT_NE(refused(one_line).find("behind 'first_user_prefix'"), std::string::npos);
+}
+
+TEST(ChatTemplate, Llama3MayWriteTurnsFromAVariable) {
+  const std::string text =
+      R"({% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %})";
+  EXPECT_EQ(render(text, {kSystem, kUser}),
+            "<|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  EXPECT_NE(
+      refused(replaced(text, "bos_token + content", "content + '\\n'")).find("which is not known"),
+      std::string::npos);
+}
+
+/// Qwen 2.5 and QwQ: answers have branches of their own, for tools.
+TEST(ChatTemplate, AnswersMayHaveBranchesForTools) {
+  const std::string qwen =
+      R"({%- if tools %}{{- '<|im_start|>system\nTools' }}{%- else %}{%- if messages[0]['role'] == 'system' %}{{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}{%- else %}{{- '<|im_start|>system\nYou are Qwen.<|im_end|>\n' }}{%- endif %}{%- endif %}{%- for message in messages %}{%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}{%- elif message.role == "assistant" %}{{- '<|im_start|>' + message.role }}{%- if message.content %}{{- '\n' + message.content }}{%- endif %}{%- for tool_call in message.tool_calls %}{{- '\n<tool_call>\n' }}{%- endfor %}{{- '<|im_end|>\n' }}{%- elif message.role == "tool" %}{{- '<|im_start|>user' }}{%- endif %}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %})";
+  EXPECT_EQ(render(qwen, {kUser}), "<|im_start|>system\nYou are Qwen.<|im_end|>\n" + kAsked);
+  const std::string qwq = replaced(
+      qwen, R"( or (message.role == "assistant" and not message.tool_calls) %})",
+      R"( %}{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}{%- elif message.role == "assistant" and not message.tool_calls %}{%- set content = message.content.split('</think>')[-1].lstrip('\n') %}{{- '<|im_start|>' + message.role + '\n' + content + '<|im_end|>' + '\n' }}{%- elif message.role == "tool" %})");
+  EXPECT_EQ(render(qwq, {kUser}), "<|im_start|>system\nYou are Qwen.<|im_end|>\n" + kAsked);
+  EXPECT_NE(refused(replaced(qwq, "+ content + '<|im_end|>' + '\\n'", "+ content + '<|im_end|>'"))
+                .find("which is not known"),
+            std::string::npos);
+}
+
 TEST(ChatTemplate, AnyTextIsReadOrRefused) {
-  for (const std::string& text : {kTurns, kLlama2, kNemotron}) {
+  for (const std::string& text : {kTurns, kLlama2, kNemotron, kGemma3}) {
     for (std::size_t end = 0; end <= text.size(); ++end)
       models::recognise_chat(std::string_view(text).substr(0, end));
     for (std::size_t begin = 0; begin < text.size(); ++begin)

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
+#include "models/chat_places.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/template_expression.hpp"
 
@@ -14,123 +17,8 @@ namespace {
 
 using Kind = TemplatePiece::Kind;
 
-// What stands in a turn for something that is worked out. A variable may stand for a content; a
-// system message within a turn of the user is kTold, which a message's own content is not.
-constexpr char kRole = '\x01', kContent = '\x02', kTold = '\x03', kTurn = '\x04', kBos = '\x05',
-               kEos = '\x06';
+constexpr std::size_t kMostMet = 8;  ///< conditions that a way keeps in mind; bounds the time
 constexpr std::array<std::string_view, 3> kBosTexts{"<s>", "<bos>", "<|begin_of_text|>"};
-
-std::string replaced(std::string text, std::string_view what, std::string_view by) {
-  for (std::size_t at = text.find(what); at != std::string::npos;
-       at = text.find(what, at + by.size()))
-    text.replace(at, what.size(), by);
-  return text;
-}
-
-/// Each of `turns`, with R for each role.
-std::vector<std::string> with_roles(std::initializer_list<const char*> turns,
-                                    std::initializer_list<const char*> roles) {
-  std::vector<std::string> all;
-  for (const char* turn : turns) {
-    for (const char* role : roles) all.push_back(replaced(turn, "R", role));
-  }
-  return all;
-}
-
-/// The turns of a format; of an answer to come the opening.
-std::vector<std::string> turns_of(const ChatFormat& chat) {
-  switch (chat.format) {
-    case ChatTemplate::chatml: {
-      auto turns = with_roles({"<|im_start|>R\n\x02<|im_end|>\n",
-                               "<|im_start|>R\n<think>\n\x02\n</think>\n\n\x02<|im_end|>\n"},
-                              {"\x01", "system", "user", "assistant"});
-      turns.insert(turns.end(), {"<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n"});
-      return turns;
-    }
-    case ChatTemplate::gemma: {
-      auto turns = with_roles(
-          {"<start_of_turn>R\n\x02<end_of_turn>\n", "<start_of_turn>R\n\x03\x02<end_of_turn>\n",
-           "<start_of_turn>R\n\x03\n\n\x02<end_of_turn>\n"},
-          {"\x01", "user", "model", "assistant"});
-      turns.emplace_back("<start_of_turn>model\n");
-      return turns;
-    }
-    case ChatTemplate::llama2:
-      return {"[INST] \x02 [/INST]", "[INST] <<SYS>>\n\x02\n<</SYS>>\n\n\x02 [/INST]",
-              "<<SYS>>\n\x02\n<</SYS>>\n\n", " \x02 </s>"};
-    case ChatTemplate::llama3:
-      break;
-  }
-  constexpr const char* kHeader = "<|start_header_id|>R<|end_header_id|>\n\n";
-  const std::string header = kHeader, turn = header + "\x02<|eot_id|>";
-  const std::string day = "Today Date: ", &dates = chat.system_opening;
-  const std::string dated =
-      header + dates.substr(0, dates.find(day)) + day + "\x03\n\n\x02<|eot_id|>";
-  auto turns = with_roles({turn.c_str(), dated.c_str()}, {"\x01", "system", "user", "assistant"});
-  turns.push_back(replaced(header, "R", "assistant"));
-  return turns;
-}
-
-/// All the places in turns that what was written may have led to.
-class Places {
- public:
-  explicit Places(std::vector<std::string> turns) : turns_(std::move(turns)) { begin(); }
-
-  using Set = std::set<std::pair<std::size_t, std::size_t>>;  ///< turn, and how much of it
-  Set now;
-
-  void begin() {
-    now.clear();
-    add_beginnings(now);
-  }
-
-  void anywhere() {
-    for (std::size_t turn = 0; turn < turns_.size(); ++turn) {
-      for (std::size_t at = 0; at < turns_[turn].size(); ++at) now.emplace(turn, at);
-    }
-  }
-
-  /// False: no turn goes on so.
-  bool write(std::string_view text) {
-    for (const char c : text) {
-      if (c == kTurn || c == kBos) {
-        std::erase_if(now, [](const auto& place) { return place.second != 0; });
-      } else {
-        step(c);
-      }
-      if (now.empty()) return false;
-    }
-    return true;
-  }
-
-  /// Whether white space was written that a turn begins with, and not the turn.
-  bool hangs() const {
-    return std::ranges::all_of(now, [&](const auto& place) {
-      return place.second > 0 && is_blank(turns_[place.first].substr(0, place.second));
-    });
-  }
-
- private:
-  void add_beginnings(Set& places) const {
-    for (std::size_t turn = 0; turn < turns_.size(); ++turn) places.emplace(turn, 0);
-  }
-
-  void step(char c) {
-    Set next;
-    for (const auto& [turn, at] : now) {
-      const char expected = turns_[turn][at];
-      if (c != expected && (c != kTold || expected != kContent)) continue;
-      if (at + 1 < turns_[turn].size()) {
-        next.emplace(turn, at + 1);
-      } else {
-        add_beginnings(next);
-      }
-    }
-    now = std::move(next);
-  }
-
-  std::vector<std::string> turns_;
-};
 
 std::string_view last_member(std::string_view path) {
   return path.substr(path.rfind('.') == std::string_view::npos ? 0 : path.rfind('.') + 1);
@@ -149,37 +37,57 @@ class FormsReader {
     for (const TemplatePiece& piece : pieces_) {
       if (is_set(piece)) name_variable(piece);
     }
-    for (const TemplatePiece& piece : pieces_) {
-      piece_ = &piece;
-      if (piece.kind != Kind::statement) {
-        if (!holds(piece.source, "raise_exception")) write_piece(piece);
-      } else if (is_set(piece)) {
-        write_variable(piece);
-      } else {
-        follow(piece);
-      }
-    }
-    check_end_of_branch();
+    for (std::size_t at = 0; at < pieces_.size(); at = next(at)) read_piece(pieces_[at]);
+    check_end();
     return std::move(read_);
   }
 
  private:
-  /// The ways to one place: those at the branches' beginning and at the ends of earlier ones.
+  /// Branches of which one is taken: the ways that take none yet, and the ends of earlier ones.
   struct Fork {
-    Places::Set entry, done;
-    bool may_skip = false;  ///< no branch need be taken
+    Places::Ways rest{}, done{};
+    std::vector<std::string> conditions{};
   };
 
   void not_known(const std::string& what) {
     if (read_.not_known.empty()) read_.not_known = what;
   }
 
+  /// The piece to read behind pieces_[at]. A loop is read twice: for the first turn, and for those
+  /// behind it.
+  std::size_t next(std::size_t at) {
+    const TemplatePiece& piece = pieces_[at];
+    if (piece.kind != Kind::statement) return at + 1;
+    if (first_word(piece) == "for" && !loop_) loop_ = at;
+    if (first_word(piece) != "endfor" || piece.in_loop || !loop_) return at + 1;
+    places_.later = !places_.later;
+    if (places_.later) return *loop_;
+    loop_.reset();
+    return at + 1;
+  }
+
+  void read_piece(const TemplatePiece& piece) {
+    piece_ = &piece;
+    const bool writes = piece.kind != Kind::statement;
+    if (writes && holds(piece.source, "raise_exception")) {
+      places_.ways.clear();
+    } else if (!writes && !is_set(piece)) {
+      follow(piece);
+    } else if (!places_.ways.empty()) {
+      writes ? write_piece(piece) : write_variable(piece);
+    }
+  }
+
+  static std::string_view first_word(const TemplatePiece& piece) {
+    return piece.source.substr(0, piece.source.find_first_of(" (\t\n"));
+  }
+
   static std::string_view value_of(const TemplatePiece& piece) {
     return piece.source.substr(std::min(piece.source.find('=') + 1, piece.source.size()));
   }
 
-  /// What a variable stands for: a whole turn, a content (as kTold) or a role, in this order where
-  /// it is set more than once.
+  /// What a variable stands for: whole turns, what a turn begins with, a content (as kTold) or a
+  /// role, in this order where it is set more than once.
   void name_variable(const TemplatePiece& piece) {
     char& what = variables_.try_emplace(std::string(bound_name(piece)), kRole).first->second;
     const std::vector<Written> steps = what_is_written(value_of(piece));
@@ -193,7 +101,15 @@ class FormsReader {
         role &= last_member(step.text) == "role";
       }
     }
-    if (what != kTurn && !role) what = kTold;
+    if (what != kTurn && is_prefix(steps)) what = kPrefix;
+    if (what == kRole && !role) what = kTold;
+  }
+
+  /// Whether a system message has behind it what parts it from the user's.
+  bool is_prefix(const std::vector<Written>& steps) const {
+    const bool first = chat_.format == ChatTemplate::gemma || chat_.format == ChatTemplate::llama2;
+    return first && steps.size() > 1 && steps.back().kind == Written::Kind::literal &&
+           steps.back().text.ends_with("\n\n");
   }
 
   bool begins_turn(std::string_view text) const {
@@ -201,31 +117,36 @@ class FormsReader {
            holds(text, "<|eot_id|>") || holds(text, "[INST]");
   }
 
+  bool has_mark(std::string_view text) const {
+    return begins_turn(text) || holds(text, "[/INST]") || holds(text, "SYS>>") ||
+           holds(text, "</s>");
+  }
+
   bool mentions_content(std::string_view code) const {
-    for (std::size_t at = 0; at < code.size();) {
-      std::size_t end = at;
-      while (end < code.size() && in_name(code[end])) ++end;
-      const std::string name(code.substr(at, end - at));
-      const auto variable = variables_.find(name);
-      if (is_content(name)) return true;
-      if (variable != variables_.end() && variable->second != kRole && contents_.contains(name))
-        return true;
-      at = std::max(end, at + 1);
-    }
-    return false;
+    bool does = false;
+    each_name(code, [&](std::string_view name) {
+      const auto variable = variables_.find(std::string(name));
+      does |= is_content(name) || (variable != variables_.end() && variable->second != kRole &&
+                                   contents_.contains(variable->first));
+    });
+    return does;
   }
 
   void write_variable(const TemplatePiece& piece) {
+    const std::string name(bound_name(piece));
+    const char what = variables_.at(name);
     const std::string_view value = value_of(piece);
-    const bool writes = std::ranges::any_of(
-        piece.parts, [&](const TemplatePart& p) { return p.literal && begins_turn(p.text); });
-    const bool sole = piece.parts.size() == 2 && piece.parts[1].literal;
-    if (mentions_content(value)) contents_.insert(std::string(bound_name(piece)));
-    if (sole || (!writes && !mentions_content(value))) return;
-    const Places::Set before = places_.now;
-    places_.anywhere();
+    const bool marks = std::ranges::any_of(
+        piece.parts, [&](const TemplatePart& p) { return p.literal && has_mark(p.text); });
+    const bool whole = what == kTurn || what == kPrefix;
+    if (mentions_content(value)) contents_.insert(name);
+    if (sole_literal(piece) != nullptr ? !whole : !marks && !mentions_content(value)) return;
+    Places value_places(what == kTurn ? turns_of(chat_) : values_of(chat_.format, what));
+    value_places.later = places_.later;
+    std::swap(places_, value_places);
     write_steps(what_is_written(value));
-    places_.now = before;
+    check_end(name);
+    std::swap(places_, value_places);
   }
 
   void write_piece(const TemplatePiece& piece) {
@@ -243,11 +164,12 @@ class FormsReader {
     for (const Written& step : steps) {
       switch (step.kind) {
         case Written::Kind::fork:
-          forks.push_back({places_.now, {}, true});
+          forks.emplace_back();
+          take(forks.back(), step.text);
           first |= step.text.find_first_not_of(' ') == step.text.find("loop.first");
           break;
         case Written::Kind::otherwise:
-          turn_to_next_branch(forks.back(), true);
+          take_rest(forks.back());
           first = piece_->first_turn;
           break;
         case Written::Kind::join:
@@ -265,52 +187,122 @@ class FormsReader {
     }
   }
 
-  void turn_to_next_branch(Fork& fork, bool last) {
-    check_end_of_branch();
-    fork.done.insert(places_.now.begin(), places_.now.end());
-    places_.now = fork.entry;
-    if (last) fork.may_skip = false;
+  /// Goes on in the branch of `condition`, as far as that is met.
+  void take(Fork& fork, std::string_view condition) {
+    while (condition.starts_with(' ')) condition.remove_prefix(1);
+    const Places::Ways all = std::exchange(places_.ways, {});
+    if (const std::optional<bool> met = is_met(condition)) {
+      (*met ? places_.ways : fork.rest) = all;
+    } else {
+      fork.conditions.emplace_back(condition);
+      assume(all, fork.conditions.back(), true, places_.ways);
+      assume(all, fork.conditions.back(), false, fork.rest);
+    }
+  }
+
+  void take_rest(Fork& fork) {
+    fork.done.insert(places_.ways.begin(), places_.ways.end());
+    places_.ways = std::exchange(fork.rest, {});
   }
 
   void join(std::vector<Fork>& forks) {
-    check_end_of_branch();
-    Fork& fork = forks.back();
-    places_.now.insert(fork.done.begin(), fork.done.end());
-    if (fork.may_skip) places_.now.insert(fork.entry.begin(), fork.entry.end());
+    Fork fork = std::move(forks.back());
     forks.pop_back();
+    places_.ways.insert(fork.done.begin(), fork.done.end());
+    if (!all_roles(fork.conditions)) places_.ways.insert(fork.rest.begin(), fork.rest.end());
+    for (const std::string& condition : fork.conditions) places_.forget(condition);
+    if (places_.few()) return;
+    not_known("has too many branches within a turn");
+    places_.begin();
   }
 
-  void check_end_of_branch() {
-    if (places_.hangs()) not_known("writes white space behind its last mark");
+  /// Of a variable's value, or of all.
+  void check_end(const std::string& variable = "") {
+    const bool all = variable.empty();
+    if (places_.short_of_space())
+      not_known("has other white space behind " + (all ? "its turns" : formats::quote(variable)));
+    if (!places_.ended())
+      not_known(all ? "ends within a turn"
+                    : "keeps a part of a turn in " + formats::quote(variable));
   }
 
-  /// Loops are taken, conditions perhaps. The beginning of a branch that is left out is not there.
+  /// Puts into `such` those of `ways` in which a condition may be met, or not be.
+  static void assume(const Places::Ways& ways, const std::string& condition, bool met,
+                     Places::Ways& such) {
+    for (Places::Way way : ways) {
+      const bool full = way.met.size() == kMostMet && !way.met.contains(condition);
+      if (full || way.met.emplace(condition, met).first->second == met) such.insert(std::move(way));
+    }
+  }
+
+  /// What is known of a condition in a conversation of texts that waits for an answer, and in this
+  /// reading of a loop.
+  std::optional<bool> is_met(std::string_view condition) const {
+    const bool one = !holds(condition, " and ") && !holds(condition, " or ");
+    if (one && condition.starts_with("not ")) {
+      const std::optional<bool> met = is_met(condition.substr(4));
+      return met ? std::optional(!*met) : std::nullopt;
+    }
+    if (is_first_turn(condition) && places_.later) return false;
+    if (is_first_turn(condition) && one && piece_->in_loop) return true;
+    if (holds(condition, "add_generation_prompt") && holds(condition, "not loop.last") && !one)
+      return true;
+    const std::vector<Written> steps = what_is_written(condition);
+    if (steps.size() != 1 || !is_content(last_member(steps[0].text))) return std::nullopt;
+    if (steps[0].changed.ends_with("is string") && one) return true;
+    if (steps[0].changed.ends_with("is not string") && one) return false;
+    // Answers of no words may be written otherwise: a prompt has none.
+    if (steps[0].changed.empty() && piece_->about_assistant) return true;
+    return std::nullopt;
+  }
+
+  /// Whether branches on a message's role leave none out.
+  bool all_roles(const std::vector<std::string>& conditions) const {
+    std::string named;
+    for (const std::string& condition : conditions) {
+      if (holds(condition, "==") && !holds(condition, " and ") && !holds(condition, "not "))
+        named += condition;
+    }
+    return holds(named, "user") && holds(named, "assistant") &&
+           (holds(named, "system") || chat_.format == ChatTemplate::gemma);
+  }
+
+  /// Loops are taken. The beginning of a branch that is left out is not there, and the `else`
+  /// behind it is taken.
   void follow(const TemplatePiece& piece) {
-    const std::string_view word = piece.source.substr(0, piece.source.find_first_of(" (\t\n"));
+    const std::string_view word = first_word(piece);
+    const std::string_view condition = piece.source.substr(word.size());
     if (word == "elif" || word == "else") {
-      if (forks_.size() < piece.depth) {
-        forks_.push_back({places_.now, {}, true});
-      } else if (!forks_.empty()) {
-        turn_to_next_branch(forks_.back(), word == "else");
-      }
+      if (forks_.size() < piece.depth) forks_.push_back({std::exchange(places_.ways, {})});
+      if (forks_.empty()) return;
+      take_rest(forks_.back());
+      if (word == "elif") take(forks_.back(), condition);
     } else if (word.starts_with("end")) {
       while (forks_.size() > piece.depth) join(forks_);
       chosen_ &= word != "endfor";
     } else {
-      while (forks_.size() < piece.depth) forks_.push_back({places_.now, {}, word == "if"});
+      while (forks_.size() < piece.depth) forks_.push_back({});
       chosen_ |= word == "for" && (holds(piece.source, " if ") || holds(piece.source, "::"));
+      if (word == "if") take(forks_.back(), condition);
     }
+    if (holds(word, "for")) places_.forget();  // what is asked of another message is another thing
   }
 
   void write(std::string_view text, const std::string& name) {
     if (chosen_ && !text.empty()) not_known("leaves out messages or has them in another order");
-    if (places_.write(text)) return;
-    not_known("writes " + formats::quote(name) + " where turns of its format have something else");
-    places_.anywhere();  // one mistake is told once
+    const Fit fit = places_.write(text);
+    if (fit == Fit::fits) return;
+    if (fit == Fit::other_space && !is_blank(name)) {
+      not_known("has other white space beside " + formats::quote(name));
+    } else {
+      not_known("writes " + formats::quote(name) +
+                " where turns of its format have something else");
+    }
+    places_.begin();  // one mistake is told once
   }
 
   void write_literal(std::string_view text) {
-    if (std::ranges::any_of(text, [](char c) { return c >= '\0' && c <= kEos; }))
+    if (text.find_first_of(kNoText) != std::string_view::npos)
       return not_known("has an escape or a control character in " +
                        formats::quote(std::string(text)));
     if (holds(text, "<think>") && !piece_->about_assistant && !piece_->about_generation)
@@ -337,13 +329,18 @@ class FormsReader {
     if (!value.changed.empty() && !piece_->about_assistant)
       return not_known("changes " + formats::quote(value.text) + " by " +
                        formats::quote(value.changed));
+    if (value.stripped && (what == kTurn || what == kPrefix))
+      return not_known("strips " + formats::quote(value.text));
     if (what == kBos) return write_bos();
     count(value, what);
     if (what == kEos)
       return write(chat_.format == ChatTemplate::llama2 ? "</s>" : "\x06", value.text);
     const bool content = what == kContent || what == kTold;
-    if (content && !begun_ && piece_->kind == Kind::output) return;  // told as `no_system`
-    write(std::string(1, what), value.text);
+    if ((content || what == kPrefix) && !begun_ && piece_->kind == Kind::output)
+      return;  // told as `no_system`
+    // llama2 strips a system message and what follows it as one.
+    const bool told = chat_.format == ChatTemplate::llama2 ? !value.stripped : what == kTold;
+    write(std::string(1, !content ? what : told ? kTold : kContent), value.text);
   }
 
   /// kRole and the like; 0: none of them.
@@ -361,8 +358,8 @@ class FormsReader {
     return system ? kTold : '\0';
   }
 
-  /// Contents count where they are written or set to a variable, one by name of its own only where
-  /// it is stripped.
+  /// Contents count where they are written or set to a variable, one by name of its own only
+  /// where it is stripped.
   void count(const Written& value, char what) {
     if (what != kContent && what != kTold) return;
     const bool variable = variables_.contains(value.text);
@@ -385,6 +382,7 @@ class FormsReader {
                                         : !begun_ && !piece_->about_system && !bos_before_all_;
     if (!here) return not_known("writes bos_token elsewhere than before the first turn");
     if (!piece_->in_loop) bos_before_all_ = true;
+    read_.bos_each |= each && !first_;
     read_.begins_with_bos = true;
     write(std::string(1, kBos), "bos_token");
   }
@@ -396,6 +394,7 @@ class FormsReader {
   std::map<std::string, char> variables_;
   std::set<std::string> contents_;  ///< variables that hold what messages say
   std::vector<Fork> forks_;
+  std::optional<std::size_t> loop_;  ///< where the outermost one begins
   const TemplatePiece* piece_ = nullptr;
   bool first_ = false;           ///< what is written now only the first turn has
   bool begun_ = false;           ///< something was written
@@ -404,20 +403,6 @@ class FormsReader {
 };
 
 }  // namespace
-
-bool is_set(const TemplatePiece& piece) {
-  return piece.kind == Kind::statement && piece.source.starts_with("set ");
-}
-
-std::string_view bound_name(const TemplatePiece& piece) {
-  if (piece.kind != Kind::statement) return "";
-  std::string_view rest = piece.source;
-  if (!rest.starts_with("set ") && !rest.starts_with("for ")) return "";
-  rest.remove_prefix(4);
-  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-  return rest.substr(
-      0, static_cast<std::size_t>(std::ranges::find_if_not(rest, in_name) - rest.begin()));
-}
 
 FormsRead read_forms(const std::vector<TemplatePiece>& pieces, const ChatFormat& chat) {
   return FormsReader(pieces, chat).read();

@@ -15,15 +15,12 @@ struct FormsRead {
   /// often a system message.
   int stripped = 0, as_is = 0, system_stripped = 0;
   bool begins_with_bos = false;
-  std::string bos;  ///< where the template spells it
+  bool bos_each = false;  ///< llama2: before each turn of the user
+  std::string bos;        ///< where the template spells it
 };
 
-/// Branches are followed side by side, as if each were taken or left out: what is written must be
-/// what some way through the template leads to.
+/// Branches are followed side by side, as if each were taken or left out where its condition is not
+/// known, and loops twice: what is written must be turns in every way through the template.
 FormsRead read_forms(const std::vector<TemplatePiece>& pieces, const ChatFormat& chat);
-
-/// "set NAME = VALUE", "for NAME in ...": NAME, or nothing.
-std::string_view bound_name(const TemplatePiece& piece);
-bool is_set(const TemplatePiece& piece);
 
 }  // namespace polyhead::inline v0::models

@@ -3,7 +3,6 @@
 // another prompt than the model was trained on.
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <set>
 #include <span>
 
@@ -56,29 +55,11 @@ std::string_view leftover(std::string_view text, Words words) {
   return text;
 }
 
-/// Names of code; `use(name, rest)` gets what follows it too.
-template <class Use>
-void each_name(std::string_view code, const Use& use) {
-  for (std::size_t at = 0; at < code.size();) {
-    std::size_t end = at;
-    while (end < code.size() && in_name(code[end])) ++end;
-    if (end > at && std::isdigit(static_cast<unsigned char>(code[at])) == 0)
-      use(code.substr(at, end - at), code.substr(end));
-    at = std::max(end, at + 1);
-  }
-}
-
 /// The code of a piece, without its literals.
 std::string code_of(const TemplatePiece& piece) {
   std::string code;
   for (const TemplatePart& part : piece.parts) code += part.literal ? "''" : part.text;
   return code;
-}
-
-/// The one literal that a variable is set to, or none.
-const std::string* sole_literal(const TemplatePiece& piece) {
-  const bool sole = is_set(piece) && piece.parts.size() == 2 && piece.parts[1].literal;
-  return sole ? &piece.parts[1].text : nullptr;
 }
 
 /// `text` from behind `mark` to the first of `ends`; empty where there is no mark.
@@ -134,11 +115,11 @@ class Recogniser {
     const FormsRead forms = read_forms(pieces_, chat_);
     read_stripping(forms);
     read_opening();
-    check_forms();
     read_place_of_system();
     if (!forms.not_known.empty()) not_known(forms.not_known);
     chat_.begins_with_bos = forms.begins_with_bos;
     chat_.bos = forms.bos;
+    chat_.one_bos = chat_.format == ChatTemplate::llama2 && !forms.bos_each;
     return std::move(chat_);
   }
 
@@ -218,15 +199,13 @@ class Recogniser {
     outline(piece);
     if (piece.kind == Kind::text) return;
     const std::string code = code_of(piece);
-    if (holds(piece.source, "[INST]"))
-      chat_.one_bos = !holds(code, "bos_token") && !holds(piece.source, "<s>");
     check_names(code);
     if (!begun_ && (holds(code, "system") || holds(code, "content")))
       chat_.no_system = "writes a system message before its first mark";
   }
 
   void check_names(const std::string& code) {
-    each_name(code, [&](std::string_view name, std::string_view) {
+    each_name(code, [&](std::string_view name) {
       if (!holds(kNames, std::string(" ").append(name).append(" ")) && !bound_.contains(name))
         not_known("writes " + formats::quote(std::string(name)) + ", which it works out");
     });
@@ -240,11 +219,7 @@ class Recogniser {
         outline_ += part.text;
         continue;
       }
-      const bool names = !part.literal && std::ranges::any_of(part.text, in_name);
-      const bool ends = names && holds(part.text, "eos_token");
-      if (names && !(ends && part.text.find_first_not_of(" +~") == part.text.find("eos_token")))
-        outline_ += kWorkedOut;
-      if (ends) outline_ += "</s>";
+      if (!part.literal && std::ranges::any_of(part.text, in_name)) outline_ += kWorkedOut;
     }
   }
 
@@ -302,50 +277,6 @@ class Recogniser {
     } else {
       not_known("opens an answer by " + formats::quote(opening_));
     }
-  }
-
-  struct Form {
-    std::string_view mark;
-    bool role;  ///< one is between the mark and what is behind
-    std::string_view before, behind;
-  };
-
-  void check_forms() {
-    constexpr std::array<std::string_view, 4> kEnds{kTurnEnd, "<end_of_turn>", "[/INST]",
-                                                    "<|eot_id|>"};
-    const std::string_view end = kEnds[static_cast<std::size_t>(chat_.format)];
-    if (!holds(text_, end)) not_known("does not write " + formats::quote(end));
-    static constexpr std::array<Form, 10> kForms{
-        {{"<|im_start|>", true, "", "\n"},
-         {kTurnEnd, false, "", "\n"},
-         {"<start_of_turn>", true, "", "\n"},
-         {"<end_of_turn>", false, "", "\n"},
-         {"<|start_header_id|>", true, "", "<|end_header_id|>\n\n"},
-         {"[INST]", false, "", " "},
-         {"[/INST]", false, " ", ""},
-         {"</s>", false, " ", ""},
-         {"<<SYS>>", false, "", "\n"},
-         {"<</SYS>>", false, "\n", "\n\n"}}};
-    for (const Form& form : kForms) {
-      if (form.mark == "</s>" && chat_.format != ChatTemplate::llama2) continue;
-      for (std::size_t at = outline_.find(form.mark); at != std::string::npos;
-           at = outline_.find(form.mark, at + 1))
-        check_form(form, at);
-    }
-  }
-
-  void check_form(const Form& form, std::size_t at) {
-    const std::string_view before = std::string_view(outline_).substr(0, at);
-    std::string_view rest = std::string_view(outline_).substr(at + form.mark.size());
-    if (form.role && rest.starts_with(kWorkedOut)) {
-      rest.remove_prefix(1);
-    } else if (form.role) {
-      rest.remove_prefix(std::min(rest.find_first_not_of("adeilmnorstuy_"), rest.size()));
-    }
-    const bool stray = (form.role && before.ends_with('\n') && !before.ends_with(">\n")) ||
-                       (form.mark == "[INST]" && before.ends_with(' '));
-    if (stray || !before.ends_with(form.before) || !rest.starts_with(form.behind))
-      not_known("has other white space beside " + formats::quote(form.mark));
   }
 
   void read_place_of_system() {

@@ -127,13 +127,14 @@ bool about_more_than_text(std::string_view code) {
       [&](std::string_view what) { return holds(code, what); });
 }
 
-/// Conditions that a conversation of plain texts does not meet. "not ..." and what names the user
-/// ("or message.role == 'user'") may be met all the same.
+/// Conditions that a conversation of plain texts does not meet. "not ...", "... and not ..." and
+/// what names the user ("or message.role == 'user'") may be met all the same.
 bool is_dead(std::string_view condition) {
   if (condition.starts_with("false")) return true;
   if (holds(condition, "enable_thinking is false")) return true;  // it is not given
   const bool user = holds(condition, "'user'") || holds(condition, "\"user\"");
-  return !user && !condition.starts_with("not") && about_more_than_text(condition);
+  return !user && !condition.starts_with("not") &&
+         about_more_than_text(condition.substr(0, condition.find(" and not ")));
 }
 
 /// A statement that has an end, and what holds within it.
@@ -142,16 +143,11 @@ struct Frame {
   bool about_assistant = false, first_turn = false, in_loop = false;
 };
 
-bool is_first_turn(std::string_view condition) {
-  const bool first = holds(condition, "loop.first") || holds(condition, "loop.index0 == 0") ||
-                     holds(condition, "loop.index == 1");
-  return first && !holds(condition, "not ") && !holds(condition, " and ") &&
-         !holds(condition, " or ");
-}
-
+/// "... and not ..." asks for more than that.
 bool is_assistant(std::string_view condition) {
-  return holds(condition, "assistant") && !holds(condition, "user") && !holds(condition, "!=") &&
-         !holds(condition, "not ") && !holds(condition, "system");
+  const std::string_view asked = condition.substr(0, condition.find(" and not "));
+  return holds(asked, "assistant") && !holds(asked, "user") && !holds(asked, "!=") &&
+         !holds(asked, "not ") && !holds(asked, "system") && !holds(condition, " or ");
 }
 
 class Live {
@@ -203,7 +199,7 @@ class Live {
     inner.about_system |= holds(condition, "system");
     inner.about_generation |= generation;
     inner.about_assistant |= is_assistant(condition);
-    inner.first_turn |= is_first_turn(condition);
+    inner.first_turn |= is_first_turn(condition) && !holds(condition, " and ");
     return inner;
   }
 
@@ -223,6 +219,32 @@ std::vector<TemplatePiece> live_pieces(std::string_view text) {
     pieces.push_back(piece);
   }
   return pieces;
+}
+
+bool is_set(const TemplatePiece& piece) {
+  return piece.kind == Kind::statement && piece.source.starts_with("set ");
+}
+
+std::string_view bound_name(const TemplatePiece& piece) {
+  if (piece.kind != Kind::statement) return "";
+  std::string_view rest = piece.source;
+  if (!rest.starts_with("set ") && !rest.starts_with("for ")) return "";
+  rest.remove_prefix(4);
+  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+  return rest.substr(
+      0, static_cast<std::size_t>(std::ranges::find_if_not(rest, in_name) - rest.begin()));
+}
+
+const std::string* sole_literal(const TemplatePiece& piece) {
+  if (!is_set(piece) || piece.parts.size() != 2 || !piece.parts[1].literal) return nullptr;
+  const std::string_view code = trimmed(piece.parts[0].text);
+  return code.find('=') + 1 == code.size() ? &piece.parts[1].text : nullptr;
+}
+
+bool is_first_turn(std::string_view condition) {
+  const bool first = holds(condition, "loop.first") || holds(condition, "loop.index0 == 0") ||
+                     holds(condition, "loop.index == 1");
+  return first && !holds(condition, "not ") && !holds(condition, " or ");
 }
 
 bool is_written(const std::vector<TemplatePart>& parts, std::size_t index) {

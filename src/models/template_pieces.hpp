@@ -41,6 +41,15 @@ inline bool is_blank(std::string_view text) {
 /// those are left out, as are macros and comments; of other branches all are kept.
 std::vector<TemplatePiece> live_pieces(std::string_view text);
 
+/// "set NAME = VALUE", "for NAME in ...": NAME, or nothing.
+std::string_view bound_name(const TemplatePiece& piece);
+bool is_set(const TemplatePiece& piece);
+/// The one literal that a variable is set to, or none.
+const std::string* sole_literal(const TemplatePiece& piece);
+
+/// Whether the first turn of a loop alone meets a condition, if it does.
+bool is_first_turn(std::string_view condition);
+
 /// Whether a part of an expression is a text that it writes: not a key, an argument or one side of
 /// a comparison.
 bool is_written(const std::vector<TemplatePart>& parts, std::size_t index);
