@@ -126,7 +126,7 @@ class Browser:
         self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
         self.settle()
 
-    def wait(self, condition, seconds=20):
+    def wait(self, condition, seconds=60):  # as long as an answer may take on a busy machine
         deadline = time.monotonic() + seconds
         while not self.js(condition):
             if time.monotonic() > deadline:

@@ -32,9 +32,9 @@ std::string refusal_among_odd_floats(const Call& call) {
   return said;
 }
 
-/// A view's numbers as they are after `made` has computed with its layer, by a calm thread.
-template <class Made>
-std::vector<std::byte> outputs(const Made& layer, std::int64_t model_dim) {
+/// What a layer gives for some rows.
+template <class Layer>
+std::vector<std::byte> outputs(const Layer& layer, std::int64_t model_dim) {
   Tensor x(f32, {1, 3, model_dim}), y(f32, {1, 3, model_dim});
   Random random(5);
   x.fill_normal(random);
