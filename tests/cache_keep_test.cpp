@@ -325,6 +325,24 @@ TEST(KeepOfPages, NumbersToldThenAreSharedWithLaterPrompts) {
   EXPECT_EQ(saved(cache, fifth), saved(cache, second));
 }
 
+// Told the number that was where it comes to lie, as a sibling in a draft may have the same one.
+TEST(KeepOfPages, ARowMovesWhateverItsNumber) {
+  const Text text;
+  PagedCache cache = pool(kPlain, text, 20);
+  const std::int64_t sequence = cache.create(), expected = cache.create(1);
+  ASSERT_EQ(append(cache, text, sequence, from_to(0, 20), true), Status::ok);
+  ASSERT_EQ(append(cache, text, expected, from_to(0, 10), true), Status::ok);
+  const Places places = {12};
+  const Numbers numbers = {10};
+  ASSERT_EQ(cache.keep(sequence, 10, places, numbers), Status::ok);
+  ASSERT_EQ(cache.extend(expected, 1, numbers), Status::ok);
+  for (std::int64_t layer = 0; layer < kLayers; ++layer)
+    ASSERT_EQ(
+        cache.write(expected, layer, 10, text.k(12 + layer, false), text.v(12 + layer, false)),
+        Status::ok);
+  EXPECT_EQ(saved(cache, sequence), saved(cache, expected));
+}
+
 TEST(KeepOfPages, ExhaustionChangesNothing) {
   const Text text;
   PagedCache cache = pool(kPlain, text, 6);
