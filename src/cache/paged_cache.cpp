@@ -13,6 +13,7 @@
 #include "base/refuse.hpp"
 #include "cache/append.hpp"
 #include "cache/kept.hpp"
+#include "cache/key_scales.hpp"
 #include "cache/paged_state.hpp"
 
 namespace polyhead::inline v0 {
@@ -98,7 +99,9 @@ void make_room(std::vector<std::int32_t>& list, std::int64_t size) {
 
 PagedCache::PagedCache(const PagedCacheConfig& config) {
   check_config(config);
-  state_ = std::make_unique<State>(config);
+  state_ = std::make_unique<State>(
+      config, cache::take_key_scales("PagedCache", config.key_scales, config.type,
+                                     {config.kv_heads, config.head_dim, config.layers}));
 }
 PagedCache::PagedCache(PagedCache&&) noexcept = default;
 PagedCache& PagedCache::operator=(PagedCache&&) noexcept = default;

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/ceil_div.hpp"
@@ -64,18 +65,17 @@ enum class Equal : std::uint8_t { keep_own, share };
 }  // namespace cache
 
 struct PagedCache::State {
-  explicit State(const PagedCacheConfig& c) : config(c), pool(c.pages, c.page_tokens) {
+  /// `scales`: those of the configuration, dense.
+  State(const PagedCacheConfig& c, std::vector<float> scales)
+      : config(c), pool(c.pages, c.page_tokens), key_scales(std::move(scales)) {
     if (config.value_dim == 0) config.value_dim = config.head_dim;
-    key_scales = cache::take_key_scales("PagedCache", config.key_scales, config.type,
-                                        {config.kv_heads, config.head_dim, config.layers});
-    const std::size_t of_layer =
-        key_scales.empty() ? 0 : static_cast<std::size_t>(config.kv_heads * config.head_dim);
+    const std::int64_t of_layer = key_scales.empty() ? 0 : config.kv_heads * config.head_dim;
     for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-      const auto scales = key_scales.begin() + layer * static_cast<std::int64_t>(of_layer);
+      const auto own = key_scales.begin() + layer * of_layer;
       keys.emplace_back("PagedCache",
                         cache::StoreShape{config.type, config.pages, config.kv_heads,
                                           config.page_tokens, config.head_dim},
-                        std::vector<float>(scales, scales + of_layer));
+                        std::vector<float>(own, own + of_layer));
       values.emplace_back("PagedCache",
                           cache::StoreShape{config.type, config.pages, config.kv_heads,
                                             config.page_tokens, cache::stored_value_dim(config)});
