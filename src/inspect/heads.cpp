@@ -153,6 +153,7 @@ HeadStatistics::State::State(const HeadStudy& wanted)
 
 HeadSweep HeadStatistics::State::sweep_of(const AttentionArguments& call,
                                           const HeadRowVisitor* visitor) const {
+  const base::FloatEnvironment environment(base::Subnormals::kept);  // small dropout is not 0
   for (const auto& [name, offsets] :
        {std::pair{"q_offsets", &call.q_offsets}, {"kv_offsets", &call.kv_offsets}}) {
     if (offsets->given()) base::refuse(kCall, name, " is given, expected one sequence");
@@ -315,7 +316,6 @@ HeadStatistics::~HeadStatistics() = default;
 void HeadStatistics::add(const AttentionArguments& call, const Options& options,
                          HeadRowVisitor* visitor) {
   State& s = *state_;
-  const base::FloatEnvironment environment(base::Subnormals::kept);  // settings are compared, too
   const Crew crew = crew_of(kCall, options).for_items(s.study.q_heads);
   const HeadSweep sweep = s.sweep_of(call, visitor);
   const kernels::AttendCall& attend = sweep.attend;
