@@ -7,6 +7,7 @@
 
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
+#include "cli/list_text.hpp"
 #include "cli/model_options.hpp"
 #include "cli/option_checks.hpp"
 #include "cli/table.hpp"
@@ -60,12 +61,6 @@ std::vector<Part> parts_of(const ModelFile& file) {
   }
   std::erase_if(parts, [](const Part& part) { return part.parameters == 0; });
   return parts;
-}
-
-std::string joined(const std::set<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
 }
 
 std::string bytes_text(std::uint64_t bytes) {

@@ -263,10 +263,8 @@ void PlanCommand::list(const Console& console) {
   for (const cost::ModelDescription& model : cost::model_presets()) {
     cost::Workload one;
     one.prompt = 1;
-    std::string also;
-    for (const std::string& alias : model.aliases) also += (also.empty() ? "" : ", ") + alias;
     models.row({model.id, parameters_text(cost::parameters(model).value),
-                cost::kv_cache_bytes(model, one).value.grouped() + " B", also});
+                cost::kv_cache_bytes(model, one).value.grouped() + " B", joined(model.aliases)});
   }
   models.print(console);
   Table machines({Align::left, Align::right, Align::right, Align::right, Align::left});

@@ -156,13 +156,6 @@ bool begins_with_zero(std::string_view entry) {
   return entry.size() > 1 && entry[0] == '0' && is_digit(entry[1]);
 }
 
-std::string joined(std::span<const std::string_view> entries, const char* between) {
-  std::string text;
-  for (const std::string_view entry : entries)
-    text.append(text.empty() ? "" : between).append(entry);
-  return text;
-}
-
 [[noreturn]] void refuse_commas(const std::string& option,
                                 std::span<const std::string_view> number) {
   const std::string plain = joined(number, "");
@@ -171,7 +164,7 @@ std::string joined(std::span<const std::string_view> entries, const char* betwee
     throw UsageError(why + "' is one number in a list, where numbers have no commas: write " +
                      plain);
   throw UsageError(why + "' may be one number or a list: write " + plain + ", or '" +
-                   joined(number, ", ") + "' in quotes");
+                   joined(number) + "' in quotes");
 }
 
 /// Of a list: 64,128 would be taken for 64 and 128 by some, for 64128 by others.

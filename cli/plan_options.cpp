@@ -40,15 +40,16 @@ auto as_usage(const std::string& option, const Call& call) {
   }
 }
 
-/// One of a few presets, which `expected` has with a comma behind each.
+/// What `call` makes of a name that is one of `expected`.
 template <class Call>
-auto preset_named(const std::string& option, const std::string& expected, const Call& call) {
+auto preset_named(const std::string& option, const std::vector<std::string>& expected,
+                  const Call& call) {
   try {
     return call();
   } catch (const InvalidArgument& error) {
     std::string why = reason_of(error);
     why += why.ends_with('?') ? " Expected one of " : "; expected one of ";
-    throw UsageError(option + ": " + why + expected.substr(0, expected.size() - 2));
+    throw UsageError(option + ": " + why + joined(expected));
   }
 }
 
@@ -127,10 +128,10 @@ void PlanOptions::add_options(CLI::App& app) {
 
 cost::StorageType type_of_cache(const std::string& name) {
   const bool fp8 = name == "e4m3" || name == "e5m2";  // as generate calls them
-  std::string expected;
+  std::vector<std::string> expected;
   for (const cost::StorageType& type : cost::storage_types()) {
     if (type.block_elements > kLargestBlock) continue;
-    expected += type.name + (type.name == "fp8" ? " (e4m3, e5m2), " : ", ");
+    expected.push_back(type.name + (type.name == "fp8" ? " (e4m3, e5m2)" : ""));
   }
   cost::StorageType type =
       preset_named("--kv-type", expected, [&] { return cost::storage_type(fp8 ? "fp8" : name); });
@@ -147,9 +148,9 @@ cost::StorageType type_of_weights(const std::string& name) {
   const auto of_cache = [](const std::string& one) {
     return one.starts_with("cache-") || one.ends_with("-by-channel");
   };
-  std::string expected;
+  std::vector<std::string> expected;
   for (const cost::StorageType& type : cost::storage_types()) {
-    if (!of_cache(type.name)) expected += type.name + ", ";
+    if (!of_cache(type.name)) expected.push_back(type.name);
   }
   cost::StorageType type =
       preset_named("--weight-type", expected, [&] { return cost::storage_type(name); });
@@ -166,8 +167,8 @@ cost::Compute compute_named(const std::string& name) {
 
 std::optional<cost::Machine> PlanOptions::asked_machine() const {
   if (!machine_.empty()) {
-    std::string expected;
-    for (const cost::Machine& machine : cost::machine_presets()) expected += machine.id + ", ";
+    std::vector<std::string> expected;
+    for (const cost::Machine& machine : cost::machine_presets()) expected.push_back(machine.id);
     return preset_named("--machine", expected, [&] { return cost::machine_preset(machine_); });
   }
   if (memory_.empty() && bandwidth_.empty() && flops_.empty()) return {};
