@@ -12,7 +12,7 @@
 #include "polyhead/layer.h"
 #include "polyhead/paged_cache.h"
 #include "polyhead/sliding_attention.h"
-#include "support/difference.h"
+#include "support/latent_model.h"
 #include "support/odd_floats.h"
 #include "support/random.h"
 #include "support/refusal.h"
@@ -30,6 +30,12 @@ std::string refusal_among_odd_floats(const Call& call) {
   std::string said = refusal_of(call);
   if (!floats.unchanged()) said += " (and the environment was changed)";
   return said;
+}
+
+template <class Make>
+auto made_among_odd_floats(const Make& make) {
+  const OddFloats floats;
+  return make();
 }
 
 /// What a layer gives for some rows.
@@ -58,41 +64,19 @@ TEST(OddFloats, ALayersWeightsAreWhatTheyAreElsewhere) {
       const LayerWeights given{.w_q = w, .w_k = w, .w_v = w, .w_o = w};
       const auto made = [&] { return MultiHeadAttention(config, given, {.isa = isa}); };
       const std::vector<std::byte> expected = outputs(made(), kDim);
-      const auto odd = [&] {
-        const OddFloats floats;
-        return made();
-      };
-      EXPECT_EQ(outputs(odd(), kDim), expected) << element_name(type) << ", " << isa_name(isa);
+      EXPECT_EQ(outputs(made_among_odd_floats(made), kDim), expected)
+          << element_name(type) << ", " << isa_name(isa);
     }
   }
 }
 
 TEST(OddFloats, ADefaultScaleIsWhatItIsElsewhere) {
-  constexpr std::int64_t kDim = 8, kRank = 4;
-  LatentConfig config;
-  config.model_dim = kDim;
-  config.heads = 1;
-  config.kv_rank = kRank;
-  config.nope_dim = 10;  // 1 / sqrt(10) is rounded down
-  config.rope_dim = 0;
-  config.value_dim = 5;
-  Random random(7);
-  Tensor q(f32, {10, kDim}), down(f32, {kRank, kDim}), norm(f32, {kRank}), up(f32, {15, kRank}),
-      out(f32, {kDim, 5});
-  for (Tensor* tensor : {&q, &down, &norm, &up, &out}) tensor->fill_normal(random);
-  LatentWeights weights;
-  weights.w_q = q.const_view();
-  weights.w_kv_down = down.const_view();
-  weights.kv_norm = norm.const_view();
-  weights.w_kv_up = up.const_view();
-  weights.w_o = out.const_view();
-  const auto made = [&] { return LatentAttention(config, weights); };
-  const std::vector<std::byte> expected = outputs(made(), kDim);
-  const auto odd = [&] {
-    const OddFloats floats;
-    return made();
-  };
-  EXPECT_EQ(outputs(odd(), kDim), expected);
+  LatentConfig config = small_latent();
+  config.nope_dim = 10 - config.rope_dim;  // 1 / sqrt(10) is rounded down
+  const LatentModel model(config);
+  const auto made = [&] { return LatentAttention(config, model.weights()); };
+  EXPECT_EQ(outputs(made_among_odd_floats(made), config.model_dim),
+            outputs(made(), config.model_dim));
 }
 
 TEST(OddFloats, SmallNumbersAreNotZero) {
