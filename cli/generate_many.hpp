@@ -31,8 +31,8 @@ struct ManyOptions {
   bool json = false;
 };
 
-/// The lines of a file that are not empty, without their ids. Throws FileError; UsageError where
-/// there are none.
+/// The lines of a file that are not empty, without their ids. Throws FileError, also where there
+/// are none.
 std::vector<Prompt> prompt_lines(const std::string& place);
 
 /// "end", "context", "max_tokens", "failed".

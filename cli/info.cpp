@@ -5,9 +5,9 @@
 #include <set>
 #include <sstream>
 
+#include "base/joined.hpp"
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
-#include "cli/list_text.hpp"
 #include "cli/model_options.hpp"
 #include "cli/option_checks.hpp"
 #include "cli/table.hpp"
@@ -244,7 +244,8 @@ void Info::print_parts(const Console& console, const ModelFile& file) {
   table.header({"part", "parameters", "in the file", "types"});
   Part whole{"all", 0, 0, {}};
   for (const Part& part : parts_of(file)) {
-    table.row({part.name, grouped(part.parameters), bytes_text(part.bytes), joined(part.types)});
+    table.row(
+        {part.name, grouped(part.parameters), bytes_text(part.bytes), base::joined(part.types)});
     whole.parameters += part.parameters;
     whole.bytes += part.bytes;
   }

@@ -23,13 +23,14 @@ struct LookWanted {
   Options run;
 };
 
-/// Fills in what a run finds out: top, nll, embedding, seconds. `look` has file, tokenizer, config,
-/// ids, delimiters and chosen; the observer that it points to afterwards is the returned one.
-/// Throws InvalidArgument, also where something of it is no number, and what the report throws.
 struct LookRun {
   std::unique_ptr<models::HeadObserver> heads;
   HeadRows rows;
 };
+
+/// Fills in what a run finds out: top, nll, embedding, seconds. `look` has file, tokenizer, config,
+/// ids, delimiters and chosen; the observer that it points to afterwards is the returned one.
+/// Throws InvalidArgument, also where something of it is no number, and what the report throws.
 LookRun run_look(const models::Model& model, LookData& look, const LookWanted& wanted,
                  const Console& console);
 

@@ -1,4 +1,5 @@
 // polyhead plan: what attention costs, before anyone runs it.
+#include "base/joined.hpp"
 #include "cli/plan.hpp"
 
 #include <CLI/CLI.hpp>
@@ -264,7 +265,8 @@ void PlanCommand::list(const Console& console) {
     cost::Workload one;
     one.prompt = 1;
     models.row({model.id, parameters_text(cost::parameters(model).value),
-                cost::kv_cache_bytes(model, one).value.grouped() + " B", joined(model.aliases)});
+                cost::kv_cache_bytes(model, one).value.grouped() + " B",
+                base::joined(model.aliases)});
   }
   models.print(console);
   Table machines({Align::left, Align::right, Align::right, Align::right, Align::left});

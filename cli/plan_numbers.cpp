@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/joined.hpp"
 #include "cli/command.hpp"
 #include "cli/list_text.hpp"
 #include "cli/plan_input.hpp"
@@ -158,13 +159,13 @@ bool begins_with_zero(std::string_view entry) {
 
 [[noreturn]] void refuse_commas(const std::string& option,
                                 std::span<const std::string_view> number) {
-  const std::string plain = joined(number, "");
-  std::string why = option + ": '" + joined(number, ",");
+  const std::string plain = base::joined(number, "");
+  std::string why = option + ": '" + base::joined(number, ",");
   if (std::ranges::any_of(number, begins_with_zero))
     throw UsageError(why + "' is one number in a list, where numbers have no commas: write " +
                      plain);
   throw UsageError(why + "' may be one number or a list: write " + plain + ", or '" +
-                   joined(number) + "' in quotes");
+                   base::joined(number) + "' in quotes");
 }
 
 /// Of a list: 64,128 would be taken for 64 and 128 by some, for 64128 by others.

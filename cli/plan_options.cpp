@@ -1,3 +1,4 @@
+#include "base/joined.hpp"
 #include "cli/plan_options.hpp"
 
 #include <CLI/CLI.hpp>
@@ -49,7 +50,7 @@ auto preset_named(const std::string& option, const std::vector<std::string>& exp
   } catch (const InvalidArgument& error) {
     std::string why = reason_of(error);
     why += why.ends_with('?') ? " Expected one of " : "; expected one of ";
-    throw UsageError(option + ": " + why + joined(expected));
+    throw UsageError(option + ": " + why + base::joined(expected));
   }
 }
 

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "polyhead/layer.h"
+#include "support/random.h"
 #include "support/refusal.h"
 
 namespace {
@@ -17,21 +17,15 @@ using polyhead::KvCache;
 using polyhead::LayerConfig;
 using polyhead::LayerWeights;
 using polyhead::MultiHeadAttention;
+using polyhead::test::random_floats;
 
 constexpr std::int64_t kModel = 48, kContext = 29, kTokens = 9, kContextTokens = 70, kBatch = 2;
 
-std::vector<float> random_floats(std::int64_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0f, 0.2f);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = normal(generator);
-  return values;
-}
-
 struct Layer {
-  std::vector<float> w_q = random_floats(kModel * kModel, 1);
-  std::vector<float> w_k = random_floats(24 * kContext, 2), w_v = random_floats(24 * kContext, 3);
-  std::vector<float> w_o = random_floats(kModel * kModel, 4);
+  std::vector<float> w_q = random_floats(kModel * kModel, 1, 0.2);
+  std::vector<float> w_k = random_floats(24 * kContext, 2, 0.2),
+                     w_v = random_floats(24 * kContext, 3, 0.2);
+  std::vector<float> w_o = random_floats(kModel * kModel, 4, 0.2);
 
   MultiHeadAttention make(ElementType type, bool rope) const {
     LayerConfig config;
@@ -52,8 +46,8 @@ struct Layer {
 
 TEST(CrossCache, GivesTheBitsOfTheContextItself) {
   const Layer weights;
-  const auto x = random_floats(kBatch * kTokens * kModel, 5);
-  const auto context = random_floats(kBatch * kContextTokens * kContext, 6);
+  const auto x = random_floats(kBatch * kTokens * kModel, 5, 0.2);
+  const auto context = random_floats(kBatch * kContextTokens * kContext, 6, 0.2);
   const std::int64_t lengths[] = {kContextTokens, 41};
   for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
     for (const bool rope : {false, true}) {
@@ -91,7 +85,7 @@ std::vector<float> stretch(const std::vector<float>& context, const std::int64_t
 // What is projected later stands behind what the cache holds, each sequence at its own length.
 TEST(CrossCache, ASecondContextGoesOnAtItsPositions) {
   const MultiHeadAttention layer = Layer().make(ElementType::float32, true);
-  const auto context = random_floats(kBatch * kContextTokens * kContext, 6);
+  const auto context = random_floats(kBatch * kContextTokens * kContext, 6, 0.2);
   const auto project = [&](KvCache& cache, const std::int64_t(&first)[kBatch],
                            const std::int64_t(&lengths)[kBatch], std::int64_t count) {
     layer.project_context({stretch(context, first, count).data(), {kBatch, count, kContext}}, cache,
@@ -110,8 +104,8 @@ TEST(CrossCache, ASecondContextGoesOnAtItsPositions) {
 
 TEST(CrossCache, RefusesWhatDoesNotFit) {
   const MultiHeadAttention layer = Layer().make(ElementType::float32, false);
-  const auto x = random_floats(kTokens * kModel, 5);
-  const auto context = random_floats(4 * kContext, 6);
+  const auto x = random_floats(kTokens * kModel, 5, 0.2);
+  const auto context = random_floats(4 * kContext, 6, 0.2);
   std::vector<float> y(x.size());
   KvCache small(layer.cache_config(1, 3)), other({.batch = 1, .kv_heads = 3, .head_dim = 12});
   const std::int64_t lengths[] = {1};

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <vector>
 
 #include "attention/validate.hpp"
 #include "kernels/reference/attend.hpp"
+#include "support/random.h"
 
 namespace {
 
@@ -16,14 +16,7 @@ using polyhead::AttentionArguments;
 using polyhead::ConstView;
 using polyhead::RowTrace;
 using polyhead::View;
-
-std::vector<float> random_floats(std::size_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(generator);
-  return values;
-}
+using polyhead::test::random_floats;
 
 // "The cat sat on mat", model_dim 4.
 constexpr float kQ[] = {1, 0, 1, 0, 0, 2, 0, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0, 1};

@@ -11,6 +11,7 @@
 #include "base/weight_blocks.hpp"
 #include "layers/linear.hpp"
 #include "polyhead/executor.h"
+#include "support/random.h"
 
 namespace {
 
@@ -24,6 +25,7 @@ using polyhead::kernels::cpu::GemmWeights;
 using polyhead::layers::BlockRows;
 using polyhead::layers::Engine;
 using polyhead::layers::Linear;
+using polyhead::test::random_floats;
 
 constexpr WeightType kQuantised[] = {
     WeightType::q4_0, WeightType::q4_1, WeightType::q5_0, WeightType::q5_1, WeightType::q8_0,
@@ -94,14 +96,6 @@ Engine engine_for(Isa isa, TwoWorkers& executor) {
   engine.rows = &polyhead::kernels::cpu::rowwise(isa);
   engine.crew = {&executor, 2};
   return engine;
-}
-
-std::vector<float> random_floats(std::int64_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = normal(generator);
-  return values;
 }
 
 std::vector<float> product(const Engine& engine, const Linear& linear, std::vector<float>& x,

@@ -4,12 +4,12 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "base/element.hpp"
 #include "base/memory.hpp"
 #include "kernels/cpu/gemm_table.hpp"
+#include "support/random.h"
 
 namespace {
 
@@ -20,17 +20,10 @@ using polyhead::kernels::cpu::GemmCall;
 using polyhead::kernels::cpu::GemmRange;
 using polyhead::kernels::cpu::GemmTable;
 using polyhead::kernels::cpu::GemmWeights;
+using polyhead::test::random_floats;
 
 constexpr ElementType kTypes[] = {ElementType::float32, ElementType::float16,
                                   ElementType::bfloat16};
-
-std::vector<float> random_floats(std::size_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(generator);
-  return values;
-}
 
 float rounded(float value, ElementType type) {
   std::byte bytes[4];
@@ -48,9 +41,9 @@ struct Product {
 
   Product(Isa isa, ElementType type, std::int64_t m, std::int64_t k, std::int64_t n)
       : table(polyhead::kernels::cpu::gemm(isa)), rows(m), in(k), out(n) {
-    w = random_floats(static_cast<std::size_t>(n * k), 1);
-    x = random_floats(static_cast<std::size_t>(m * k), 2);
-    bias = random_floats(static_cast<std::size_t>(n), 3);
+    w = random_floats(n * k, 1);
+    x = random_floats(m * k, 2);
+    bias = random_floats(n, 3);
     packed = {nullptr, type, k, n, {}};
     panels = AlignedBuffer<std::byte>(static_cast<std::size_t>(table.packed_bytes(packed)));
     w.resize(w.size() + 16);  // packing reads whole vectors

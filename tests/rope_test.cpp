@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "support/random.h"
 #include "support/refusal.h"
 
 namespace {
@@ -17,6 +17,7 @@ using polyhead::RopeConfig;
 using polyhead::RopePairing;
 using polyhead::RopeScaling;
 using polyhead::View;
+using polyhead::test::random_floats;
 
 constexpr RopePairing kPairings[] = {RopePairing::half_split, RopePairing::interleaved};
 
@@ -25,14 +26,6 @@ RopeConfig config_of(RopePairing pairing, double base = 10000.0) {
   config.pairing = pairing;
   config.base = base;
   return config;
-}
-
-std::vector<float> random_floats(std::size_t count, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(generator);
-  return values;
 }
 
 std::vector<float> rotated(std::vector<float> head, std::int64_t position,

@@ -6,10 +6,10 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "base/element.hpp"
+#include "support/random.h"
 
 namespace {
 
@@ -17,17 +17,10 @@ using polyhead::ElementType;
 using polyhead::kernels::cpu::RowOut;
 using polyhead::kernels::cpu::RowTable;
 using polyhead::kernels::cpu::rowwise;
+using polyhead::test::random_floats;
 
 constexpr double kU = 0x1p-24;
 constexpr std::int64_t kSizes[] = {1, 3, 4, 15, 16, 17, 31, 64, 65, 100, 255, 257, 576, 1536, 3001};
-
-std::vector<float> random_floats(std::int64_t count, unsigned seed, float width) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0f, width);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = normal(generator);
-  return values;
-}
 
 /// What a kernel writes into n floats, surrounded by others that must stay.
 template <class Kernel>

@@ -6,6 +6,7 @@
 
 #include "attention/validate.hpp"
 #include "base/element.hpp"
+#include "base/joined.hpp"
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0::door {
@@ -13,9 +14,7 @@ namespace {
 
 // "[batch, q_len, q_heads]"
 std::string spelled(std::initializer_list<Axis> axes) {
-  std::string names;
-  for (const Axis& axis : axes) names += (names.empty() ? "" : ", ") + std::string(axis.name);
-  return "[" + names + "]";
+  return "[" + base::joined(axes, ", ", &Axis::name) + "]";
 }
 
 bool accepts(const Axis& axis, std::int64_t extent) {

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string>
 
+#include "base/joined.hpp"
 #include "base/processor.hpp"
 #include "base/refuse.hpp"
 
@@ -23,12 +24,7 @@ constexpr NamedIsa kIsas[] = {{Isa::portable, "portable"},
                               {Isa::avx512_bf16, "avx512_bf16"},
                               {Isa::amx_bf16, "amx_bf16"}};
 
-std::string known_names() {
-  std::string names;
-  for (const NamedIsa& known : kIsas)
-    names += (names.empty() ? "" : ", ") + std::string(known.name);
-  return names;
-}
+std::string known_names() { return base::joined(kIsas, ", ", &NamedIsa::name); }
 
 Isa most_capable() {
   Isa best = Isa::portable;
@@ -49,10 +45,8 @@ Isa require_runnable(Isa isa, const char* asked_by) {
                  known_names());
   }
   if (!base::processor_runs(isa)) {
-    std::string here;
-    for (Isa one : available_isas())
-      here += (here.empty() ? "" : ", ") + std::string(isa_name(one));
-    base::refuse(asked_by, "this processor cannot run \"", isa_name(isa), "\"; it can run ", here);
+    base::refuse(asked_by, "this processor cannot run \"", isa_name(isa), "\"; it can run ",
+                 base::joined(available_isas(), ", ", isa_name));
   }
   return isa;
 }

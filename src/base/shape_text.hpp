@@ -1,20 +1,18 @@
 // Shapes as messages print them.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+
+#include "base/joined.hpp"
 
 namespace polyhead::inline v0::base {
 
 /// "[2, 5, 4]".
 inline std::string shape_text(std::span<const std::int64_t> shape) {
-  std::string text = "[";
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    text += (axis == 0 ? "" : ", ") + std::to_string(shape[axis]);
-  }
-  return text + "]";
+  return "[" + joined(shape, ", ", [](std::int64_t extent) { return std::to_string(extent); }) +
+         "]";
 }
 
 }  // namespace polyhead::inline v0::base

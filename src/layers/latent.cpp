@@ -15,7 +15,6 @@ using layers::LatentStep;
 using layers::Rows;
 using layers::Scratch;
 using layers::Slab;
-using State = layers::Latent;
 
 constexpr const char* kCall = "LatentAttention::forward";
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/joined.hpp"
 #include "base/limits.hpp"
 #include "base/number_text.hpp"
 #include "base/weight_type.hpp"
@@ -30,13 +31,10 @@ constexpr std::array kArchitectures{Architecture::llama, Architecture::gemma3, A
 Architecture architecture_of(const Gguf& file) {
   const auto name = file.text("general.architecture");
   if (!name) throw FileError(file.path(), "has no metadata 'general.architecture'");
-  std::string known;
-  for (const Architecture a : kArchitectures) {
-    if (*name == architecture_name(a)) return a;
-    known += std::string(known.empty() ? "" : ", ") + architecture_name(a);
-  }
-  throw FileError(file.path(),
-                  "has architecture " + quote(*name) + " (expected one of " + known + ")");
+  const auto* found = std::ranges::find(kArchitectures, *name, architecture_name);
+  if (found != kArchitectures.end()) return *found;
+  throw FileError(file.path(), "has architecture " + quote(*name) + " (expected one of " +
+                                   base::joined(kArchitectures, ", ", architecture_name) + ")");
 }
 
 class Reader {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/joined.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/json_text.hpp"
 #include "models/json_fields.hpp"
@@ -35,12 +36,10 @@ constexpr std::array<ModelType, 8> kModelTypes{{{"llama", Architecture::llama},
 
 Architecture architecture_of(const Fields& fields) {
   const std::string type = fields.text("model_type", "");
-  std::string known;
-  for (const ModelType& model : kModelTypes) {
-    if (type == model.name) return model.architecture;
-    known += std::string(known.empty() ? "" : ", ") + model.name;
-  }
-  fields.refuse("model_type", "is " + quote(type) + " (expected one of " + known + ")");
+  const auto* found = std::ranges::find(kModelTypes, type, &ModelType::name);
+  if (found != kModelTypes.end()) return found->architecture;
+  fields.refuse("model_type", "is " + quote(type) + " (expected one of " +
+                                  base::joined(kModelTypes, ", ", &ModelType::name) + ")");
 }
 
 Activation activation_of(const Fields& fields, const char* name, const char* otherwise) {

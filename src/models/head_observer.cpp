@@ -68,7 +68,7 @@ void HeadObserver::attended(const AttentionSeen& seen) {
 const HeadStatistics* HeadObserver::layer(std::int64_t index) const {
   const auto i = static_cast<std::size_t>(index);
   if (index < 0 || i >= layers_.size()) {
-    base::refuse(kCall, "layer (", index, ") is not within 0 .. ", layers_.size(), " - 1");
+    base::refuse(kCall, "layer (", index, ") is not within 0 .. ", std::ssize(layers_) - 1);
   }
   const auto& statistics = layers_[i];
   return statistics ? &*statistics : nullptr;

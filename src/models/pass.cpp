@@ -4,7 +4,7 @@
 
 #include "base/check.hpp"
 #include "base/codes.hpp"
-#include "layers/calls.hpp"
+#include "layers/held.hpp"
 
 namespace polyhead::inline v0::models {
 
@@ -135,18 +135,11 @@ AttentionArguments Pass::prepare(const Block& block, std::int64_t index) {
 void Pass::read_pool(const Block& block, std::int64_t index, AttentionArguments& arguments) const {
   const PooledSequences& pool = tokens_.pooled;
   const LayerConfig& c = block.attention.config;
-  const auto rows_of = [](const ConstView& all, std::int64_t first, std::int64_t count) {
-    ConstView rows = all;
-    rows.data = static_cast<const std::byte*>(all.data) +
-                first * all.layout.strides[0] * element_bytes(all.type);
-    rows.layout.extents[0] = count;
-    return rows;
-  };
   for (std::size_t s = 0; s < pool.sequences.size(); ++s) {
     const std::int64_t first = tokens_.offsets[s], count = tokens_.offsets[s + 1] - first;
-    [[maybe_unused]] const auto status =
-        pool.cache->write(pool.sequences[s], index, pool.starts[s],
-                          rows_of(arguments.k, first, count), rows_of(arguments.v, first, count));
+    [[maybe_unused]] const auto status = pool.cache->write(
+        pool.sequences[s], index, pool.starts[s], layers::token_rows(arguments.k, first, count),
+        layers::token_rows(arguments.v, first, count));
     POLYHEAD_DCHECK(status == PagedCache::Status::ok);  // the room was just made: no copies
   }
   arguments.k = arguments.v = arguments.kv_offsets = {};

@@ -57,7 +57,7 @@ class Pass {
   /// Norm of rows [first, first + count) of the residual stream, as the output product reads it.
   Matrix normalised_rows(const NormWeights& weights, std::int64_t first, std::int64_t count);
 
-  /// input * linear, into `memory`.
+  /// input * linear, into `to`.
   void multiply(const Matrix& input, const layers::Linear& linear, const Matrix& to);
 
  private:

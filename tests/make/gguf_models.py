@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/data/gguf_models: a tiny random model of every architecture as GGUF, and what llama.cpp computes from it.
 
-  python -m pip install gguf numpy llama-cpp-python && tests/make/gguf_models.py
+  python3 -m pip install -r bench/requirements.txt && tests/make/gguf_models.py
 """
 import json
 import pathlib

@@ -3,7 +3,7 @@
 beside those), and what transformers computes with them: tests/data/tiny/NAME/{config.json, model.safetensors,
 expected.json}.
 
-  pip install torch transformers==5.23.0 && python3 tests/make/tiny_models.py [NAME...]
+  python3 -m pip install -r bench/requirements.txt && python3 tests/make/tiny_models.py [NAME...]
 
 Eager attention in float32. Weights are rounded to bfloat16 first, so that the files are small and lose nothing.
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/data/weight_types.safetensors: blocks of every quantised type and what they mean, by the package `gguf`.
 
-  python -m pip install gguf numpy safetensors && tests/make/weight_types.py
+  python3 -m pip install -r bench/requirements.txt && tests/make/weight_types.py
 """
 import pathlib
 

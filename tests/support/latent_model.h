@@ -7,23 +7,15 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "polyhead/latent.h"
+#include "support/random.h"
 
 namespace polyhead::test {
 
 inline constexpr LatentForm kForms[] = {LatentForm::expanded, LatentForm::absorbed};
-
-inline std::vector<float> random_floats(std::int64_t count, unsigned seed, double scale = 1.0) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<double> normal(0.0, scale);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = static_cast<float>(normal(generator));
-  return values;
-}
 
 /// A configuration and its random weights.
 struct LatentModel {

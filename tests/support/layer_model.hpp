@@ -5,12 +5,12 @@
 
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "polyhead/layer.h"
 #include "support/layer_reference.hpp"
+#include "support/random.h"
 
 namespace polyhead_test {
 
@@ -23,14 +23,7 @@ using polyhead::LayerConfig;
 using polyhead::LayerWeights;
 using polyhead::MultiHeadAttention;
 using polyhead::View;
-
-inline std::vector<float> random_floats(std::int64_t count, unsigned seed, float scale = 1.0f) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0f, scale);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = normal(generator);
-  return values;
-}
+using polyhead::test::random_floats;
 
 /// A configuration with random weights of every kind it takes.
 struct Model {

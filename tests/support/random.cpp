@@ -14,4 +14,11 @@ double Random::normal() {
   return (sum - 2.0) * 1.7320508075688772;
 }
 
+std::vector<float> random_floats(std::int64_t count, std::uint64_t seed, double deviation) {
+  Random random(seed);
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = static_cast<float>(deviation * random.normal());
+  return values;
+}
+
 }  // namespace polyhead::test

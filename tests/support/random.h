@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace polyhead::test {
 
@@ -24,5 +25,8 @@ class Random {
  private:
   std::uint64_t state_;
 };
+
+/// Numbers about normal, mean 0 and that deviation.
+std::vector<float> random_floats(std::int64_t count, std::uint64_t seed, double deviation = 1.0);
 
 }  // namespace polyhead::test

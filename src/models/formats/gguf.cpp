@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/joined.hpp"
 #include "models/formats/array.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/mapped_file.hpp"
@@ -212,10 +213,9 @@ GgufTensor Gguf::read_tensor(Cursor& cursor, std::uint64_t& offset) const {
   const auto* type = std::find_if(kTensorTypes.begin(), kTensorTypes.end(),
                                   [&](const TensorType& t) { return t.id == id; });
   if (type == kTensorTypes.end()) {
-    std::string known;
-    for (const TensorType& t : kTensorTypes)
-      known += std::string(known.empty() ? "" : ", ") + weight_type_name(t.type);
-    refuse("has type number " + std::to_string(id) + " (expected one of " + known + ")");
+    const auto name = [](const TensorType& t) { return weight_type_name(t.type); };
+    refuse("has type number " + std::to_string(id) + " (expected one of " +
+           base::joined(kTensorTypes, ", ", name) + ")");
   }
   tensor.type = type->type;
   offset = cursor.number<std::uint64_t>("a tensor's offset");
