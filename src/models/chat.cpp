@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/joined.hpp"
 #include "models/tokenizers/unicode.hpp"
 #include "polyhead/error.h"
 
@@ -12,12 +13,6 @@ namespace {
 
 /// In the order of ChatTemplate.
 constexpr std::array<const char*, 4> kNames{"chatml", "gemma", "llama2", "llama3"};
-
-std::string list_of_names() {
-  std::string list;
-  for (const char* name : kNames) list += (list.empty() ? "" : ", ") + std::string(name);
-  return list;
-}
 
 /// Python's str.strip, which the templates call.
 std::string_view strip(std::string_view text) {
@@ -192,12 +187,12 @@ ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name) {
     throw InvalidArgument("chat: " + spec.source +
                           (spec.chat_template.empty() ? " has no chat template"
                                                       : " has a chat template that is not known") +
-                          "; name one of " + list_of_names());
+                          "; name one of " + base::joined(kNames));
   }
   const std::optional<ChatTemplate> named = chat_template_named(name);
   if (!named) {
     throw InvalidArgument("chat: template '" + std::string(name) + "' is not known (expected " +
-                          list_of_names() + ")");
+                          base::joined(kNames) + ")");
   }
   if (own && own->format == *named) return with_bos(insisted_on(*own), spec);
   ChatFormat chat;

@@ -239,10 +239,14 @@ class FormsReader {
   /// reading of a loop.
   std::optional<bool> is_met(std::string_view condition) const {
     const bool one = !holds(condition, " and ") && !holds(condition, " or ");
-    if (one && condition.starts_with("not ")) {
-      const std::optional<bool> met = is_met(condition.substr(4));
-      return met ? std::optional(!*met) : std::nullopt;
-    }
+    bool turned = false;
+    for (; one && condition.starts_with("not "); turned = !turned) condition.remove_prefix(4);
+    const std::optional<bool> met = is_met_as_told(condition, one);
+    return met ? std::optional(*met != turned) : std::nullopt;
+  }
+
+  /// The same of a condition without "not" before it; `one`: without "and" and "or" as well.
+  std::optional<bool> is_met_as_told(std::string_view condition, bool one) const {
     if (is_first_turn(condition) && places_.later) return false;
     if (is_first_turn(condition) && one && piece_->in_loop) return true;
     if (holds(condition, "add_generation_prompt") && holds(condition, "not loop.last") && !one)
@@ -307,14 +311,19 @@ class FormsReader {
                        formats::quote(std::string(text)));
     if (holds(text, "<think>") && !piece_->about_assistant && !piece_->about_generation)
       return not_known("writes " + formats::quote(std::string(text)));
-    for (const std::string_view bos : kBosTexts) {
-      const std::size_t at = text.find(bos);
-      if (at == std::string_view::npos) continue;
-      write_literal(text.substr(0, at));
+    while (true) {
+      const auto at = [&](std::string_view bos) { return text.find(bos); };
+      const std::string_view bos = std::ranges::min(kBosTexts, {}, at);
+      const std::size_t before = at(bos);
+      write_plain(text.substr(0, before));
+      if (before == std::string_view::npos) return;
       read_.bos = bos;
       write_bos();
-      return write_literal(text.substr(at + bos.size()));
+      text.remove_prefix(before + bos.size());
     }
+  }
+
+  void write_plain(std::string_view text) {
     std::string plain(text);
     if (!chat_.default_system.empty())
       plain = replaced(plain, chat_.default_system, std::string(1, kTold));

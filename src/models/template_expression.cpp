@@ -13,7 +13,7 @@ namespace {
 using Kind = Written::Kind;
 using Steps = std::vector<Written>;
 
-constexpr int kDeepest = 50;  ///< parentheses within each other; further ones count as a change
+constexpr int kDeepest = 50;  ///< parentheses and choices within each other; further ones: changes
 
 /// A code point of `digits` (at most) digits at text[at]; exactly as many where base is 16.
 void read_code(std::string_view text, std::size_t& at, std::size_t digits, int base,
@@ -120,9 +120,22 @@ class Reader {
     steps.insert(steps.begin(), {Kind::fork, std::string(rest_of_group("else")), false, ""});
     if (take_word("else")) {
       steps.push_back({Kind::otherwise, "", false, ""});
-      append(steps, choice());
+      append(steps, other_choice());
     }
     steps.push_back({Kind::join, "", false, ""});
+    return steps;
+  }
+
+  /// What stands behind "else", where another choice may be.
+  Steps other_choice() {
+    Steps steps;
+    if (depth_ == kDeepest) {
+      change(steps, rest_of_group());
+      return steps;
+    }
+    ++depth_;
+    steps = choice();
+    --depth_;
     return steps;
   }
 
