@@ -198,6 +198,8 @@ TEST(Reference, AlibiSlopesOfThePaper) {
   for (int head = 0; head < 8; ++head) EXPECT_EQ(alibi_slope(head, 12), alibi_slope(head, 8));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(alibi_slope(8 + i, 12), alibi_slope(2 * i, 16));
   EXPECT_EQ(alibi_slope(0, 1), static_cast<float>(std::ldexp(1.0, -8)));
+  constexpr std::int64_t kMany = std::int64_t{1} << 62;
+  EXPECT_EQ(alibi_slope(kMany, kMany + 1), 1.0f);  // step 1 / 2^63
   EXPECT_EQ(test::refusal_of([] { alibi_slope(3, 3); }),
             "alibi_slope: head (3) is not within 0 .. 2");
   EXPECT_EQ(test::refusal_of([] { alibi_slope(-1, 4); }),

@@ -19,9 +19,9 @@ float alibi_slope(std::int64_t head, std::int64_t heads) {
   asm volatile("" : "+r"(head), "+r"(heads));
   const std::int64_t power =
       static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
-  const double step =
-      head < power ? static_cast<double>(head + 1) / static_cast<double>(power)
-                   : static_cast<double>(2 * (head - power) + 1) / static_cast<double>(2 * power);
+  const double step = head < power ? static_cast<double>(head + 1) / static_cast<double>(power)
+                                   : static_cast<double>(2 * (head - power) + 1) /
+                                         (2.0 * static_cast<double>(power));
   auto slope = static_cast<float>(std::exp2(-8.0 * step));
   asm volatile("" : "+m"(slope));
   return slope;
