@@ -23,6 +23,13 @@
 namespace polyhead::cli {
 namespace {
 
+/// A text that comes through a pipe ends with a line's end, which no prompt means.
+std::string without_line_end(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
 using models::Model;
 using models::ModelFile;
 using models::Tokenizer;
@@ -97,8 +104,10 @@ void Generate::add_options(CLI::App& app) {
   const std::span<const char* const> names = models::chat_template_names();
   model_.add_options(app);
   kv_.add_options(app);
-  auto* one = app.add_option("--prompt", prompt_, "The text to continue; - reads standard input")
-                  ->type_name("TEXT");
+  auto* one =
+      app.add_option("--prompt", prompt_,
+                     "The text to continue; - reads standard input, without a last line end")
+          ->type_name("TEXT");
   auto* many = app.add_option("--prompts", prompts_,
                               "Texts to continue, one a line, in one running batch; - reads\n"
                               "standard input")
@@ -330,7 +339,7 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
 /// What --prompt says, for a model that can read so much.
 std::vector<std::int32_t> Generate::one_prompt(const ModelFile& file,
                                                const Tokenizer& tokenizer) const {
-  auto ids = prompt_ids(tokenizer, prompt_ == "-" ? read_text(prompt_) : prompt_);
+  auto ids = prompt_ids(tokenizer, prompt_ == "-" ? without_line_end(read_text(prompt_)) : prompt_);
   if (ids.empty()) throw InvalidArgument("generate: --prompt: the text has no token");
   const std::int64_t context = file.config().context_length;
   if (std::ssize(ids) > context) {

@@ -58,11 +58,7 @@ void Look::add_options(CLI::App& app) {
                                 ->type_name("FILE")
                                 ->check(not_empty());
   file->excludes(text_option_);
-  app.add_option("input", place_, "- reads the text from standard input")
-      ->type_name("-")
-      ->check(CLI::IsMember({"-"}).description(""))
-      ->excludes(file)
-      ->excludes(text_option_);
+  app.add_option("input", place_, "- reads the text from standard input")->type_name("-");
   app.add_option("-o,--output", output_,
                  "Write a page that shows every head: one HTML file, offline")
       ->type_name("FILE.html")
@@ -171,6 +167,11 @@ void Look::run(const Console& console) {
   if (!rows_text_.empty() && !json_) throw UsageError("--rows goes with --json");
   read_lists();
   if (open_ && output_.empty()) throw UsageError("--open needs -o");
+  // Looked at here, so that unknown options, whose values come here, are told first.
+  const bool other = !file_.empty() || text_option_->count() > 0;
+  if (!place_.empty() && (other || place_ != "-"))
+    throw UsageError("'" + place_ + "' was not expected" +
+                     (other ? "" : "; --text, --file or - says what to read"));
   if (file_.empty() && place_.empty() && text_option_->count() == 0)
     throw UsageError("--text, --file or - is needed");
   if (!output_.empty()) formats::check_writable(output_);

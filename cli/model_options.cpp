@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -60,7 +61,12 @@ std::string read_all(std::istream& from, const std::string& place, std::size_t m
 }
 
 std::string read_text(const std::string& place) {
-  if (place == "-") return read_all(std::cin, "standard input");
+  if (place == "-") {
+    std::string text = read_all(std::cin, "standard input");
+    // std::cin, which shares its file with C, takes an error for the end.
+    if (std::ferror(stdin)) throw formats::FileError("standard input", "cannot be read");
+    return text;
+  }
   std::error_code failed;  // what cannot be looked at is refused when it is opened
   if (std::filesystem::is_directory(place, failed))
     throw formats::FileError(place, "is a folder, expected a file");

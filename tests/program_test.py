@@ -13,6 +13,7 @@ import unittest
 from pathlib import Path
 
 PROGRAM = os.environ.get("POLYHEAD_PROGRAM", "build/polyhead")
+DATA = Path(__file__).parent / "data"
 
 
 def run(*arguments, **more):
@@ -106,6 +107,13 @@ class Program(unittest.TestCase):
             self.assertEqual(process.wait(timeout=60), -signal.SIGINT)
         self.assertEqual(out.read_bytes(), b"old")
         self.assertEqual(sorted(p.name for p in self.directory.iterdir()), ["k.npy", "out.npy", "q.npy", "v.npy"])
+
+    def test_standard_input_that_cannot_be_read(self):
+        folder = os.open(self.directory, os.O_RDONLY)
+        self.addCleanup(os.close, folder)
+        made = run("tokenize", str(DATA / "gguf_models" / "bert.gguf"), "--file", "-", stdin=folder)
+        self.assertEqual((made.returncode, made.stdout), (1, ""))
+        self.assertEqual(made.stderr, "polyhead: standard input: cannot be read\n")
 
     def test_a_limit_on_the_size_of_files_is_told_and_leaves_nothing_behind(self):
         for name in "qkv":
