@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "cli/model_options.hpp"
 #include "cli/table.hpp"
@@ -13,7 +14,6 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kNamesShown = 6;  // heads named beside a role's count
 constexpr std::size_t kTelling = 3;     // heads shown for each target
-constexpr double kLn2 = 0.693147180559945309417;
 
 /// null where not measurable: JSON has no NaN.
 ordered_json number(double value) {
@@ -112,7 +112,7 @@ void print_each(const Console& console, const std::vector<ChosenHead>& heads) {
     const HeadMeasures& m = head.measures;
     std::vector<std::string> row{head_name(head.layer, head.head),
                                  head_role_name(m.role),
-                                 cell(m.mean_entropy / kLn2, 2),
+                                 cell(m.mean_entropy / std::numbers::ln2, 2),
                                  cell(m.first, 3),
                                  cell(m.spread, 3),
                                  cell(m.mean_distance, 1)};

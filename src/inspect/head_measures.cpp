@@ -1,13 +1,12 @@
 // From a head's sums to its measures and its role.
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "inspect/head_sums.hpp"
 
 namespace polyhead::inline v0 {
 namespace {
-
-constexpr double kLn2 = 0.693147180559945309417;
 
 double ratio(double part, double whole) {
   return whole > 0 ? part / whole : std::numeric_limits<double>::quiet_NaN();
@@ -38,7 +37,7 @@ void HeadSums::take(const kernels::TileSums& tile, int row, const RowPlace& plac
   const double first = tile.first[row], first_seen = tile.first_seen[row];
   const double rest = tile.rest[row], rest_seen = tile.rest_seen[row];
   const double seen = first_seen + rest_seen;
-  const double information = static_cast<double>(tile.information[row]) * kLn2;
+  const double information = static_cast<double>(tile.information[row]) * std::numbers::ln2;
   ++rows;
   entropy += entropy_of(tile, row);
   if (seen > 0) {
@@ -79,7 +78,7 @@ float HeadSums::entropy_of(const kernels::TileSums& tile, int row) {
   const double first = tile.first[row];
   const double of_first = first > 0 ? -first * std::log(first) : 0.0;
   // A row of one key has no entropy; rounding may leave a weight just off 1.
-  const double sum = static_cast<double>(tile.information[row]) * kLn2 + of_first;
+  const double sum = static_cast<double>(tile.information[row]) * std::numbers::ln2 + of_first;
   return static_cast<float>(sum > 0 ? sum : (std::isnan(sum) ? sum : 0.0));
 }
 

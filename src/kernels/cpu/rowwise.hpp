@@ -194,18 +194,6 @@ inline void add_row(float* to, const float* term, std::int64_t n) {
   write_row(floats_out(to), n, Added{to, term});
 }
 
-struct Scaled {
-  const float* x;
-  float factor;
-  POLYHEAD_INLINE Simd::V operator()(std::int64_t i, int count) const {
-    return Simd::mul(load_some(x + i, count), Simd::broadcast(factor));
-  }
-};
-
-inline void scale_row(float* x, float factor, std::int64_t n) {
-  write_row(floats_out(x), n, Scaled{x, factor});
-}
-
 struct Capped {
   const float* x;
   SoftCap cap;
@@ -254,14 +242,6 @@ inline double log_sum_exp(const float* x, std::int64_t n) {
   return __builtin_log(sum) + static_cast<double>(most);
 }
 
-inline std::int64_t largest_index(const float* x, std::int64_t n) {
-  const float most = largest_value(x, n);
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (x[i] == most) return i;
-  }
-  return 0;
-}
-
 inline constexpr RowTable kRowTable{
-    rms_norm, layer_norm, activate_row<Silu>, activate_row<Gelu>, activate_row<GeluTanh>,
-    add_row,  scale_row,  soft_cap_row,       log_sum_exp,        largest_index};
+    rms_norm, layer_norm,   activate_row<Silu>, activate_row<Gelu>, activate_row<GeluTanh>,
+    add_row,  soft_cap_row, log_sum_exp};

@@ -33,11 +33,8 @@ struct RowTable {
   void (*gelu_tanh)(RowOut to, const float* x, const float* up, std::int64_t n);
 
   void (*add)(float* to, const float* term, std::int64_t n);  ///< to += term
-  void (*scale)(float* x, float factor, std::int64_t n);      ///< x *= factor
   void (*soft_cap)(float* x, float cap, std::int64_t n);      ///< x = cap * tanh(x / cap)
   double (*log_sum_exp)(const float* x, std::int64_t n);      ///< n >= 1; within 64 u
-  std::int64_t (*largest)(const float* x,
-                          std::int64_t n);  ///< the first one's index, NaN passed over; n >= 1
 };
 
 /// The table of an instruction set that resolve_isa() has allowed.
