@@ -400,5 +400,22 @@ TEST(FrameCalibration, DullRowsHaveAFrame) {
   }
 }
 
+// What sums of equal rows leave of their variance is rounding, not a spread to go by.
+TEST(FrameCalibration, KeysThatDoNotVaryStretchNothing) {
+  constexpr std::int64_t kEqual = 700, kWide = 4;
+  std::vector<float> q, k, v(kEqual * kWide, 1.0f);
+  for (std::int64_t row = 0; row < kEqual; ++row) {
+    for (const float key : {0.1f, -1.3f, 2.7f, 0.9f}) {
+      k.push_back(key);
+      q.push_back(static_cast<float>(q.size() % 5) - 2.0f);
+    }
+  }
+  FrameCalibration calibration({.head_dim = kWide});
+  calibration.add(ConstView(q.data(), {kEqual, 1, kWide}), ConstView(k.data(), {kEqual, 1, kWide}),
+                  ConstView(v.data(), {kEqual, 1, kWide}));
+  const auto frames = calibration.frames(ElementType::int8, 100);
+  for (const float stretch : frames.keys.stretch) EXPECT_NEAR(stretch, 0.8f, 0.1f);
+}
+
 }  // namespace
 }  // namespace polyhead

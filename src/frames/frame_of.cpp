@@ -15,6 +15,9 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 /// calibration may move later.
 constexpr double kLeastShare = 1e-3;
 
+/// Of a mean's square: what rows have less of is the rounding of their sums, and they do not vary.
+constexpr double kLeastSpread = 1e-12;
+
 /// Square roots of `squares`, none of them 0.
 std::vector<double> magnitudes(const std::vector<double>& squares) {
   std::vector<double> roots;
@@ -42,8 +45,10 @@ std::vector<double> diagonal(const double* matrix, std::int64_t dim) {
 
 std::vector<double> stretch_of(const Measured& head, const FrameKind& kind) {
   std::vector<double> squares = diagonal(head.moment, head.dim);
-  for (std::size_t d = 0; kind.centred && d < squares.size(); ++d)
-    squares[d] -= head.mean[d] * head.mean[d];
+  for (std::size_t d = 0; kind.centred && d < squares.size(); ++d) {
+    const double centre = head.mean[d] * head.mean[d];
+    squares[d] = squares[d] - centre > kLeastSpread * centre ? squares[d] - centre : 0.0;
+  }
   std::vector<double> stretch = magnitudes(squares);
   const std::vector<double> weights = magnitudes(diagonal(head.errors, head.dim));
   for (std::size_t d = 0; d < stretch.size(); ++d)
