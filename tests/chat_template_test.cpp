@@ -497,22 +497,5 @@ TEST(ChatTemplate, AnyTextIsReadOrRefused) {
   }
 }
 
-std::string repeated(const std::string& text, std::size_t times) {
-  std::string all;
-  for (; times > 0; --times) all += text;
-  return all;
-}
-
-// What stands within itself thousands of times neither fills the stack nor takes long.
-TEST(ChatTemplate, LongTextsAreReadOrRefused) {
-  const std::string content = "message['content']";
-  models::recognise_chat(
-      replaced(kTurns, "'<|im_start|>'", "'<|im_start|>" + repeated("<s>", 10000) + "'"));
-  models::recognise_chat(replaced(kTurns, content, repeated("a if b else ", 2500) + content));
-  models::recognise_chat("{% if " + repeated("not ", 8000) + "a %}x{% endif %}" + kTurns);
-  EXPECT_TRUE(models::recognise_chat(kTurns + std::string(32768 - kTurns.size(), ' ')));
-  EXPECT_FALSE(models::recognise_chat(kTurns + std::string(32769 - kTurns.size(), ' ')));
-}
-
 }  // namespace
 }  // namespace polyhead

@@ -1,41 +1,17 @@
 // A call asks little of its thread's stack: threads of some systems have no more than 128 KiB.
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <cstdint>
-#include <functional>
 
 #include "polyhead/attention.h"
 #include "polyhead/isa.h"
 #include "polyhead/paged_cache.h"
 #include "support/random.h"
+#include "support/small_stack.h"
 #include "support/tensor.h"
 
 namespace polyhead::test {
 namespace {
-
-constexpr std::size_t kStack = std::size_t{128} << 10;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // frames are larger
-#else
-constexpr bool kSanitized = false;
-#endif
-
-/// Runs f on a thread of kStack bytes, which ends the program where they do not do.
-void on_small_stack(const std::function<void()>& f) {
-  pthread_attr_t attributes;
-  ASSERT_EQ(pthread_attr_init(&attributes), 0);
-  ASSERT_EQ(pthread_attr_setstacksize(&attributes, kStack), 0);
-  pthread_t thread{};
-  const auto run = [](void* of) -> void* {
-    (*static_cast<const std::function<void()>*>(of))();
-    return nullptr;
-  };
-  ASSERT_EQ(pthread_create(&thread, &attributes, run, const_cast<std::function<void()>*>(&f)), 0);
-  ASSERT_EQ(pthread_join(thread, nullptr), 0);
-  pthread_attr_destroy(&attributes);
-}
 
 /// Queries of two sequences that begin on the same pages, of one token or of many.
 void attend(Isa isa, ElementType q_type, ElementType held, std::int64_t dim, std::int64_t q_len) {

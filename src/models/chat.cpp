@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 
 #include "base/joined.hpp"
@@ -166,6 +167,13 @@ std::string turns_of(const ChatFormat& chat, std::span<const ChatMessage> messag
   return llama3(chat, messages);
 }
 
+std::string why_unknown(const std::string& text) {
+  if (text.empty()) return " has no chat template";
+  if (text.size() <= kMostTemplateBytes) return " has a chat template that is not known";
+  return " has a chat template of " + std::to_string(text.size()) + " bytes, expected at most " +
+         std::to_string(kMostTemplateBytes);
+}
+
 }  // namespace
 
 std::optional<ChatTemplate> chat_template_named(std::string_view name) {
@@ -184,9 +192,7 @@ ChatFormat choose_chat(const TokenizerSpec& spec, std::string_view name) {
   const std::optional<ChatFormat> own = recognise_chat(spec.chat_template);
   if (name.empty()) {
     if (own) return with_bos(known(spec, *own), spec);
-    throw InvalidArgument("chat: " + spec.source +
-                          (spec.chat_template.empty() ? " has no chat template"
-                                                      : " has a chat template that is not known") +
+    throw InvalidArgument("chat: " + spec.source + why_unknown(spec.chat_template) +
                           "; name one of " + base::joined(kNames));
   }
   const std::optional<ChatTemplate> named = chat_template_named(name);

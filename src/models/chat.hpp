@@ -40,10 +40,13 @@ std::optional<ChatTemplate> chat_template_named(std::string_view name);
 const char* chat_template_name(ChatTemplate format);
 std::span<const char* const> chat_template_names();
 
+/// Longer templates are not read: what that takes may grow with the square of their length.
+inline constexpr std::size_t kMostTemplateBytes = 32768;
+
 /// Which format the text of a template writes, told by the marks it must hold ("<|im_start|>",
 /// "<start_of_turn>", "<|start_header_id|>", "[INST]" with "<<SYS>>"); none for others and for a
-/// text of more than 32 KiB. What it writes beside the format's own words is read or left in
-/// `not_known` and `no_system`.
+/// text of more than kMostTemplateBytes. What it writes beside the format's own words is read or
+/// left in `not_known` and `no_system`.
 std::optional<ChatFormat> recognise_chat(std::string_view template_text);
 
 /// The format named on a command line or, where `name` is empty, the one of the model's own

@@ -311,16 +311,20 @@ class FormsReader {
                        formats::quote(std::string(text)));
     if (holds(text, "<think>") && !piece_->about_assistant && !piece_->about_generation)
       return not_known("writes " + formats::quote(std::string(text)));
-    while (true) {
-      const auto at = [&](std::string_view bos) { return text.find(bos); };
-      const std::string_view bos = std::ranges::min(kBosTexts, {}, at);
-      const std::size_t before = at(bos);
-      write_plain(text.substr(0, before));
-      if (before == std::string_view::npos) return;
-      read_.bos = bos;
+    std::size_t begin = 0;
+    for (std::size_t at = text.find('<'); at != std::string_view::npos; at = text.find('<', at)) {
+      const auto begins = [&](std::string_view bos) { return text.substr(at).starts_with(bos); };
+      const auto* const bos = std::ranges::find_if(kBosTexts, begins);
+      if (bos == kBosTexts.end()) {
+        ++at;
+        continue;
+      }
+      write_plain(text.substr(begin, at - begin));
+      read_.bos = *bos;
       write_bos();
-      text.remove_prefix(before + bos.size());
+      begin = at += bos->size();
     }
+    write_plain(text.substr(begin));
   }
 
   void write_plain(std::string_view text) {

@@ -23,7 +23,6 @@ constexpr std::string_view kSystemHeader = "<|start_header_id|>system<|end_heade
 constexpr char kWorkedOut = '\x01';
 constexpr std::string_view kUnread{"\0", 1};  ///< an escape that Python refuses
 constexpr std::string_view kThink = "<think>\n";
-constexpr std::size_t kMostBytes = 32768;  ///< bounds the time; real templates have half of it
 
 // What each format's turns are made of, beside white space.
 constexpr std::array<std::string_view, 10> kChatml{
@@ -314,7 +313,7 @@ class Recogniser {
 }  // namespace
 
 std::optional<ChatFormat> recognise_chat(std::string_view given) {
-  if (given.size() > kMostBytes) return std::nullopt;
+  if (given.size() > kMostTemplateBytes) return std::nullopt;
   const std::string template_text = with_plain_line_ends(given);
   const auto read = [&](ChatTemplate format) { return Recogniser(template_text, format).read(); };
   if (holds(template_text, "<|im_start|>")) return read(ChatTemplate::chatml);
