@@ -23,13 +23,6 @@
 namespace polyhead::cli {
 namespace {
 
-/// A text that comes through a pipe ends with a line's end, which no prompt means.
-std::string without_line_end(std::string text) {
-  if (text.ends_with('\n')) text.pop_back();
-  if (text.ends_with('\r')) text.pop_back();
-  return text;
-}
-
 using models::Model;
 using models::ModelFile;
 using models::Tokenizer;
@@ -336,10 +329,18 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   generate_many(console, model, tokenizer, prompts_, prompts, options);
 }
 
+/// What comes through a pipe ends with a line's end, which no prompt means.
+std::string piped_prompt() {
+  std::string text = read_text("-");
+  const std::string_view end = text.ends_with("\r\n") ? "\r\n" : "\n";
+  if (text.ends_with(end)) text.erase(text.size() - end.size());
+  return text;
+}
+
 /// What --prompt says, for a model that can read so much.
 std::vector<std::int32_t> Generate::one_prompt(const ModelFile& file,
                                                const Tokenizer& tokenizer) const {
-  auto ids = prompt_ids(tokenizer, prompt_ == "-" ? without_line_end(read_text(prompt_)) : prompt_);
+  auto ids = prompt_ids(tokenizer, prompt_ == "-" ? piped_prompt() : prompt_);
   if (ids.empty()) throw InvalidArgument("generate: --prompt: the text has no token");
   const std::int64_t context = file.config().context_length;
   if (std::ssize(ids) > context) {

@@ -1,4 +1,4 @@
-// Lists as the command line has them, "5,7,7".
+// Lists written out on the command line, "5,7,7", and what stands in them.
 #pragma once
 
 #include <cstdint>

@@ -38,6 +38,7 @@ class Look : public Command {
   void run(const Console& console) override;
 
  private:
+  void check_options() const;
   void take_text(LookData& look) const;
   void read_lists();
   void choose_heads(LookData& look) const;
@@ -163,17 +164,20 @@ void Look::choose_heads(LookData& look) const {
   }
 }
 
-void Look::run(const Console& console) {
+void Look::check_options() const {
   if (!rows_text_.empty() && !json_) throw UsageError("--rows goes with --json");
-  read_lists();
   if (open_ && output_.empty()) throw UsageError("--open needs -o");
-  // Looked at here, so that unknown options, whose values come here, are told first.
+  // CLI11 takes an unknown option's value for this: were it to refuse it, that option went untold.
   const bool other = !file_.empty() || text_option_->count() > 0;
   if (!place_.empty() && (other || place_ != "-"))
     throw UsageError("'" + place_ + "' was not expected" +
                      (other ? "" : "; --text, --file or - says what to read"));
-  if (file_.empty() && place_.empty() && text_option_->count() == 0)
-    throw UsageError("--text, --file or - is needed");
+  if (place_.empty() && !other) throw UsageError("--text, --file or - is needed");
+}
+
+void Look::run(const Console& console) {
+  check_options();
+  read_lists();
   if (!output_.empty()) formats::check_writable(output_);
   const models::ModelFile file = model_.open();
   const models::Tokenizer tokenizer(file.tokenizer());

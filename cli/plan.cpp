@@ -1,5 +1,4 @@
 // polyhead plan: what attention costs, before anyone runs it.
-#include "base/joined.hpp"
 #include "cli/plan.hpp"
 
 #include <CLI/CLI.hpp>
@@ -7,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/joined.hpp"
 #include "cli/command.hpp"
 #include "cli/list_text.hpp"
 #include "cli/plan_input.hpp"

@@ -1,4 +1,3 @@
-#include "base/joined.hpp"
 #include "cli/plan_options.hpp"
 
 #include <CLI/CLI.hpp>
@@ -6,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/joined.hpp"
 #include "cli/command.hpp"
 #include "cli/list_text.hpp"
 #include "cli/option_checks.hpp"

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <iostream>
 #include <sstream>
 
 #include "cli/command.hpp"
@@ -100,6 +101,24 @@ TEST(Generate, ContinuesAsTheLogitsSay) {
     EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), id);
     ids.push_back(id);
   }
+}
+
+TEST(Generate, APipedPromptLosesItsLastLineEnd) {
+  SKIP_WITHOUT("smollm2");
+  const auto ids_of = [](std::vector<std::string> given, const std::string& piped) {
+    std::istringstream pipe(piped);
+    std::streambuf* const terminal = std::cin.rdbuf(pipe.rdbuf());
+    given.insert(given.begin(), {"generate", "smollm2", "--max-tokens", "0", "--prompt"});
+    const json made = run_program_json(given);
+    std::cin.rdbuf(terminal);
+    std::cin.clear();
+    return made["prompt_ids"];
+  };
+  const json plain = ids_of({"The capital"}, "");
+  for (const char* const end : {"", "\n", "\r\n"})
+    EXPECT_EQ(ids_of({"-"}, std::string("The capital") + end), plain);
+  EXPECT_EQ(ids_of({"-"}, "The capital\n\n"), ids_of({"The capital\n"}, ""));
+  EXPECT_EQ(ids_of({"-"}, "The capital\r"), ids_of({"The capital\r"}, ""));
 }
 
 TEST(Generate, ChatsUntilTheEndOfTheTurn) {
