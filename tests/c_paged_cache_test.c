@@ -207,9 +207,25 @@ static void test_values_in_keys(void) {
   polyhead_paged_cache_destroy(cache);
 }
 
+/* What is said of a file: its path as it is, and the reason behind however long a path. */
+static void test_paths_in_messages(void) {
+  static char path[20001];
+  const char* const named =
+      "/nowhere/KvCache: type is, use_projections is false/statistics.entropy";
+  size_t bytes = 0;
+  CHECK_REFUSED(polyhead_paged_sequences_notes(named, &kPrint, NULL, 0, &bytes),
+                "/KvCache: type is,");
+  CHECK(strstr(polyhead_last_error(), "/statistics.entropy") != NULL);
+  memset(path, 'p', sizeof path - 1);
+  CHECK_REFUSED(polyhead_paged_sequences_notes(path, &kPrint, NULL, 0, &bytes), "load_notes: ppp");
+  CHECK(strstr(polyhead_last_error(), "ppp [...] ppp") != NULL);
+  CHECK(strstr(polyhead_last_error(), "File name too long") != NULL);
+}
+
 int main(void) {
   test_paged();
   test_paged_scales();
   test_values_in_keys();
+  test_paths_in_messages();
   return test_failures != 0;
 }

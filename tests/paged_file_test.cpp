@@ -299,6 +299,27 @@ TEST_F(PagedFile, SaysTheScalesThatItsCacheHas) {
   EXPECT_FALSE(load_key_scales(path_, kPrint).view().given());
 }
 
+TEST_F(PagedFile, SaysThatACacheWithoutHeadsHasScalesByChannel) {
+  const float none = 0.5f;
+  for (const auto& [heads, dim] : {std::pair<std::int64_t, std::int64_t>{0, 8}, {2, 0}, {0, 0}}) {
+    const PagedCacheConfig config{.pages = 4,
+                                  .layers = 2,
+                                  .kv_heads = heads,
+                                  .head_dim = dim,
+                                  .type = ElementType::int8,
+                                  .key_scales = ConstView(&none, {2, heads, dim})};
+    PagedCache from(config);
+    save_sequences(path_, kPrint, from, std::vector{from.create()});
+    const KeyScales scales = load_key_scales(path_, kPrint);
+    EXPECT_TRUE(scales.values.empty());
+    PagedCacheConfig same = config;
+    same.key_scales = scales.view();
+    PagedCache to(same);
+    std::vector<std::int64_t> into;
+    EXPECT_EQ(load(to, into), "ok") << heads << " " << dim;
+  }
+}
+
 TEST_F(PagedFile, NotesComeBackAsTheyWereGiven) {
   PagedCache cache = cache_of({});
   const auto sequences = fill(cache);

@@ -82,11 +82,12 @@ void save_sequences(const std::string& path, const CacheFingerprint& fingerprint
 /// Scales of keys by channel.
 struct KeyScales {
   std::int64_t layers = 0, kv_heads = 0, head_dim = 0;
-  std::vector<float> values{};  ///< [layers][kv_heads][head_dim]; empty: there are none
+  std::vector<float> values{};  ///< [layers][kv_heads][head_dim]
 
-  /// As PagedCacheConfig::key_scales takes them: not given where there are none.
+  /// As PagedCacheConfig::key_scales takes them: not given where all three sizes are 0, which is
+  /// where there are none. (Of a cache of no heads they are given, and no value.)
   ConstView view() const {
-    if (values.empty()) return {};
+    if (layers == 0 && kv_heads == 0 && head_dim == 0) return {};
     return {values.data(), {layers, kv_heads, head_dim}};
   }
 };

@@ -79,18 +79,25 @@ std::string cache::read_key_scales(std::span<const std::byte> from, KeyScales& s
     return too_few_bytes("sizes and length", sizeof sizes + sizeof length, from.size());
   scales = {};
   if (sizes[kByChannel] == 0) return {};
-  std::size_t count = 1;
-  for (const std::size_t size : {kLayers, kHeads, kHeadDim}) {
-    const std::int64_t of = sizes[size];
+  constexpr std::size_t kExtents[] = {kLayers, kHeads, kHeadDim};
+  bool any = true;
+  for (const std::size_t size : kExtents) {
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();  // of a PagedCache
-    if (std::string wrong = impossible_length(kSizes[size].name, of, 0, kMost); !wrong.empty())
+    if (std::string wrong = impossible_length(kSizes[size].name, sizes[size], 0, kMost);
+        !wrong.empty())
       return wrong;
-    if (of > 0 && count > from.size() / 4 / static_cast<std::size_t>(of)) {
+    any = any && sizes[size] > 0;
+  }
+  std::size_t count = any ? 1 : 0;
+  for (const std::size_t size : kExtents) {
+    const auto of = static_cast<std::size_t>(sizes[size]);
+    // Without products that a damaged file could make too large.
+    if (any && count > from.size() / 4 / of) {
       return std::string(kCutShort) + ": its key_scales are of [" + std::to_string(sizes[kLayers]) +
              ", " + std::to_string(sizes[kHeads]) + ", " + std::to_string(sizes[kHeadDim]) +
              "] (layers, kv_heads, head_dim), found " + std::to_string(from.size()) + " bytes";
     }
-    count *= static_cast<std::size_t>(of);
+    count *= of;
   }
   scales = {sizes[kLayers], sizes[kHeads], sizes[kHeadDim], std::vector<float>(count)};
   take(from, scales.values.data(), count * 4);  // there, as was just checked

@@ -96,8 +96,8 @@ polyhead_status polyhead_paged_sequences_key_scales(const char* path,
     const polyhead::View to = to_view(kCall, "scales", need(kCall, "scales", scales));
     const polyhead::KeyScales held =
         polyhead::load_key_scales(need(kCall, "path", path), to_fingerprint(kCall, print));
-    if (held.values.empty()) refuse("%s: %s holds no keys with scales by channel", kCall, path);
-    if (to.data == nullptr || !is_dense_float32(to, held.view().layout)) {
+    if (!held.view().given()) refuse("%s: %s holds no keys with scales by channel", kCall, path);
+    if (!is_dense_float32(to, held.view().layout) || (to.data == nullptr && !held.values.empty())) {
       refuse("%s: scales is not dense float32 [%lld, %lld, %lld]: layers, kv_heads, head_dim of %s",
              kCall, static_cast<long long>(held.layers), static_cast<long long>(held.kv_heads),
              static_cast<long long>(held.head_dim), path);

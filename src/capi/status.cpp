@@ -4,6 +4,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <iterator>
+#include <string>
 #include <string_view>
 
 #include "polyhead/version.h"
@@ -11,7 +12,8 @@
 namespace polyhead::inline v0::capi {
 namespace {
 
-constexpr std::size_t kMessageBytes = 1024;  // longer than any message of the door
+constexpr std::size_t kMessageBytes = 4096;  // longer than any message without a caller's path
+constexpr std::size_t kCutBytes = 3600;      // of one that is cut: renamed, it still fits
 thread_local char last_message[kMessageBytes] = "";
 
 /// What the library calls an argument, and what C does where that is another name.
@@ -25,7 +27,9 @@ constexpr Renamed kRenamed[] = {
     {"modifiers.dropout.probability", "modifiers.dropout"},
     {"modifiers.dropout.sequence_ids", "modifiers.sequence_ids"},
     {"maps: bins (", "maps: map_q_bins and map_kv_bins ("},
-    {"Cache: type is", "Cache: element_type is"},
+    {"KvCache: type is", "KvCache: element_type is"},
+    {"PagedCache: type is", "PagedCache: element_type is"},
+    {"SlidingCache: type is", "SlidingCache: element_type is"},
     {"rope.truncate (0)", "rope.no_truncate (1)"},
     {"is neither -1 nor below", "is not below"},
     {"use_projections is false", "no_projections is 1"},
@@ -36,13 +40,34 @@ constexpr Renamed kRenamed[] = {
     {"Align::end, Align::start", "POLYHEAD_ALIGN_END, POLYHEAD_ALIGN_START"},
 };
 
+void append(std::size_t& used, std::string_view text) noexcept {
+  used += text.copy(last_message + used, kMessageBytes - 1 - used);
+  last_message[used] = '\0';
+}
+
+/// Appends what the library says, in C's names. A name begins a word: what a path has within it is
+/// the caller's.
+void append_renamed(std::size_t& used, std::string_view text) noexcept {
+  bool begins = true;
+  while (!text.empty()) {
+    const auto* const renamed = std::ranges::find_if(
+        kRenamed, [&](const Renamed& name) { return begins && text.starts_with(name.library); });
+    const bool found = renamed != std::end(kRenamed);
+    append(used, found ? renamed->c : text.substr(0, 1));
+    begins = text.front() == ' ' || text.front() == '(';
+    text.remove_prefix(found ? renamed->library.size() : 1);
+  }
+}
+
 }  // namespace
 
 void refuse(const char* format, ...) {
-  char message[kMessageBytes];
-  va_list values;
+  va_list values, again;
   va_start(values, format);
-  std::vsnprintf(message, sizeof message, format, values);
+  va_copy(again, values);
+  std::string message(static_cast<std::size_t>(std::vsnprintf(nullptr, 0, format, values)), '\0');
+  std::vsnprintf(message.data(), message.size() + 1, format, again);
+  va_end(again);
   va_end(values);
   throw InvalidArgument(message);
 }
@@ -59,17 +84,15 @@ polyhead_status record(polyhead_status status, const char* call, const char* for
 }
 
 polyhead_status record_refusal(const char* message) noexcept {
-  std::string_view left = message;
+  const std::string_view text = message;
   std::size_t used = 0;
-  while (!left.empty()) {
-    const auto* const renamed = std::ranges::find_if(
-        kRenamed, [&](const Renamed& name) { return left.starts_with(name.library); });
-    const bool found = renamed != std::end(kRenamed);
-    const std::string_view shown = found ? renamed->c : left.substr(0, 1);
-    left.remove_prefix(found ? renamed->library.size() : 1);
-    used += shown.copy(last_message + used, kMessageBytes - 1 - used);
+  if (text.size() <= kCutBytes) {
+    append_renamed(used, text);
+  } else {  // the reason stands last, behind a path
+    append_renamed(used, text.substr(0, kCutBytes / 2));
+    append(used, " [...] ");
+    append_renamed(used, text.substr(text.size() - kCutBytes / 2));
   }
-  last_message[used] = '\0';
   return POLYHEAD_INVALID_ARGUMENT;
 }
 
