@@ -248,6 +248,19 @@ TEST(Layer, TheStepOfAttentionAsksWhoseLengthsTheyAre) {
                  ConstView(v.data(), {kOne, kKeys, c.kv_heads, c.value_dim}),
                  View(heads.data(), {kOne, kQueries, kOne, c.value_dim}));
   });
+  expect_call_refused(
+      "MultiHeadAttention::attend: heads overlaps k (or cannot be shown not to)", [&] {
+        const ConstView over(heads.data(), {kOne, kOne, c.kv_heads, c.head_dim});
+        layer.attend(ConstView(q.data(), {kOne, kOne, c.q_heads, c.head_dim}), over, over,
+                     View(heads.data(), {kOne, kOne, c.q_heads, c.value_dim}));
+      });
+  expect_call_refused("MultiHeadAttention::attend: q: extent -1 of axis 0 is negative", [&] {
+    layer.attend(ConstView(q.data(), {std::int64_t{-1}, kQueries, c.q_heads, c.head_dim}),
+                 ConstView(k.data(), {kOne, kKeys, c.kv_heads, c.head_dim}),
+                 ConstView(v.data(), {kOne, kKeys, c.kv_heads, c.value_dim}),
+                 View(heads.data(), {kOne, kQueries, c.q_heads, c.value_dim}),
+                 {.lengths = ConstView(x_lengths, {1})});
+  });
   EXPECT_EQ(heads[0], 7.0f);
   attend(
       {.lengths = ConstView(x_lengths, {1}), .context_lengths = ConstView(context_lengths, {1})});

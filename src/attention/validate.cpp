@@ -21,9 +21,10 @@ std::byte* bytes_of(const ConstView& view) {
 /// One passage through the door, in the order in which the pieces depend on each other.
 class Door {
  public:
-  Door(const AttentionArguments& arguments, const char* call_name, Purpose purpose, Inputs& inputs)
+  Door(const AttentionArguments& arguments, CallName name, Purpose purpose, Inputs& inputs)
       : from_(arguments),
-        name_(call_name),
+        name_(name.call),
+        out_name_(name.out),
         inputs_(inputs),
         forward_(purpose == Purpose::forward),
         with_values_(purpose != Purpose::second_pass),
@@ -68,7 +69,7 @@ class Door {
                      int& count);
 
   const AttentionArguments& from_;
-  const char* name_;
+  const char *name_, *out_name_;
   Inputs& inputs_;
   const bool forward_, with_values_, cached_, ragged_;
   std::int64_t q_tokens_ = 0, kv_tokens_ = 0;  // of the q and k views
@@ -172,7 +173,7 @@ void Door::take_tensors() {
     call_.v.type = v.given() ? v.type : call_.k.type;
   }
   if (forward_) {
-    check_token_axes("out", from_.out, true, {"q_heads", call_.q_heads},
+    check_token_axes(out_name_, from_.out, true, {"q_heads", call_.q_heads},
                      {"value_dim", call_.value_dim});
   }
   check_sizes();
@@ -260,7 +261,7 @@ void Door::take_outputs() {
   Footprint outputs[5];
   int count = 0;
   if (forward_) {
-    outputs[count++] = footprint_of(name_, "out", from_.out);
+    outputs[count++] = footprint_of(name_, out_name_, from_.out);
     call_.out = operand_of(from_.out, true);
   }
   call_.lse = row_output("lse", from_.lse, ElementType::float32, outputs, count);
@@ -287,15 +288,15 @@ void Door::take_outputs() {
 
 }  // namespace
 
-AttendCall resolve(const AttentionArguments& arguments, const char* call, Purpose purpose,
+AttendCall resolve(const AttentionArguments& arguments, CallName name, Purpose purpose,
                    Inputs& inputs) {
   const base::FloatEnvironment environment;  // settings are compared, slopes made
-  return Door(arguments, call, purpose, inputs).open();
+  return Door(arguments, name, purpose, inputs).open();
 }
 
-AttendCall resolve(const AttentionArguments& arguments, const char* call, Purpose purpose) {
+AttendCall resolve(const AttentionArguments& arguments, CallName name, Purpose purpose) {
   Inputs inputs;
-  return resolve(arguments, call, purpose, inputs);
+  return resolve(arguments, name, purpose, inputs);
 }
 
 }  // namespace polyhead::inline v0::door

@@ -18,6 +18,14 @@ using base::kMaxExtent;
 /// neither v nor out, or a trace, which reads v as well.
 enum class Purpose { forward, second_pass, trace };
 
+/// What refusals call the call and its output.
+struct CallName {
+  const char* call;
+  const char* out = "out";
+
+  CallName(const char* of, const char* output = "out") : call(of), out(output) {}
+};
+
 /// Everything that a call reads: no output may touch it.
 struct Inputs {
   // q, k, v, 2 scales, table, oldest, 2 offsets, start, 3 lengths, 2 documents, visible, bias,
@@ -32,11 +40,11 @@ struct Inputs {
 float default_scale(std::int64_t head_dim);
 
 /// Checks `arguments` and gives what every backend takes; what it reads is added to `inputs`.
-/// Throws InvalidArgument whose message begins with `call`; allocates only then. The views' data
-/// must outlive the result; lengths, offsets and starts are read here.
-kernels::AttendCall resolve(const AttentionArguments& arguments, const char* call, Purpose purpose,
+/// Throws InvalidArgument whose message begins with the call's name; allocates only then. The
+/// views' data must outlive the result; lengths, offsets and starts are read here.
+kernels::AttendCall resolve(const AttentionArguments& arguments, CallName name, Purpose purpose,
                             Inputs& inputs);
-kernels::AttendCall resolve(const AttentionArguments& arguments, const char* call = "attention",
+kernels::AttendCall resolve(const AttentionArguments& arguments, CallName name = "attention",
                             Purpose purpose = Purpose::forward);
 
 /// Checks a cache's view for a call whose batch, q_heads and head_dim are known and fills what it

@@ -144,10 +144,7 @@ void check_outputs(const char* name, const char* output, const View& to, const L
 
 Rows output_of(const Layer& layer, const Input& input, const View& y, const LayerCall& call) {
   const Rows rows = rows_of(input.name, "y", y, layer.output_columns());
-  if (rows.batch != input.rows.batch || rows.tokens != input.rows.tokens) {
-    base::refuse(input.name, "y has batch ", rows.batch, " and tokens ", rows.tokens,
-                 ", expected those of x, ", input.rows.batch, " and ", input.rows.tokens);
-  }
+  check_same_rows(input.name, "y", rows, "x", input.rows);
   door::Footprint others[4];
   int count = 0;
   for (const auto& [name, view] : {std::pair{"lse", call.lse},

@@ -154,4 +154,11 @@ Rows rows_of(const char* call, const char* name, const ConstView& view, std::int
   return rows;
 }
 
+void check_same_rows(const char* call, const char* name, const Rows& rows, const char* of_name,
+                     const Rows& of) {
+  if (rows.batch == of.batch && rows.tokens == of.tokens) return;
+  base::refuse(call, name, " has batch ", rows.batch, " and tokens ", rows.tokens,
+               ", expected those of ", of_name, ", ", of.batch, " and ", of.tokens);
+}
+
 }  // namespace polyhead::inline v0::layers

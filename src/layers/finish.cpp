@@ -9,7 +9,7 @@ namespace {
 View by_heads(const Layer& layer, const Rows& y, bool ragged) {
   const LayerConfig& c = layer.config;
   const std::int64_t bytes = float_bytes(y.type);
-  const std::int64_t step = y.columns <= 1 ? 1 : y.column_stride / bytes;
+  const std::int64_t step = y.column_step() / bytes;
   const std::int64_t token = y.token_stride / bytes;
   if (ragged) {
     return {

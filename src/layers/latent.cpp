@@ -82,10 +82,7 @@ void LatentAttention::latents(ConstView x, View rows, ConstView positions,
   layers::check_positions(layer.core, input, positions, x.layout.axes == 2);
   const Rows to =
       layers::rows_of(kName, "rows", rows, layer.config.kv_rank + layer.config.rope_dim);
-  if (to.batch != input.rows.batch || to.tokens != input.rows.tokens) {
-    base::refuse(kName, "rows has batch ", to.batch, " and tokens ", to.tokens,
-                 ", expected those of x, ", input.rows.batch, " and ", input.rows.tokens);
-  }
+  layers::check_same_rows(kName, "rows", to, "x", input.rows);
   door::check_writable(kName, door::footprint_of(kName, "rows", rows), nullptr, 0);
   layers::CallScratch room(workspace);
   Scratch& scratch = room.scratch;

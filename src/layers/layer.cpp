@@ -106,7 +106,7 @@ namespace {
 
 /// Heads side by side in rows, from column `first` on.
 View heads_in(const layers::Rows& rows, std::int64_t first, std::int64_t heads, std::int64_t dim) {
-  const std::int64_t bytes = layers::float_bytes(rows.type), step = rows.column_stride / bytes;
+  const std::int64_t bytes = layers::float_bytes(rows.type), step = rows.column_step() / bytes;
   std::byte* const data = rows.data == nullptr ? nullptr : rows.data + first * step * bytes;
   return {data,
           rows.type,

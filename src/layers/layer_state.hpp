@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "attention/validate.hpp"
 #include "layers/heads.hpp"
 #include "layers/in_cache_rooms.hpp"
 #include "layers/linear.hpp"
@@ -70,6 +71,10 @@ LayerConfig check_layer(const LayerConfig& config, const LayerWeights& weights);
 /// A checked array of rows: [batch, tokens, columns], or [tokens, columns] for a batch of one.
 Rows rows_of(const char* call, const char* name, const ConstView& view, std::int64_t columns);
 
+/// An output has a row for each of its input's.
+void check_same_rows(const char* call, const char* name, const Rows& rows, const char* of_name,
+                     const Rows& of);
+
 /// Which heads a run of projected rows holds; with packed_still the q of packed is not turned.
 enum class Columns { q, kv, packed, packed_still };
 
@@ -111,8 +116,8 @@ Slab project(const Layer& layer, const Rows& x, Columns columns, const std::int6
 /// Step 5 into y, of any strides. `heads` are rows of the activation type or what the caller gave.
 void project_out(const Layer& layer, const Rows& heads, const Rows& y, Scratch& scratch);
 
-/// Step 3 by the layer's engine. `name` begins messages.
-void attend(const Layer& layer, const char* name, const AttentionArguments& arguments,
+/// Step 3 by the layer's engine.
+void attend(const Layer& layer, door::CallName name, const AttentionArguments& arguments,
             Scratch& scratch);
 
 /// The layer's mask and modifiers, and what the call adds to them.

@@ -176,8 +176,7 @@ Source source_of(const Engine& engine, const Linear& linear, const Rows& x, Buff
   const std::int64_t pitch = row_pitch(table.prepared_bytes(weights));
   std::byte* const to = buffer.need(x.count(), pitch);
   share_out_rows(engine.crew, x.count(), [&](std::int64_t row, int) {
-    table.prepare(to + row * pitch, weights, x.row(row), x.type,
-                  x.columns <= 1 ? float_bytes(x.type) : x.column_stride);
+    table.prepare(to + row * pitch, weights, x.row(row), x.type, x.column_step());
   });
   return {to, pitch};
 }
@@ -222,7 +221,7 @@ void multiply(const Engine& engine, std::span<const Product> products, Buffer& s
                           y.data,
                           y.type,
                           y.step(),
-                          y.columns <= 1 ? float_bytes(y.type) : y.column_stride};
+                          y.column_step()};
       return table.multiply(call, range, memory + worker * worker_bytes);
     }
   });

@@ -48,7 +48,9 @@ struct Rows {
   /// Whether all rows lie the same distance apart, and that distance.
   bool even() const { return batch <= 1 || tokens <= 1 || batch_stride == tokens * token_stride; }
   std::int64_t step() const { return tokens > 1 ? token_stride : batch_stride; }
-  bool dense() const { return columns <= 1 || column_stride == float_bytes(type); }
+  /// Bytes from a column to the next, of one column too.
+  std::int64_t column_step() const { return columns <= 1 ? float_bytes(type) : column_stride; }
+  bool dense() const { return column_step() == float_bytes(type); }
 };
 
 /// Memory that grows to the largest size it was asked for.

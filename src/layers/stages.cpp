@@ -66,8 +66,8 @@ void fill(const Layer& layer, const Rows& x, Columns columns, const Rows& to, Sc
 
 void copy_rows(const Engine& engine, const Rows& from, const Rows& to, std::int64_t rows,
                std::int64_t copies) {
-  const std::int64_t step = from.columns <= 1 ? float_bytes(from.type) : from.column_stride;
-  const std::int64_t to_step = to.columns <= 1 ? float_bytes(to.type) : to.column_stride;
+  const std::int64_t step = from.column_step();
+  const std::int64_t to_step = to.column_step();
   share_out_rows(engine.crew, rows, [&](std::int64_t row, int) {
     constexpr std::int64_t kPiece = 256;
     float wide[kPiece];
@@ -143,7 +143,7 @@ void project_out(const Layer& layer, const Rows& heads, const Rows& y, Scratch& 
   const Rows even =
       dense_rows(scratch.result.need(y.count(), pitch), ElementType::float32, y, y.columns, pitch);
   multiply(layer.engine, {{&layer.o, source, even}}, scratch.products);
-  const std::int64_t step = y.columns <= 1 ? float_bytes(y.type) : y.column_stride;
+  const std::int64_t step = y.column_step();
   share_out_rows(layer.engine.crew, y.count(), [&](std::int64_t row, int) {
     layer.engine.gemm->narrow_row(y.row(row), reinterpret_cast<const float*>(even.row(row)), y.type,
                                   step, y.columns);
@@ -165,7 +165,7 @@ AttentionArguments arguments_of(const Layer& layer, const char* name, const Laye
   return arguments;
 }
 
-void attend(const Layer& layer, const char* name, const AttentionArguments& arguments,
+void attend(const Layer& layer, door::CallName name, const AttentionArguments& arguments,
             Scratch& scratch) {
   const kernels::AttendCall call = door::resolve(arguments, name);
   const Engine& engine = layer.engine;

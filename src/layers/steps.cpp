@@ -26,10 +26,7 @@ void project_rows(const Layer& layer, const Input& input, const char* of, bool t
                   Columns columns, const Projected& projected, const ConstView& positions) {
   layers::check_positions(layer, input, positions, two_axes);
   const Rows to = layers::rows_of(input.name, projected.name, projected.view, projected.columns);
-  if (to.batch != input.rows.batch || to.tokens != input.rows.tokens) {
-    base::refuse(input.name, projected.name, " has batch ", to.batch, " and tokens ", to.tokens,
-                 ", expected those of ", of, ", ", input.rows.batch, " and ", input.rows.tokens);
-  }
+  layers::check_same_rows(input.name, projected.name, to, of, input.rows);
   door::check_writable(input.name, door::footprint_of(input.name, projected.name, projected.view),
                        nullptr, 0);
   Scratch scratch;
@@ -119,28 +116,20 @@ void check_kv_heads(const char* name, const LayerConfig& c, const char* k_name, 
 }
 
 /// Checks the arguments for which attention has other names than this call: its refusals would name
-/// what the caller did not give. A wrong number of axes of q or v is left to attention, which calls
-/// them the same.
-void check_named(const char* name, const ConstView& q, const ConstView& v, const View& heads,
-                 const LayerCall& call) {
+/// what the caller did not give. A wrong number of axes of q is left to attention, which calls it
+/// the same.
+void check_named(const char* name, const ConstView& q, const LayerCall& call) {
   const bool ragged = call.offsets.given();
-  if (q.layout.axes != (ragged ? 3 : 4) || v.layout.axes < 3) return;
+  if (q.layout.axes != (ragged ? 3 : 4)) return;
+  door::footprint_of(name, "q", q);  // lengths are compared with its extents
   const auto& extents = q.layout.extents;
-  const std::int64_t value_dim = v.layout.extents[v.layout.axes - 1];
   if (ragged) {
     if (call.lengths.given())
       base::refuse(name, "lengths and offsets are both given, expected one");
     layers::check_offsets(name, "offsets", call.offsets, extents[0], "q");
-    door::check_axes(name, "heads", heads,
-                     {{"tokens", extents[0]}, {"q_heads", extents[1]}, {"value_dim", value_dim}});
     return;
   }
   layers::check_lengths(name, "lengths", call.lengths, extents[0], extents[1]);
-  door::check_axes(name, "heads", heads,
-                   {{"batch", extents[0]},
-                    {"q_len", extents[1]},
-                    {"q_heads", extents[2]},
-                    {"value_dim", value_dim}});
 }
 
 /// The same of k, whose lengths and offsets are the context's.
@@ -172,7 +161,7 @@ void MultiHeadAttention::attend(ConstView q, ConstView k, ConstView v, View head
   constexpr const char* kName = "MultiHeadAttention::attend";
   refuse_positions(kName, call);
   q = joined(q, call), k = joined(k, call), v = joined(v, call), heads = joined(heads, call);
-  check_named(kName, q, v, heads, call);
+  check_named(kName, q, call);
   check_named_context(kName, k, call);
   check_q_heads(kName, state_->config, q);
   check_kv_heads(kName, state_->config, "k", k, "v", v);
@@ -188,7 +177,7 @@ void MultiHeadAttention::attend(ConstView q, ConstView k, ConstView v, View head
   arguments.k = k;
   arguments.v = v;
   arguments.out = heads;
-  layers::attend(*state_, kName, arguments, layers::CallScratch(call.workspace).scratch);
+  layers::attend(*state_, {kName, "heads"}, arguments, layers::CallScratch(call.workspace).scratch);
 }
 
 void MultiHeadAttention::attend(ConstView q, const KvView& kv, View heads,
@@ -197,7 +186,7 @@ void MultiHeadAttention::attend(ConstView q, const KvView& kv, View heads,
   refuse_positions(kName, call);
   layers::refuse_context(kName, call, ", but kv has its own");
   q = joined(q, call), heads = joined(heads, call);
-  check_named(kName, q, kv.v, heads, call);
+  check_named(kName, q, call);
   check_q_heads(kName, state_->config, q);
   check_kv_heads(kName, state_->config, "kv.k", kv.k, "kv.v", kv.v);
   AttentionArguments arguments = layers::arguments_of(*state_, kName, call);
@@ -208,7 +197,7 @@ void MultiHeadAttention::attend(ConstView q, const KvView& kv, View heads,
   arguments.q = q;
   arguments.kv = kv;
   arguments.out = heads;
-  layers::attend(*state_, kName, arguments, layers::CallScratch(call.workspace).scratch);
+  layers::attend(*state_, {kName, "heads"}, arguments, layers::CallScratch(call.workspace).scratch);
 }
 
 void MultiHeadAttention::output(ConstView concatenated, View y) const {
@@ -217,10 +206,7 @@ void MultiHeadAttention::output(ConstView concatenated, View y) const {
   if (layer.o.out() == 0) base::refuse(kName, "the layer has no output projection");
   const Rows from = layers::rows_of(kName, "concatenated", concatenated, layer.concat_columns());
   const Rows to = layers::rows_of(kName, "y", y, layer.o.out());
-  if (to.batch != from.batch || to.tokens != from.tokens) {
-    base::refuse(kName, "y has batch ", to.batch, " and tokens ", to.tokens,
-                 ", expected those of concatenated, ", from.batch, " and ", from.tokens);
-  }
+  layers::check_same_rows(kName, "y", to, "concatenated", from);
   const door::Footprint input = door::footprint_of(kName, "concatenated", concatenated);
   door::check_writable(kName, door::footprint_of(kName, "y", y), &input, 1);
   Scratch scratch;
