@@ -166,7 +166,7 @@ TEST(Refused, Inspect) {
   EXPECT_EQ(
       inspect_message([](auto&, auto& wanted) { wanted.pooled.type = ElementType::bfloat16; }),
       "inspect: pooled is bfloat16, expected float32");
-  EXPECT_EQ(inspect_message([](auto& call, auto& wanted) { wanted.weights.data = call.lse.data; }),
+  EXPECT_EQ(inspect_message([](auto& call, auto& wanted) { call.lse.data = wanted.weights.data; }),
             "inspect: weights overlaps lse (or cannot be shown not to)");
   EXPECT_EQ(inspect_message([](auto& call, auto&) { call.mask = causal(); }).substr(0, 33),
             "inspect: mask.align is unstated, ");
