@@ -32,9 +32,41 @@ constexpr int kGridMasks = static_cast<int>(GridMask::tree) + 1;
 constexpr const char* kMaskNames[] = {"own",   "window", "prefix", "documents",
                                       "bytes", "bits",   "tree"};
 
-enum class GridModifier { none, alibi, soft_cap, sink, bias };
-constexpr int kGridModifiers = static_cast<int>(GridModifier::bias) + 1;
-constexpr const char* kModifierNames[] = {"none", "alibi", "soft_cap", "sink", "bias"};
+// As many as share no factor with the 28 pairs of mask and group, so that a pair gets them in
+// turns.
+enum class GridModifier {
+  none,
+  alibi,
+  soft_cap,
+  sink,
+  bias,
+  dropout,
+  custom,
+  custom_hides,
+  everything
+};
+constexpr int kGridModifiers = static_cast<int>(GridModifier::everything) + 1;
+constexpr const char* kModifierNames[] = {"none",    "alibi",  "soft_cap",     "sink",      "bias",
+                                          "dropout", "custom", "custom_hides", "everything"};
+
+/// Adds a number that each part of a place has its share in.
+struct Bonus : ScoreModifier<Bonus> {
+  static constexpr float kMost = 0.5f + 2 * 0.25f + 4 * 0.0625f;
+  float operator()(float score, ScoreAt at) const {
+    const float distance = std::abs(static_cast<float>(at.q_pos - at.kv_pos));
+    const float heads = 0.25f * static_cast<float>(at.head % 3);
+    const float queries = 0.0625f * static_cast<float>((2 * at.batch + at.query) % 5);
+    return score + (0.5f / (1.0f + distance) + heads + queries);
+  }
+};
+
+/// Hides every fifth pair by its place.
+struct HideSome : ScoreModifier<HideSome> {
+  float operator()(float score, ScoreAt at) const {
+    const std::int64_t place = at.q_pos * 3 + at.kv_pos + at.head + 2 * at.batch + at.query;
+    return place % 5 == 0 ? -std::numeric_limits<float>::infinity() : score;
+  }
+};
 
 constexpr std::int64_t kGroups[] = {1, 3, 4, 8};
 
@@ -167,17 +199,29 @@ class GridCall {
 
   void add(GridModifier kind) {
     Modifiers& modifiers = call_.modifiers;
-    if (kind == GridModifier::alibi) {
-      modifiers.alibi.use_default_slopes = true;
-      call_.mask.align = Align::end;  // distances are positions'
+    const bool all = kind == GridModifier::everything;
+    if (kind == GridModifier::alibi || all) modifiers.alibi.use_default_slopes = true;
+    if (kind == GridModifier::soft_cap || all) modifiers.soft_cap = 1.5f;
+    if (kind == GridModifier::custom || all) modifiers.custom[1] = &bonus_;
+    if (kind == GridModifier::custom_hides || all) modifiers.custom[3] = &hide_some_;
+    if (kind == GridModifier::dropout || all) {
+      modifiers.dropout.probability = 0.25f;
+      modifiers.dropout.seed = random_.next();
+      if (random_.chance(0.5)) {  // else a sequence's place in the batch
+        Tensor& ids = keep(ElementType::int64, {held_.batch()});
+        ids.fill([](const Index& at) { return static_cast<double>(0x500000007 - 3 * at[0]); });
+        modifiers.dropout.sequence_ids = ids.const_view();
+      }
     }
-    if (kind == GridModifier::soft_cap) modifiers.soft_cap = 1.5f;
-    if (kind == GridModifier::sink) {
+    // Distances and random numbers are positions'.
+    if (modifiers.alibi.given() || modifiers.dropout.probability > 0.0f)
+      call_.mask.align = Align::end;
+    if (kind == GridModifier::sink || all) {
       Tensor& sink = keep(f32, {q_heads_});
       sink.fill([&](const Index&) { return random_.uniform(-1.0, 3.0); });
       modifiers.sink = sink.const_view();
     }
-    if (kind == GridModifier::bias) {
+    if (kind == GridModifier::bias || all) {
       Tensor& bias = keep(f32, {held_.batch(), q_heads_, held_.most_queries(), held_.longest()});
       bias.fill([&](const Index&) {
         return random_.chance(0.1) ? -std::numeric_limits<double>::infinity() : random_.normal();
@@ -193,6 +237,8 @@ class GridCall {
   std::vector<std::int64_t> offsets_;
   std::deque<Tensor> kept_;
   std::unique_ptr<TreeMask> tree_;
+  Bonus bonus_;
+  HideSome hide_some_;
   AttentionArguments call_;
 };
 
@@ -210,7 +256,7 @@ void expect_within_bound(const Held& held, const Plain& plain, GridCall& grid) {
   const Bound sizes{largest(exact.out), largest(exact.lse)};
   const AttentionArguments call = grid.over(held.view());
   const kernels::AttendCall resolved = door::resolve(call);
-  const Seen seen(exactly, resolved.k);
+  const Seen seen(exactly, resolved.k, exactly.score.custom_count > 0 ? Bonus::kMost : 0.0f);
   for (const Isa isa : available_isas()) {
     grid.out.poison();
     grid.lse.poison();

@@ -24,8 +24,11 @@ struct Bound {
 /// Sums over what one call's rows see, for the bound's A, S, V and n.
 class Seen {
  public:
-  /// `keys`, where they have scales by channel, those that the call's keys come from.
-  explicit Seen(const kernels::AttendCall& call, const kernels::Operand& keys = {}) : call_(call) {
+  /// `keys`, where they have scales by channel, those that the call's keys come from;
+  /// `custom_adds`, the most that the user's own modifiers add to a score, in magnitude.
+  explicit Seen(const kernels::AttendCall& call, const kernels::Operand& keys = {},
+                double custom_adds = 0.0)
+      : call_(call), custom_adds_(custom_adds) {
     if (keys.scales.data != nullptr && keys.scales.shift == 0) channels_ = keys.scales;
     for (std::int64_t b = 0; b < call.batch; ++b) {
       const kernels::Sequence s = kernels::sequence_of(call, b);
@@ -76,7 +79,7 @@ class Seen {
   double added_by_modifiers(const kernels::Sequence& s, std::int64_t head, std::int64_t query,
                             std::int64_t key) const {
     const kernels::ScoreSpec& spec = call_.score;
-    double added = 0.0;
+    double added = custom_adds_;
     if (spec.bias.data != nullptr) {
       added += std::abs(base::load_float32(spec.bias.data + s.batch * spec.bias.batch +
                                                head * spec.bias.head + query * spec.bias.query +
@@ -92,13 +95,14 @@ class Seen {
   }
 
   const kernels::AttendCall& call_;
+  double custom_adds_;
   kernels::Scales channels_;
   double score_ = 0.0, query_ = 0.0, value_ = 0.0;
   std::int64_t keys_ = 0;
 };
 
-/// For the worst row of a call without a user's own modifiers, whose results are at most `largest`
-/// in magnitude.
+/// For the worst row of a call whose results are at most `largest` in magnitude. A user's own
+/// modifiers hide a pair or add a number that is the same in float32 wherever it is added.
 inline Bound documented_bound(const Seen& seen, const Bound& largest, WeightRounding rounding) {
   const kernels::AttendCall& call = seen.call();
   const double u = 0x1p-24, a = seen.score(), n = static_cast<double>(seen.keys());
@@ -106,9 +110,14 @@ inline Bound documented_bound(const Seen& seen, const Bound& largest, WeightRoun
   const double range = std::min(2 * a, 87.0);
   double weight = (static_cast<double>(call.head_dim) + 6) * u * a + 4 * u * range + 4 * u;
   if (rounding == WeightRounding::integer) weight += 0x1p-15 * seen.query();
+  // The kernel rounds what a user's modifier gives; so does the definition, and what it is handed.
+  weight += 3 * call.score.custom_count * u * a;
   Bound bound{2 * (weight + sums * u) * seen.value(), weight + sums * u + u * largest.lse};
   if (rounding == WeightRounding::bfloat16) bound.out += 0x1p-8 * seen.value();
   if (rounding == WeightRounding::integer) bound.out += 0x1p-9 * seen.value();
+  // Weights that dropout keeps are divided by its share, in double: what all of them sum to, 1 at
+  // the most before, is so much more.
+  bound.out /= 1.0 - static_cast<double>(call.score.dropout);
   if (call.out.type == ElementType::float16) bound.out += std::max(0x1p-11 * largest.out, 0x1p-25);
   if (call.out.type == ElementType::bfloat16) bound.out += 0x1p-8 * largest.out;
   return bound;
