@@ -1,21 +1,28 @@
-// The paged cache against a plain model of it: random operations, thousands of them, and after each
-// the invariants.
+// The paged cache against a plain model of it: random operations, thousands of them, over every way
+// to store rows, and after each the invariants.
 #include "polyhead/paged_cache.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <map>
 #include <set>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "base/codes.hpp"
 #include "polyhead/tree_mask.h"
 #include "support/effort.h"
+#include "support/exact_rows.h"
+#include "support/held.h"
 #include "support/random.h"
+#include "support/tensor.h"
 
 namespace polyhead::test {
 namespace {
@@ -29,32 +36,47 @@ struct Plain {
   std::vector<std::int32_t> tokens;
 };
 
-/// What layer `layer` of a model would write for token `at`: a hash of everything before it.
-float row_value(const Plain& sequence, std::size_t at, std::int64_t layer) {
+/// What layer `layer` of a model would write for each token: a hash of everything up to it.
+std::vector<std::uint64_t> row_numbers(const Plain& sequence, std::int64_t layer) {
   std::uint64_t h = 1469598103934665603u + static_cast<std::uint64_t>(layer) + sequence.salt * 77;
-  for (std::size_t i = 0; i <= at; ++i)
-    h = (h ^ static_cast<std::uint64_t>(static_cast<std::uint32_t>(sequence.tokens[i]))) *
-        1099511628211u;
-  return static_cast<float>(h >> 44);
+  std::vector<std::uint64_t> numbers;
+  numbers.reserve(sequence.tokens.size());
+  for (const std::int32_t token : sequence.tokens) {
+    h = (h ^ static_cast<std::uint64_t>(static_cast<std::uint32_t>(token))) * 1099511628211u;
+    numbers.push_back(h);
+  }
+  return numbers;
 }
 
-constexpr std::int64_t kHeads = 2, kDim = 3, kValueDim = 2;
+constexpr std::int64_t kHeads = 2, kLayers = 2;
 
-PagedCacheConfig config(std::int64_t pages, std::int64_t page_tokens, bool values_in_keys = false) {
+struct Kind {
+  StoredForm form;
+  bool values_in_keys = false;
+};
+
+/// Codes have blocks that are full and blocks that are not, and both halves of a block of int4.
+PagedCacheConfig config(const Kind& kind, std::int64_t pages, std::int64_t page_tokens) {
+  const bool codes = base::is_code(kind.form.type);
   PagedCacheConfig c;
   c.pages = pages;
   c.page_tokens = page_tokens;
-  c.layers = 2;
+  c.layers = kLayers;
   c.kv_heads = kHeads;
-  c.head_dim = kDim;
-  c.values_in_keys = values_in_keys;
-  if (values_in_keys) c.value_dim = kValueDim;
+  c.head_dim = codes ? 35 : 3;
+  c.type = kind.form.type;
+  c.values_in_keys = kind.values_in_keys;
+  if (kind.values_in_keys)
+    c.value_dim = codes ? 32 : 2;  // a block's end
+  else
+    c.value_dim = codes ? 20 : 3;
   return c;
 }
 
 class Twin {
  public:
-  Twin(const PagedCacheConfig& config, std::uint64_t seed) : cache(config), random(seed) {}
+  Twin(const Kind& kind, PagedCacheConfig config, std::uint64_t seed)
+      : key_scales(scales_of(kind, config)), cache(config), random(seed) {}
 
   void create() { create(static_cast<std::uint64_t>(random.below(2))); }
 
@@ -194,25 +216,41 @@ class Twin {
   }
 
   bool write(std::int64_t id, std::int64_t layer, std::int64_t first, std::int64_t end) {
-    return write(id, layer, first, end, [&](std::int64_t at) {
-      return row_value(model[id], static_cast<std::size_t>(at), layer);
-    });
+    const std::vector<std::uint64_t> numbers = row_numbers(model[id], layer);
+    return write(id, layer, first,
+                 std::span(numbers).subspan(static_cast<std::size_t>(first),
+                                            static_cast<std::size_t>(end - first)));
   }
 
-  template <class Value>
-  bool write(std::int64_t id, std::int64_t layer, std::int64_t first, std::int64_t end,
-             const Value& value) {
+  bool write(std::int64_t id, std::int64_t layer, std::int64_t first,
+             std::span<const std::uint64_t> numbers) {
     std::vector<float> k, v;
-    for (std::int64_t at = first; at < end; ++at) {
-      for (std::int64_t i = 0; i < kHeads * kDim; ++i) {
-        k.push_back(value(at) + static_cast<float>(i));
-        v.push_back(-k.back());
+    for (const std::uint64_t number : numbers) {
+      for (std::int64_t h = 0; h < kHeads; ++h) {
+        make_key(number, layer, h);
+        k.insert(k.end(), row.values.begin(), row.values.end());
+        make_value(number, h);
+        v.insert(v.end(), row.values.begin(), row.values.end());
       }
     }
-    ConstView values(v.data(), {end - first, kHeads, kDim});
-    if (cache.config().values_in_keys) values = {};
-    return cache.write(id, layer, first, ConstView(k.data(), {end - first, kHeads, kDim}),
+    const PagedCacheConfig& c = cache.config();
+    ConstView values(v.data(), {std::ssize(numbers), kHeads, c.value_dim});
+    if (c.values_in_keys) values = {};
+    return cache.write(id, layer, first,
+                       ConstView(k.data(), {std::ssize(numbers), kHeads, c.head_dim}),
                        values) == Status::ok;
+  }
+
+  /// The row of a head, from the number of its token.
+  void make_key(std::uint64_t number, std::int64_t layer, std::int64_t head) {
+    const PagedCacheConfig& c = cache.config();
+    const float* const channels =
+        key_scales.empty() ? nullptr : key_scales.data() + (layer * kHeads + head) * c.head_dim;
+    row.make(c.type, c.head_dim, number + static_cast<std::uint64_t>(head), channels);
+  }
+  void make_value(std::uint64_t number, std::int64_t head) {
+    const PagedCacheConfig& c = cache.config();
+    row.make(c.type, c.value_dim, ~number + static_cast<std::uint64_t>(head), nullptr);
   }
 
   /// A tree of drafted tokens of which one branch is kept; a fork keeps the tree.
@@ -237,10 +275,9 @@ class Twin {
     };
     for (std::int64_t i = 0; i < count; ++i) {
       const Plain text = text_to(i);
-      for (std::int64_t layer = 0; layer < 2; ++layer) {
-        EXPECT_TRUE(write(id, layer, held + i, held + i + 1, [&](std::int64_t) {
-          return row_value(text, text.tokens.size() - 1, layer);
-        }));
+      for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+        const std::uint64_t number[] = {row_numbers(text, layer).back()};
+        EXPECT_TRUE(write(id, layer, held + i, number));
       }
     }
     const std::int64_t fork = random.chance(0.5) ? cache.fork(id) : -1;
@@ -328,49 +365,96 @@ class Twin {
   }
 
   void check_rows(std::size_t i, const Plain& plain, const PagedBatch& batch) {
-    const std::int64_t size = cache.config().page_tokens;
-    const float sign = cache.config().values_in_keys ? 1.0f : -1.0f;
-    for (std::int64_t layer = 0; layer < 2; ++layer) {
+    const PagedCacheConfig& c = cache.config();
+    const std::int64_t size = c.page_tokens;
+    for (std::int64_t layer = 0; layer < kLayers; ++layer) {
       const KvView view = cache.view(layer, batch);
-      const auto& strides = view.k.layout.strides;
-      ASSERT_EQ(view.v.layout.strides, strides);
-      const std::int64_t value_dim = view.v.layout.extents[3];
-      ASSERT_EQ(value_dim, cache.config().value_dim);
+      ASSERT_EQ(view.k.layout.extents[3], c.head_dim);
+      ASSERT_EQ(view.v.layout.extents[3], c.value_dim);
+      const std::vector<std::uint64_t> numbers = row_numbers(plain, layer);
       for (std::size_t at = 0; at < plain.tokens.size(); ++at) {
         const auto t = static_cast<std::int64_t>(at);
         const std::int64_t page = batch.table[i * static_cast<std::size_t>(batch.pages_a_sequence) +
                                               static_cast<std::size_t>(t / size)];
         for (std::int64_t h = 0; h < kHeads; ++h) {
-          const std::int64_t offset = page * strides[0] + t % size * strides[1] + h * strides[2];
-          for (std::int64_t d = 0; d < kDim; ++d) {
-            const float expected = row_value(plain, at, layer) + static_cast<float>(h * kDim + d);
-            ASSERT_EQ(static_cast<const float*>(view.k.data)[offset + d], expected);
-            if (d < value_dim) {
-              ASSERT_EQ(static_cast<const float*>(view.v.data)[offset + d], sign * expected);
-            }
-          }
+          const Index place{page, t % size, h};
+          make_key(numbers[at], layer, h);
+          ASSERT_TRUE(is_held(view.k, view.k_scales, place)) << "k of token " << t;
+          if (!c.values_in_keys) make_value(numbers[at], h);
+          ASSERT_TRUE(is_held(view.v, view.v_scales, place)) << "v of token " << t;
         }
       }
     }
   }
 
+  /// Whether `row`, or its beginning, is what a view shows at [page, token of it, head].
+  bool is_held(const ConstView& view, const ConstView& scales, const Index& place) const {
+    const auto offset = [&](const ConstView& of) {
+      std::int64_t sum = 0;
+      for (std::size_t axis = 0; axis < 3; ++axis) sum += place[axis] * of.layout.strides[axis];
+      return sum;
+    };
+    const std::int64_t dim = view.layout.extents[3];
+    const auto* const data = static_cast<const std::byte*>(view.data);
+    if (!row.held_in(data + bytes_apart(view.type, offset(view)), view.type, dim)) return false;
+    if (!scales.given() || scales.layout.axes == 2)
+      return true;  // by channel: they are the model's
+    for (std::int64_t block = 0; block < base::code_blocks(dim); ++block) {
+      const auto* const found = static_cast<const float*>(scales.data) + offset(scales);
+      if (found[block * scales.layout.strides[3]] != row.scales[static_cast<std::size_t>(block)])
+        return false;
+    }
+    return true;
+  }
+
+  /// Scales of keys by channel, where they have those, which the configuration then points to:
+  /// powers of two, others for each layer, head and dim.
+  static std::vector<float> scales_of(const Kind& kind, PagedCacheConfig& to) {
+    std::vector<float> scales;
+    if (!kind.form.by_channel) return scales;
+    for (std::int64_t i = 0; i < kLayers * kHeads * to.head_dim; ++i)
+      scales.push_back(std::ldexp(1.0f, static_cast<int>(i % 11) - 5));
+    to.key_scales = ConstView(scales.data(), {kLayers, kHeads, to.head_dim});
+    return scales;
+  }
+
+  std::vector<float> key_scales;
   PagedCache cache;
   Random random;
+  ExactRow row;  // the last one made
   std::map<std::int64_t, Plain> model;
   std::vector<std::int64_t> released;
   std::int64_t adopted_tokens = 0, exhausted = 0, exhausted_writes = 0;
   std::int64_t extended_together = 0, exhausted_together = 0, branches = 0;
 };
 
-class PagedCacheModel : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(ValuesInKeys, PagedCacheModel, testing::Bool());
+/// All ways to store; values within keys have no scales by channel.
+std::vector<Kind> kinds() {
+  std::vector<Kind> all;
+  for (const StoredForm& form : kStoredForms) {
+    all.push_back({form, false});
+    if (!form.by_channel) all.push_back({form, true});
+  }
+  return all;
+}
 
+class PagedCacheModel : public testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, PagedCacheModel, testing::ValuesIn(kinds()), [](const auto& each) {
+  std::string name = name_of(each.param.form) + (each.param.values_in_keys ? " in keys" : "");
+  std::ranges::replace(name, ' ', '_');
+  return name;
+});
+
+// With little effort float32 alone walks the large pools, where more rows are compared and the
+// least depends on what they are.
 TEST_P(PagedCacheModel, RandomOperationsAgree) {
-  const bool values_in_keys = GetParam();
-  const int steps = effort() == Effort::smoke ? 1000 : 3000;
+  const Kind& kind = GetParam();
+  const bool all = kind.form.type == f32 || effort() != Effort::smoke;
+  const int steps = case_count(1000, kind.form.type == f32 ? 3000 : 1000, 3000);
   for (const auto& [pages, page_tokens] :
        {std::pair<std::int64_t, std::int64_t>{24, 8}, {9, 16}, {200, 8}, {320, 8}, {3, 32}}) {
-    Twin twin(config(pages, page_tokens, values_in_keys), static_cast<std::uint64_t>(pages));
+    if (!all && pages > 100) continue;
+    Twin twin(kind, config(kind, pages, page_tokens), static_cast<std::uint64_t>(pages));
     for (int i = 0; i < steps; ++i) {
       twin.step();
       twin.check(i % 16 == 0);
