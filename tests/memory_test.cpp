@@ -1,6 +1,5 @@
 // Long, large and far arrays, and what lies beyond their edges.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <cmath>
 #include <cstddef>
@@ -16,6 +15,7 @@
 #include "support/effort.h"
 #include "support/guarded.h"
 #include "support/problem.h"
+#include "support/reserved.h"
 #include "support/slice.h"
 
 namespace polyhead::test {
@@ -81,26 +81,7 @@ TEST(Regression, AMillionKeys) {
   }
 }
 
-/// Address space without memory behind it until it is touched.
-class Reserved {
- public:
-  explicit Reserved(std::size_t bytes) : bytes_(bytes) {
-    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  }
-  ~Reserved() {
-    if (valid()) munmap(data_, bytes_);
-  }
-  Reserved(const Reserved&) = delete;
-  Reserved& operator=(const Reserved&) = delete;
-  bool valid() const { return data_ != MAP_FAILED; }
-  float* floats() const { return static_cast<float*>(data_); }
-
- private:
-  void* data_;
-  std::size_t bytes_;
-};
-
+// Of other types, scales and pages: far_rows_test.cpp.
 TEST(Regression, OffsetsBeyondTwoToTheThirtyOneElements) {
   // Tokens 2^29 elements apart: the sixth begins at 5 * 2^29 > 2^31.
   const std::int64_t far = std::int64_t{1} << 29, tokens = 6;
