@@ -240,6 +240,52 @@ TEST(SharedPrefix, IsLeftWhereSequencesDiffer) {
   EXPECT_FALSE(shares());
 }
 
+/// Adds what a place says, its sequence too, and hides some pairs if told to. A call of one
+/// sequence alone is told which it is.
+struct OfPlace : ScoreModifier<OfPlace> {
+  std::int64_t sequence = -1;
+  bool hides = false;
+  float operator()(float score, ScoreAt at) const {
+    const std::int64_t b = sequence < 0 ? at.batch : sequence;
+    const std::int64_t place = 5 * b + 3 * at.head + 2 * at.query + at.q_pos + 7 * at.kv_pos;
+    return hides && place % 11 == 0 ? -INFINITY : score + 0.125f * static_cast<float>(place % 9);
+  }
+};
+
+// User code and dropout ask for the sequence of each pair, so that each computes all of its keys:
+// what it has alone, on the pages that others hold too.
+TEST(SharedPrefix, UnderDropoutAndScoresOfOnesOwn) {
+  const std::vector<Branch> branches = mixed();
+  std::vector<std::int64_t> ids;
+  while (ids.size() < branches.size()) ids.push_back((std::int64_t{5} << 32) - 3 * std::ssize(ids));
+  ThreadPool pool(3);
+  int turn = 0;
+  for (const Shape& shape : some_shapes()) {
+    Forest forest(shape, branches);
+    const int kind = (turn + turn / 3) % 3;  // another one for each number of heads and each type
+    ++turn;
+    OfPlace scores;
+    scores.hides = kind == 2;
+    Modifiers& modifiers = forest.arguments.modifiers;
+    if (kind != 0) modifiers.custom[1] = &scores;
+    if (kind != 1) modifiers.dropout = {0.25f, 9, ConstView(ids.data(), {std::ssize(ids)})};
+    for (Isa isa : isas_in_turn()) {
+      const auto expected = forest.run([&] {
+        for (std::size_t b = 0; b < branches.size(); ++b) {
+          scores.sequence = static_cast<std::int64_t>(b);
+          attention(forest.alone(b), {.isa = isa, .executor = &Executor::serial()});
+        }
+      });
+      scores.sequence = -1;
+      const std::string what =
+          std::string(isa_name(isa)) + " " + name_of(shape) + " " + std::to_string(kind);
+      EXPECT_EQ(forest.keys(isa).together, forest.keys(isa).apart) << what;
+      EXPECT_TRUE(forest.run({.isa = isa, .executor = &Executor::serial()}) == expected) << what;
+      EXPECT_TRUE(forest.run({.isa = isa, .executor = &pool}) == expected) << what;
+    }
+  }
+}
+
 // Each row's bias is its own: one a sequence, one a query, and rows that hide whole splits.
 TEST(SharedPrefix, UnderABias) {
   constexpr std::int64_t kLongest = 3 * kSplit + 200;
