@@ -63,6 +63,7 @@ constexpr std::pair<const char*, const char*> kOptionNames[] = {
     {"mask.kv_documents", "--documents"},
     {"mask.q_documents", "--q-documents"},
     {"mask.visible", "--mask"},
+    {"mask.hidden", "--hide"},
     {"modifiers.scale", "--scale"},
     {"modifiers.soft_cap", "--soft-cap"},
     {"modifiers.bias", "--bias"},
@@ -146,8 +147,10 @@ void CallOptions::add_mask_options(CLI::App& app) {
   option("--mask", mask_, "FILE",
          "Booleans, true may attend: [query, key], with axes for heads and batch in\n"
          "front where they differ; extents of 1 are for all alike");
+  option("--hide", hidden_, "FILE",
+         "The same, but true may not attend, as in nn.MultiheadAttention's masks");
   app.add_flag("--packed-mask", packed_mask_,
-               "The mask's rows are bits in bytes (numpy.packbits, bitorder='little')")
+               "Rows of --mask and --hide are bits in bytes (numpy.packbits, bitorder='little')")
       ->group(kMaskGroup);
 }
 
@@ -206,7 +209,7 @@ void CallOptions::check_companions() const {
     if (given && !other) throw UsageError(what);
   };
   needs(!q_documents_.empty(), !documents_.empty(), "--q-documents needs --documents");
-  needs(packed_mask_, !mask_.empty(), "--packed-mask needs --mask");
+  needs(packed_mask_, !mask_.empty() || !hidden_.empty(), "--packed-mask needs --mask or --hide");
   needs(seed_.has_value(), dropout_.has_value(), "--seed needs --dropout");
   needs(!sequence_ids_.empty(), dropout_.has_value(), "--sequence-ids needs --dropout");
   if (causal_ && !prefix_.empty()) {
@@ -288,6 +291,8 @@ Mask CallOptions::mask_of(const AttentionArguments& call) {
   }
   if (!mask_.empty())
     mask = mask & boolean(pair_table(mask_, packed_mask_, "--mask", longest_keys(call)));
+  if (!hidden_.empty())
+    mask = mask & hidden(pair_table(hidden_, packed_mask_, "--hide", longest_keys(call)));
   return mask;
 }
 

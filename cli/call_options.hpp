@@ -58,7 +58,7 @@ class CallOptions {
 
   bool causal_ = false, alibi_ = false, packed_mask_ = false;
   std::string align_, q_start_, window_, prefix_, lengths_, q_lengths_, documents_, q_documents_,
-      mask_, bias_, slopes_, sink_;
+      mask_, hidden_, bias_, slopes_, sink_;
   std::string sequence_ids_;
   std::optional<std::int64_t> first_tokens_;
   std::optional<float> scale_, dropout_;

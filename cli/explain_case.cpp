@@ -144,6 +144,7 @@ AttentionArguments only_query(AttentionArguments call, std::int64_t query,
   keep_row(call.q, 1, query);
   keep_row(call.modifiers.bias, 2, query);
   keep_row(call.mask.visible, 2, query);
+  keep_row(call.mask.hidden, 2, query);
   keep_row(call.mask.q_documents, 1, query);
   call.mask.align = Align::unstated;
   call.q_start = ConstView(q_starts.data(), {q_starts.size()});

@@ -87,6 +87,8 @@ std::vector<std::string> mask_lines(const Mask& mask, const MaskOf& of) {
   if (mask.kv_documents.given()) lines.push_back(documents_line(mask, of));
   if (mask.visible.given())
     lines.push_back("boolean: a query sees the keys at which the array is true");
+  if (mask.hidden.given())
+    lines.push_back("hidden: a query sees the keys at which the array is false");
   return lines;
 }
 

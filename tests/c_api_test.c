@@ -102,6 +102,11 @@ static void test_masks_of_arrays(void) {
   mask.align = POLYHEAD_ALIGN_END;
   meaning.sees = visible_and_causal;
   check_call("bits and causal", &call, &meaning);
+
+  for (i = 0; i < kQLen * kKvLen; ++i) visible_bytes[i] = !visible_bytes[i];
+  mask.visible = NULL;
+  mask.hidden = &bytes;
+  check_call("hidden and causal", &call, &meaning);
 }
 
 /* ---- Modifiers ---- */

@@ -62,6 +62,19 @@ TEST(Attend, MasksComeFromFilesAndLists) {
           .status,
       0);
   EXPECT_EQ(arrays.output(), wanted);
+  std::vector<std::uint8_t> hides(36);
+  for (std::size_t i = 0; i < 36; ++i) hides[i] = !visible[i];
+  formats::write_npy(arrays.directory.file("hides.npy"), ConstView(hides.data(), {6, 6}));
+  EXPECT_EQ(run_program(arrays.command({"--hide", arrays.directory.file("hides.npy")})).status, 0);
+  EXPECT_EQ(arrays.output(), wanted);
+  EXPECT_EQ(run_program(arrays.command({"--hide", arrays.directory.file("bits.npy"),
+                                        "--packed-mask", "--lengths", "5"}))
+                .status,
+            0);
+  const std::vector<std::int64_t> five{5};
+  EXPECT_EQ(arrays.output(),
+            arrays.expected(hidden({visible.data(), {1, 1, 6, 6}}) & lengths({five.data(), {1}})));
+  expect_refused(arrays.command({"--packed-mask"}), 2, "--packed-mask needs --mask or --hide");
   expect_refused(arrays.command({"--mask", arrays.directory.file("bits.npy")}), 1,
                  "some are above 1 (bits of keys need --packed-mask)");
   EXPECT_EQ(run_program(arrays.command({"--documents", "0, 0,0,1,1 ,1", "--lengths", "5"})).status,

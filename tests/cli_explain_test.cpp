@@ -156,6 +156,7 @@ TEST(ExplainPage, OneQueryIsComparedAtItsPlace) {
       {"--prefix", "2"},
       {"--documents", "1,1,2,2,1"},
       {"--mask", mask_file},
+      {"--hide", mask_file, "--causal"},
       {"--bias", bias_file},
       {"--mask", mask_file, "--bias", bias_file, "--causal", "--alibi", "--soft-cap", "2"},
       {"--dropout", "0.4", "--seed", "5"},

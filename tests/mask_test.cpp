@@ -104,6 +104,50 @@ TEST(Mask, DocumentsAndTables) {
             (Picture{"#..", "#.#"}));
   EXPECT_EQ(picture(3, 4, boolean({row, {1, 1, 3, 1}})), (Picture{"####", "....", "####"}));
   EXPECT_EQ(picture(2, 4, boolean({row + 1, {1, 1, 1, 1}})), (Picture{"....", "...."}));
+  EXPECT_EQ(picture(2, 3, hidden({row, {1, 1, 1, 3}})), (Picture{".#.", ".#."}));
+  EXPECT_EQ(picture(2, 3, hidden({bits, ElementType::bit, layout})), (Picture{".#.", "#.."}));
+  EXPECT_EQ(picture(2, 3, hidden({bits, ElementType::bit, layout}) & boolean({row, {1, 1, 1, 3}})),
+            (Picture{"...", "#.."}));
+}
+
+// What hides is what shows, turned around: bytes of every row, of keys alone, one for all keys, and
+// bits, beside a mask of the other kind.
+TEST(Mask, HiddenIsTheOppositeOfBoolean) {
+  for (Isa isa : isas()) {
+    for (const Types& types : {kTypes[0], kTypes[1]}) {
+      for (const std::int64_t q_len : {1, 3, 40}) {
+        Case c = small_case(types, q_len, 150);
+        c.batch = 2;
+        Problem p(c);
+        Tensor causal_rows(ElementType::boolean, {1, 1, q_len, 150});
+        causal_rows.fill([&](const Index& at) { return at[3] <= 150 - q_len + at[2] ? 1.0 : 0.0; });
+        const auto expect_opposites = [&](const ConstView& shows, const ConstView& hides) {
+          p.mask = boolean(shows) & causal(Align::end);
+          p.run(isa);
+          const Outputs expected(p);
+          p.mask = hidden(hides) & boolean(causal_rows.const_view());
+          p.run(isa);
+          EXPECT_EQ(differing_bits(Outputs(p), expected), 0) << isa_name(isa) << describe(c);
+        };
+        const Index shapes[] = {{2, 4, q_len, 150}, {2, 1, 1, 150}, {2, 4, q_len, 1}};
+        for (const Index& shape : shapes) {
+          Tensor shows(ElementType::boolean, shape), hides(ElementType::boolean, shape);
+          shows.fill([](const Index& at) { return (at[0] + at[1] + at[2] + at[3]) % 3; });
+          hides.fill([&](const Index& at) { return shows.get(at) == 0.0 ? 1.0 : 0.0; });
+          expect_opposites(shows.const_view(), hides.const_view());
+        }
+        Tensor bits(ElementType::boolean, {2, 19}), turned(ElementType::boolean, {2, 19});
+        for (std::size_t i = 0; i < bits.bytes().size(); ++i) {
+          bits.bytes()[i] = static_cast<std::byte>(i * 73);
+          turned.bytes()[i] = ~bits.bytes()[i];
+        }
+        const detail::Layout rows(
+            {2, 1, 1, 150}, {std::int64_t{152}, std::int64_t{0}, std::int64_t{0}, std::int64_t{1}});
+        expect_opposites({bits.bytes().data(), ElementType::bit, rows},
+                         {turned.bytes().data(), ElementType::bit, rows});
+      }
+    }
+  }
 }
 
 // A mask whose rows say the same of all keys, by an extent of 1, by a stride of 0, or in full.
@@ -174,6 +218,8 @@ TEST(Mask, ContradictionsAreNamed) {
   EXPECT_STREQ((documents(one, one) & documents(one, other)).conflict, "kv_documents");
   EXPECT_STREQ((lengths(one) & lengths(other)).conflict, "kv_lengths");
   EXPECT_STREQ((boolean(one) & boolean(other)).conflict, "boolean");
+  EXPECT_STREQ((hidden(one) & hidden(other)).conflict, "hidden");
+  EXPECT_EQ((hidden(one) & boolean(other)).conflict, nullptr);
 }
 
 // Sides without a window are refused at the door; a join does not lose them.

@@ -340,6 +340,23 @@ TEST(SharedPrefix, WithinDocuments) {
   EXPECT_EQ(spared(2 * kSplit, 8), 2 * kSplit);
 }
 
+// Keys that a mask hides from some sequence are shared up to there.
+TEST(SharedPrefix, WithHiddenKeys) {
+  const std::vector<Branch> branches = {
+      {-1, 0, 2 * kSplit + 70, 1}, {0, 2 * kSplit, 5, 2}, {0, 2 * kSplit, 9, 1}};
+  for (const auto& [gap, spared] : {std::pair{2 * kSplit, 4 * kSplit},
+                                    {2 * kSplit - 1, 3 * kSplit},
+                                    {std::int64_t{3}, 2 * kSplit}}) {
+    Tensor hides(ElementType::boolean, {3, 1, 1, 2 * kSplit + 70});
+    hides.fill([&](const Index& at) { return at[0] == 2 && at[3] == gap ? 1.0 : 0.0; });
+    Forest forest({}, branches);
+    forest.arguments.mask = causal(Align::end) & hidden(hides.const_view());
+    expect_same_bits(forest, std::to_string(gap));
+    const KeysRead keys = forest.keys(Isa::portable);
+    EXPECT_EQ(keys.apart - keys.together, spared);
+  }
+}
+
 // A query's distance to a shared key is its own, and so is each head's slope.
 TEST(SharedPrefix, UnderAlibi) {
   const std::vector<float> slopes = {0.5f, -0.01f, 0.125f, 0.03f, 0.25f, 0.02f};

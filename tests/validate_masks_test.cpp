@@ -121,6 +121,15 @@ TEST(Refused, DocumentsAndTables) {
       [](auto& a) {
         a.mask = boolean({floats, {1, 1, 3, 5}});
       });
+  expect_refused(
+      "attention: mask.hidden is float32, expected boolean or bit (an additive mask is "
+      "modifiers.bias)",
+      [](auto& a) {
+        a.mask = hidden({floats, {1, 1, 3, 5}});
+      });
+  expect_refused("attention: mask.hidden: q_heads is 2, expected 4 or 1", [](auto& a) {
+    a.mask = hidden({bytes, {1, 2, 3, 5}});
+  });
   expect_refused("attention: mask.visible: kv_len is 2, expected 5 or 1", [](auto& a) {
     a.mask = boolean({bytes, {1, 1, 3, 2}});
   });

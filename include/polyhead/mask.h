@@ -37,6 +37,9 @@ struct Mask {
   /// the sequence, extents at least those of the longest. Bits: [.., kv_len], key stride 1, others
   /// whole bytes.
   ConstView visible{};
+  /// The same, but true may not attend: what nn.MultiheadAttention's attn_mask and key_padding_mask
+  /// mean.
+  ConstView hidden{};
 };
 
 /// Each query sees the keys up to its own position. The alignment must be stated unless q_len
@@ -68,6 +71,10 @@ Mask documents(ConstView q_documents, ConstView kv_documents);
 /// Any pattern: [batch|1, heads|1, q_len|1, kv_len|1], true may attend; bytes, or packed bits,
 /// which have all kv_len.
 Mask boolean(ConstView visible);
+
+/// The same patterns where true may not attend, beside which `boolean` may be given. A
+/// key_padding_mask [batch, kv_len] of nn.MultiheadAttention is a view of [batch, 1, 1, kv_len].
+Mask hidden(ConstView hidden);
 
 /// Both must allow the pair, but for one case: `prefix` is a causal mask with an exception, which
 /// `causal` beside it does not take back. Two parts of one kind: windows that keep the same first

@@ -92,6 +92,12 @@ Mask boolean(ConstView visible) {
   return mask;
 }
 
+Mask hidden(ConstView hidden) {
+  Mask mask;
+  mask.hidden = hidden;
+  return mask;
+}
+
 namespace {
 
 void join_prefixes(const Mask& a, const Mask& b, Mask& both) {
@@ -135,6 +141,7 @@ Mask operator&(const Mask& a, const Mask& b) {
   both.q_documents = join(a.q_documents, b.q_documents, "q_documents", both.conflict);
   both.kv_documents = join(a.kv_documents, b.kv_documents, "kv_documents", both.conflict);
   both.visible = join(a.visible, b.visible, "boolean", both.conflict);
+  both.hidden = join(a.hidden, b.hidden, "hidden", both.conflict);
   return both;
 }
 

@@ -22,19 +22,25 @@ bool rows_are_alike(const AttendCall& call) {
   return call.score.custom_count == 0 && call.score.dropout == 0.0f;
 }
 
-/// Of the first `most` keys, a multiple of 8, those that a row of a boolean mask shows without a
-/// gap, in eights for a packed one. 0 for rows that are neither dense nor one element. Reads
-/// nothing where there are no keys to ask for.
-std::int64_t shown(const kernels::PairTable& table, std::int64_t row, std::int64_t most) {
+/// Of the first `most` keys, a multiple of 8, those at which a row of a boolean mask has `value`
+/// without a gap, in eights for a packed one. 0 for rows that are neither dense nor one element.
+/// Reads nothing where there are no keys to ask for.
+std::int64_t alike(const kernels::PairTable& table, bool value, std::int64_t row,
+                   std::int64_t most) {
   if (most == 0) return 0;
   const bool bits = table.type == ElementType::bit;
-  if (table.key == 0 && !bits) return table.data[row] != std::byte{0} ? most : 0;
+  if (table.key == 0 && !bits) return (table.data[row] != std::byte{0}) == value ? most : 0;
   if (table.key != 1) return 0;
+  const std::byte of_bits{static_cast<unsigned char>(value ? 0xff : 0)};
   const std::byte* const from = table.data + (bits ? row / 8 : row);
-  const std::byte *const end = from + (bits ? most / 8 : most),
-                         *const gap = std::find_if(from, end, [&](std::byte b) {
-                           return bits ? b != std::byte{0xff} : b == std::byte{0};
-                         });
+  const std::byte *const end = from + (bits ? most / 8 : most), *const gap = std::find_if(
+                                                                    from, end, [&](std::byte b) {
+                                                                      return bits
+                                                                                 ? b != of_bits
+                                                                                 : (b !=
+                                                                                    std::byte{0}) !=
+                                                                                       value;
+                                                                    });
   return bits ? (gap - from) * 8 : gap - from;
 }
 
@@ -51,15 +57,17 @@ std::int64_t of_all_documents(const AttendCall& call, const Sequence& s, std::in
   return key;
 }
 
-/// Of the first `most` keys of a sequence those before any that a boolean mask hides from a query.
-std::int64_t shown_to_all(const AttendCall& call, const Sequence& s, std::int64_t most) {
-  const kernels::PairTable& table = call.mask.visible;
+/// Of the first `most` keys of a sequence those before any at which a boolean mask has not `value`
+/// for all queries.
+std::int64_t alike_to_all(const AttendCall& call, const kernels::PairTable& table, bool value,
+                          const Sequence& s, std::int64_t most) {
   if (!table.data) return most;
   const std::int64_t heads = table.head == 0 ? 1 : call.q_heads;
   const std::int64_t queries = table.query == 0 ? 1 : s.q_len;
   for (std::int64_t head = 0; head < heads; ++head) {
     for (std::int64_t query = 0; query < queries; ++query)
-      most = shown(table, s.batch * table.batch + head * table.head + query * table.query, most);
+      most = alike(table, value, s.batch * table.batch + head * table.head + query * table.query,
+                   most);
   }
   return most;
 }
@@ -71,7 +79,8 @@ std::int64_t splits_in_full(const AttendCall& call, const Sequence& s) {
   if (first.begin > 0 || last.begin > 0) return 0;
   const std::int64_t splits = std::min(first.end, last.end) / kSplitKeys;
   const std::int64_t keys = of_all_documents(call, s, splits * kSplitKeys) / 8 * 8;
-  return shown_to_all(call, s, keys) / kSplitKeys;
+  const std::int64_t shown = alike_to_all(call, call.mask.visible, true, s, keys) / 8 * 8;
+  return alike_to_all(call, call.mask.hidden, false, s, shown) / kSplitKeys;
 }
 
 /// Whether the order counts: sequences may be of unequal work, or share keys.

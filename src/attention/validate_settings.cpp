@@ -48,10 +48,12 @@ void check_mask(const char* call, const Mask& mask) {
     base::refuse(call, "mask.prefix_length (", mask.prefix_length,
                  ") and mask.prefix_lengths are both given, expected one");
   }
-  const ElementType visible = mask.visible.type;
-  if (mask.visible.given() && visible != ElementType::boolean && visible != ElementType::bit) {
-    base::refuse(call, "mask.visible is ", element_name(visible),
-                 ", expected boolean or bit (an additive mask is modifiers.bias)");
+  for (const auto& [name, view] :
+       {std::pair{"mask.visible", &mask.visible}, {"mask.hidden", &mask.hidden}}) {
+    if (view->given() && view->type != ElementType::boolean && view->type != ElementType::bit) {
+      base::refuse(call, name, " is ", element_name(view->type),
+                   ", expected boolean or bit (an additive mask is modifiers.bias)");
+    }
   }
 }
 

@@ -225,6 +225,7 @@ Mask to_mask(const char* call, const polyhead_mask* mask) {
   to.q_documents = to_view(call, "mask.q_documents", from.q_documents);
   to.kv_documents = to_view(call, "mask.kv_documents", from.kv_documents);
   to.visible = to_view(call, "mask.visible", from.visible);
+  to.hidden = to_view(call, "mask.hidden", from.hidden);
   return to;
 }
 

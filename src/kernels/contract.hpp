@@ -92,7 +92,10 @@ struct MaskSpec {
   std::int64_t prefix_length = 0;      ///< all sequences; prefix_lengths, where given, one each
   Integers prefix_lengths;
   DocumentIds q_documents, kv_documents;
-  PairTable visible;  ///< boolean or bit
+  PairTable visible, hidden;  ///< boolean or bit
+
+  /// Whether it says something of single pairs, beside which keys a query sees by its position.
+  bool has_tables() const { return visible.data || hidden.data || q_documents.data; }
 };
 
 /// Times any distance between positions, of which there are 2^50, still less than what the largest

@@ -109,6 +109,7 @@ void check_in_cache_mask(const Mask& mask, const SlidingCacheConfig& c) {
   const char* const other = mask.prefix_length != 0 || mask.prefix_lengths.given()  ? "prefix"
                             : mask.q_documents.given() || mask.kv_documents.given() ? "documents"
                             : mask.visible.given()                                  ? "visible"
+                            : mask.hidden.given()                                   ? "hidden"
                                                                                     : nullptr;
   if (other != nullptr) {
     base::refuse(kCall, "mask has ", other,

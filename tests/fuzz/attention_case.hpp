@@ -288,6 +288,10 @@ class Case {
       const ElementType type = from_.pick({ElementType::boolean, ElementType::bit});
       mask.visible = make(pairs(false), type, false, Fill::bits);
     }
+    if (chance(8)) {
+      const ElementType type = from_.pick({ElementType::boolean, ElementType::bit});
+      mask.hidden = make(pairs(false), type, false, Fill::bits);
+    }
     if (chance(6)) {
       mask.align = chance(8) ? mask.align : Align::unstated;
       arguments_.q_start = integers(batch_, [&](std::int64_t) { return kv_len_ + 5; });

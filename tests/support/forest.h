@@ -103,6 +103,7 @@ class Forest {
       view.layout.extents[0] = 1;
     };
     of_sequence(a.mask.visible, 1);
+    of_sequence(a.mask.hidden, 8);
     of_sequence(a.mask.kv_documents, 64);
     of_sequence(a.modifiers.bias, 8 * static_cast<int>(element_bytes(a.modifiers.bias.type)));
     of_sequence(a.modifiers.dropout.sequence_ids, 64);

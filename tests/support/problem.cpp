@@ -76,6 +76,8 @@ const char* name_of(MaskKind kind) {
       return "boolean_by_query";
     case MaskKind::bits:
       return "bits";
+    case MaskKind::hidden:
+      return "hidden";
     case MaskKind::everything:
       return "everything";
   }
@@ -170,6 +172,20 @@ void Problem::make_mask(MaskKind kind, Random& random) {
     tensor.fill([&](const Index&) { return random.chance(0.7) ? 1.0 : 0.0; });
     return tensor;
   };
+  // Bits of {batch, 1, q_len, kv_len}, three of four set or one.
+  const auto packed = [&](bool most) {
+    const std::int64_t row = (c.kv_len + 7) / 8 + 1;  // bytes; one more than needed
+    Tensor& bytes = keep(Tensor(ElementType::boolean, {c.batch, c.q_len, row}));
+    for (std::byte& byte : bytes.bytes()) {
+      const std::uint64_t a = random.next(), b = random.next();
+      byte = static_cast<std::byte>(most ? a | b : a & b);
+    }
+    detail::Layout layout;
+    layout.axes = 4;
+    layout.extents = {c.batch, 1, c.q_len, c.kv_len};
+    layout.strides = {row * 8 * c.q_len, 0, row * 8, 1};
+    return ConstView(bytes.bytes().data(), ElementType::bit, layout);
+  };
   const std::int64_t near = std::max<std::int64_t>(1, c.kv_len / 3);
   switch (kind) {
     case MaskKind::none:
@@ -228,22 +244,16 @@ void Problem::make_mask(MaskKind kind, Random& random) {
     case MaskKind::boolean_by_query:
       mask = boolean(table({c.batch, 1, c.q_len, 1}).const_view());
       break;
-    case MaskKind::bits: {
-      const std::int64_t row = (c.kv_len + 7) / 8 + 1;  // bytes; one more than needed
-      Tensor& bytes = keep(Tensor(ElementType::boolean, {c.batch, c.q_len, row}));
-      for (std::byte& byte : bytes.bytes())
-        byte = static_cast<std::byte>(random.next() | random.next());
-      detail::Layout layout;
-      layout.axes = 4;
-      layout.extents = {c.batch, 1, c.q_len, c.kv_len};
-      layout.strides = {row * 8 * c.q_len, 0, row * 8, 1};
-      mask = boolean(ConstView(bytes.bytes().data(), ElementType::bit, layout));
+    case MaskKind::bits:
+      mask = boolean(packed(true));
       break;
-    }
+    case MaskKind::hidden:  // of keys, as a key_padding_mask; pairs among `everything`
+      mask = hidden(table({c.batch, 1, 1, c.kv_len}).const_view());
+      break;
     case MaskKind::everything:
       mask = prefix(near / 2, Align::end) & window(near * 2, near, Align::end) &
              lengths(integers(ElementType::int64, c.kv_len).const_view()) &
-             boolean(table({c.batch, 1, c.q_len, c.kv_len}).const_view());
+             boolean(table({c.batch, 1, c.q_len, c.kv_len}).const_view()) & hidden(packed(false));
       break;
   }
 }

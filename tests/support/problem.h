@@ -33,6 +33,7 @@ enum class MaskKind {
   boolean_broadcast,
   boolean_by_query,
   bits,
+  hidden,
   everything
 };
 inline constexpr int kMaskKinds = static_cast<int>(MaskKind::everything) + 1;

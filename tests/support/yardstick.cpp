@@ -62,6 +62,8 @@ void attend_row(const AttendCall& call, const Sequence& s, std::int64_t head, st
   lse = largest;
   if (largest == kMinusInfinity) return;
   const kernels::ScoreSpec& spec = call.score;
+  const float sink = spec.sink == nullptr ? kMinusInfinity : spec.sink[head * spec.sink_stride];
+  if (sink - largest > 64.0f) largest = sink;  // beside which exp(sink - largest) would be infinite
   float total = 0.0f, rounded_total = 0.0f, moment = 0.0f;
   for (float& x : p) {
     const float shifted = x - largest;
@@ -74,10 +76,9 @@ void attend_row(const AttendCall& call, const Sequence& s, std::int64_t head, st
     rounded_total += x;
   }
   if (spec.sink != nullptr) {
-    const float sink = std::exp(spec.sink[head * spec.sink_stride] - largest);
-    const float keys = total;
-    total += sink;
-    rounded_total += sink;
+    const float of_sink = std::exp(sink - largest), keys = total;
+    total += of_sink;
+    rounded_total += of_sink;
     result.entropy[static_cast<std::size_t>(at)] = (std::log(total) * keys - moment) / total;
   } else {
     result.entropy[static_cast<std::size_t>(at)] = std::log(total) - moment / total;

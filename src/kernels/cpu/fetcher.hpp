@@ -62,7 +62,7 @@ class Fetcher {
     if (block_count_ < kMost) block_[block_count_++] = {stream, keys};
   }
 
-  static constexpr int kMost = 64, kMostTables = 8;
+  static constexpr int kMost = 64, kMostTables = 10;
   int block_count_ = 0, block_taken_ = 0, count_ = 0, taken_ = 0;
   int table_count_ = 0, table_taken_ = 0;
   Run block_[kMost], runs_[kMost], tables_[kMostTables];

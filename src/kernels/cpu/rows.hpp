@@ -265,7 +265,7 @@ inline void transpose_out_to(std::byte* const* rows, int count, const float* fro
   }
 }
 
-/// Visibility bits from up to 64 bytes, the tail's memory untouched.
+/// Bits from up to 64 bytes, the tail's memory untouched.
 POLYHEAD_INLINE std::uint64_t bits_of_bytes(const std::byte* p, std::int64_t n) {
   if (n >= kKeyBlock) return Simd::nonzero_bytes(p);
   alignas(64) std::byte tail[kKeyBlock] = {};
@@ -273,9 +273,9 @@ POLYHEAD_INLINE std::uint64_t bits_of_bytes(const std::byte* p, std::int64_t n) 
   return Simd::nonzero_bytes(tail);
 }
 
-/// Visibility of keys [key, key + n) for one row of a boolean table.
-inline std::uint64_t visibility_word(const PairTable& table, std::int64_t b, std::int64_t head,
-                                     std::int64_t query, std::int64_t key, std::int64_t n) {
+/// Keys [key, key + n) of one row of a boolean table, a bit each; what is above them says nothing.
+inline std::uint64_t table_bits(const PairTable& table, std::int64_t b, std::int64_t head,
+                                std::int64_t query, std::int64_t key, std::int64_t n) {
   const std::int64_t row = b * table.batch + head * table.head + query * table.query;
   if (table.type == ElementType::bit) {
     std::uint64_t word = 0;

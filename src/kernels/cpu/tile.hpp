@@ -40,7 +40,7 @@ struct Lanes {
   float slope[kTile];
   bool hide = false;  // whether a score of -inf hides its pair (ScoreSpec::may_hide)
   // Where each lane's row of a dense table begins, in the units of its strides.
-  std::int64_t bias_row[kTile], visible_row[kTile];
+  std::int64_t bias_row[kTile], visible_row[kTile], hidden_row[kTile];
   std::int64_t document[kTile];  // of each lane's query, where there are documents
 
   /// Rows first_row .. of `group` heads from first_head on: row r is query r / group of head
@@ -77,14 +77,18 @@ struct Lanes {
     if (call.mask.kept > 0) min_begin = 0;
     hide = call.score.may_hide();
     if (call.score.alibi) place_slopes(call, group);
-    const PairTable& visible = call.mask.visible;
     for (int i = 0; i < kTile && call.score.bias.data; ++i)
       bias_row[i] = kernels::bias_row(call, s.batch, head[i], query[i]);
-    for (int i = 0; i < kTile && visible.data; ++i)
-      visible_row[i] = s.batch * visible.batch + head[i] * visible.head + query[i] * visible.query;
+    place_rows(call.mask.visible, s.batch, visible_row);
+    place_rows(call.mask.hidden, s.batch, hidden_row);
     const kernels::DocumentIds& documents = call.mask.q_documents;
     for (int i = 0; i < kTile && documents.data; ++i)
       document[i] = documents.at(s.batch, s.token0 + query[i]);
+  }
+
+  void place_rows(const PairTable& table, std::int64_t batch, std::int64_t* rows) const {
+    for (int i = 0; i < kTile && table.data; ++i)
+      rows[i] = batch * table.batch + head[i] * table.head + query[i] * table.query;
   }
 
   /// Heads repeat every `group` lanes, and the closed form is a pow.
@@ -184,34 +188,37 @@ struct KeyDocuments {
 inline std::uint64_t table_word(const AttendCall& call, const Sequence& s, std::int64_t head,
                                 std::int64_t query, std::uint64_t word, std::int64_t block,
                                 std::int64_t n) {
-  if (word != 0 && call.mask.visible.data) {
-    word &= visibility_word(call.mask.visible, s.batch, head, query, block, n);
-  }
+  if (word != 0 && call.mask.visible.data)
+    word &= table_bits(call.mask.visible, s.batch, head, query, block, n);
+  if (word != 0 && call.mask.hidden.data)
+    word &= ~table_bits(call.mask.hidden, s.batch, head, query, block, n);
   if (word != 0 && call.mask.q_documents.data)
     word &= KeyDocuments(call, s, block, static_cast<int>(n))
                 .word(call.mask.q_documents.at(s.batch, s.token0 + query));
   return word;
 }
 
-/// What a boolean mask leaves of the lanes' words: short loops for whole blocks of a dense one.
-inline void apply_boolean(std::uint64_t* words, const AttendCall& call, const Sequence& s,
-                          const Lanes& lanes, std::int64_t block, int keys) {
-  const PairTable& table = call.mask.visible;
+/// What a boolean mask leaves of the lanes' words, whose rows begin at `rows`: short loops for
+/// whole blocks of a dense one.
+template <bool kHides>
+inline void apply_boolean(std::uint64_t* words, const PairTable& table, const std::int64_t* rows,
+                          const Sequence& s, const Lanes& lanes, std::int64_t block, int keys) {
+  constexpr std::uint64_t kFlip = kHides ? ~std::uint64_t{0} : 0;
   const bool whole = keys == kKeyBlock;
   const int count = lanes.count;
   if (whole && table.type == ElementType::bit) {
     for (int i = 0; i < count; ++i) {
       std::uint64_t word;
-      std::memcpy(&word, table.data + (lanes.visible_row[i] + block) / 8, sizeof word);
-      words[i] &= word;
+      std::memcpy(&word, table.data + (rows[i] + block) / 8, sizeof word);
+      words[i] &= word ^ kFlip;
     }
   } else if (whole && table.key == 1) {
     for (int i = 0; i < count; ++i)
-      words[i] &= Simd::nonzero_bytes(table.data + lanes.visible_row[i] + block);
+      words[i] &= Simd::nonzero_bytes(table.data + rows[i] + block) ^ kFlip;
   } else {
     for (int i = 0; i < count; ++i) {
       if (words[i] != 0)
-        words[i] &= visibility_word(table, s.batch, lanes.head[i], lanes.query[i], block, keys);
+        words[i] &= table_bits(table, s.batch, lanes.head[i], lanes.query[i], block, keys) ^ kFlip;
     }
   }
 }
@@ -231,7 +238,9 @@ inline void apply_documents(std::uint64_t* words, const AttendCall& call, const 
 /// What the tables of the mask leave of every lane's word.
 inline void apply_tables(std::uint64_t* words, const AttendCall& call, const Sequence& s,
                          const Lanes& lanes, std::int64_t block, int keys) {
-  if (call.mask.visible.data) apply_boolean(words, call, s, lanes, block, keys);
+  const PairTable &visible = call.mask.visible, &hidden = call.mask.hidden;
+  if (visible.data) apply_boolean<false>(words, visible, lanes.visible_row, s, lanes, block, keys);
+  if (hidden.data) apply_boolean<true>(words, hidden, lanes.hidden_row, s, lanes, block, keys);
   if (call.mask.q_documents.data) apply_documents(words, call, s, lanes, block, keys);
   for (int i = lanes.count; i < kTile; ++i) words[i] = words[lanes.count - 1];
 }
@@ -274,7 +283,7 @@ inline void look(Sight& sight, const AttendCall& call, const Sequence& s, const 
   sight.kind = Sight::nothing;
   if (block >= lanes.max_end) return;
   if (block + keys <= lanes.window_begin && block >= call.mask.kept) return;
-  const bool tables = call.mask.visible.data || call.mask.q_documents.data;
+  const bool tables = call.mask.has_tables();
   if (!tables && block >= lanes.max_begin && block + keys <= lanes.min_end) {
     sight.kind = Sight::everything;
     return;

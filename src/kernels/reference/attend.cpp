@@ -212,6 +212,7 @@ bool visible(const AttendCall& call, const Sequence& s, std::int64_t head, std::
                                               mask.kv_documents.at(s.batch, s.kv_token0 + key)) {
     return false;
   }
+  if (mask.hidden.data != nullptr && table_says(mask.hidden, s, head, query, key)) return false;
   return mask.visible.data == nullptr || table_says(mask.visible, s, head, query, key);
 }
 
