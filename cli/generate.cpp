@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/limits.hpp"
 #include "cli/command.hpp"
@@ -171,8 +170,7 @@ void Generate::speak(const Model& model, const Tokenizer& tokenizer, const Conso
   model.forward(session, outcome.prompt, models::Wanted::last, logits.data());
   outcome.prefill = watch.lap();
 
-  std::ostringstream unseen;
-  TextStream text(json_ ? unseen : console.out, console.out_terminal && !json_);
+  TextStream text = json_ ? TextStream() : TextStream(console.out, console.out_terminal);
   while (static_cast<std::int64_t>(outcome.ids.size()) < max_tokens_) {
     const std::int32_t id = sampler.next(logits);
     if (tokenizer.ends_answer(id)) {
@@ -221,8 +219,7 @@ void Generate::speak_in_pages(const Model& model, const ModelFile& file, const T
   options.batch = 1;
   options.max_tokens = std::max<std::int64_t>(max_tokens_, 1);  // a prompt is read to predict one
   prepare_pages(model, file, tokenizer, outcome.prompt, options);
-  std::ostringstream unseen;
-  TextStream text(json_ ? unseen : console.out, console.out_terminal && !json_);
+  TextStream text = json_ ? TextStream() : TextStream(console.out, console.out_terminal);
   Stopwatch watch;
   models::Batcher batcher(
       model, batcher_options(model, {{1, prompt_, outcome.prompt}}, options),

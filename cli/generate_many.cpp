@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -52,8 +51,7 @@ class FirstWords {
 };
 
 std::string text_of(const models::Tokenizer& tokenizer, const std::vector<std::int32_t>& ids,
-                    std::ostream& out, bool terminal) {
-  TextStream stream(out, terminal);
+                    TextStream stream) {
   for (const std::int32_t id : ids) stream.write(tokenizer.written(id));
   stream.finish();
   return stream.text();
@@ -264,17 +262,16 @@ void generate_many(const Console& console, const models::Model& model,
       outcome.shared += answer.shared;
       progress.clear();
       if (options.json) {
-        std::ostringstream unseen;
         answers.push_back({{"prompt", prompts[next].text},
                            {"ids", answer.ids},
-                           {"text", text_of(tokenizer, answer.ids, unseen, false)},
+                           {"text", text_of(tokenizer, answer.ids, TextStream())},
                            {"stop", stop_name(answer.stop)},
                            {"first_token_seconds", json_of(first.of(next))}});
         continue;
       }
       console.out << console.styled(Style::heading, "[" + std::to_string(next + 1) + "] ")
                   << console.styled(Style::faint, line_of(prompts[next].text)) << '\n';
-      text_of(tokenizer, answer.ids, console.out, console.out_terminal);
+      text_of(tokenizer, answer.ids, TextStream(console.out, console.out_terminal));
       console.out << "\n\n";
       flush(console.out);
     }

@@ -1,7 +1,6 @@
 #include "cli/stream_text.hpp"
 
 #include <algorithm>
-#include <sstream>
 
 #include "cli/console.hpp"
 #include "models/formats/file_error.hpp"
@@ -42,10 +41,11 @@ Beginning beginning_of(std::string_view text) {
 
 void TextStream::put(std::string_view character) {
   text_ += character;
+  if (out_ == nullptr) return;
   if (!terminal_ || character == "\n" || character == "\t")
-    out_ << character;
+    *out_ << character;
   else
-    out_ << formats::escape_controls(character);
+    *out_ << formats::escape_controls(character);
 }
 
 void TextStream::write(std::string_view bytes) {
@@ -58,12 +58,11 @@ void TextStream::write(std::string_view bytes) {
     rest.remove_prefix(begins.length);
   }
   pending_ = std::string(rest);
-  flush(out_);
+  if (out_ != nullptr) flush(*out_);
 }
 
 std::string whole_characters(std::string_view bytes) {
-  std::ostringstream unseen;
-  TextStream characters(unseen, false);
+  TextStream characters;
   characters.write(bytes);
   characters.finish();
   return characters.text();
@@ -72,7 +71,7 @@ std::string whole_characters(std::string_view bytes) {
 void TextStream::finish() {
   if (!pending_.empty()) put(kReplacement);
   pending_.clear();
-  flush(out_);
+  if (out_ != nullptr) flush(*out_);
 }
 
 }  // namespace polyhead::cli

@@ -12,7 +12,8 @@ namespace polyhead::cli {
 /// write() and finish() throw std::runtime_error where the stream takes no more.
 class TextStream {
  public:
-  TextStream(std::ostream& out, bool terminal) : out_(out), terminal_(terminal) {}
+  TextStream() = default;  ///< writes nowhere: text() alone is wanted
+  TextStream(std::ostream& out, bool terminal) : out_(&out), terminal_(terminal) {}
   void write(std::string_view bytes);
   void finish();  ///< what is still incomplete becomes U+FFFD
 
@@ -21,8 +22,8 @@ class TextStream {
  private:
   void put(std::string_view character);
 
-  std::ostream& out_;
-  bool terminal_;
+  std::ostream* out_ = nullptr;
+  bool terminal_ = false;
   std::string pending_, text_;
 };
 
