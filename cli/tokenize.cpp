@@ -1,15 +1,18 @@
-// polyhead tokenize: a text as a model's tokens.
+// polyhead tokenize: a text as a model's tokens, and ids as a text.
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.hpp"
 #include "cli/json_text.hpp"
+#include "cli/list_text.hpp"
 #include "cli/model_options.hpp"
 #include "cli/option_checks.hpp"
+#include "cli/stream_text.hpp"
 #include "cli/table.hpp"
 #include "models/model_path.hpp"
 #include "models/tokenizers/read_tokenizer.hpp"
 #include "models/tokenizers/tokenizer.hpp"
+#include "polyhead/error.h"
 
 namespace polyhead::cli {
 namespace {
@@ -17,13 +20,37 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kExample =
-    "Example:\n"
-    "  polyhead tokenize smollm2 --text 'The cat sat on the mat'\n";
+    "Examples:\n"
+    "  polyhead tokenize smollm2 --text 'The cat sat on the mat'\n"
+    "  polyhead tokenize smollm2 --ids 504,2644,3814\n";
+
+/// What --ids lists, which may stand in brackets as JSON has it. Throws UsageError.
+std::vector<std::int64_t> listed_ids(const std::string& list) {
+  const bool brackets = list.size() > 1 && list.front() == '[' && list.back() == ']';
+  std::vector<std::int64_t> ids;
+  for (const std::string& piece :
+       full_pieces_of("--ids", brackets ? list.substr(1, list.size() - 2) : list))
+    ids.push_back(whole(piece, "--ids"));
+  return ids;
+}
+
+/// The same as ids of this vocabulary. Throws InvalidArgument naming one that is none.
+std::vector<std::int32_t> known_ids(const models::Tokenizer& tokenizer,
+                                    const std::vector<std::int64_t>& ids) {
+  for (const std::int64_t id : ids) {
+    if (id < tokenizer.size()) continue;
+    throw InvalidArgument("tokenize: --ids: " + std::to_string(id) +
+                          " is no token's, expected 0 to " + std::to_string(tokenizer.size() - 1));
+  }
+  return {ids.begin(), ids.end()};
+}
 
 class Tokenize : public Command {
  public:
   const char* name() const override { return "tokenize"; }
-  const char* summary() const override { return "A text as a model's tokens"; }
+  const char* summary() const override {
+    return "A text as a model's tokens, or token ids as their text";
+  }
 
   void add_options(CLI::App& app) override {
     app.add_option("model", model_, "A model's name, file or folder; its weights are not read")
@@ -34,16 +61,26 @@ class Tokenize : public Command {
     file->type_name("FILE")->check(not_empty());
     text_option_ = app.add_option("--text", text_, "The text itself");
     text_option_->type_name("TEXT")->excludes(file);
+    auto* const ids = app.add_option("--ids", ids_,
+                                     "The other way: print the text of these token ids, in which "
+                                     "control tokens are\nnothing");
+    ids->type_name("LIST")->check(not_empty())->excludes(file)->excludes(text_option_);
     app.add_flag("--parse-special", parse_special_,
-                 "\"<|im_start|>\" in the text is that token, not its letters");
-    app.add_flag("--bare", bare_, "Without the tokens that the model puts around each text");
-    app.add_flag("--json", json_, "Print ids and pieces as JSON");
+                 "\"<|im_start|>\" in the text is that token, not its letters")
+        ->excludes(ids);
+    app.add_flag("--bare", bare_, "Without the tokens that the model puts around each text")
+        ->excludes(ids);
+    app.add_flag("--json", json_, "Print ids and pieces as JSON; of --ids the text, too");
     app.footer(kExample);
   }
 
   void run(const Console& console) override {
-    if (file_.empty() && text_option_->empty()) throw UsageError("--file or --text is needed");
+    if (file_.empty() && text_option_->empty() && ids_.empty())
+      throw UsageError("--file, --text or --ids is needed");
+    const std::vector<std::int64_t> listed =
+        ids_.empty() ? std::vector<std::int64_t>() : listed_ids(ids_);
     const models::Tokenizer tokenizer(models::read_tokenizer(models::model_path(model_)));
+    if (!ids_.empty()) return print_text(console, tokenizer, known_ids(tokenizer, listed));
     const std::vector<std::int32_t> ids =
         tokenizer.encode(file_.empty() ? text_ : read_text(file_), {!bare_, parse_special_});
     if (json_) {
@@ -62,6 +99,20 @@ class Tokenize : public Command {
     return json;
   }
 
+  void print_text(const Console& console, const models::Tokenizer& tokenizer,
+                  const std::vector<std::int32_t>& ids) const {
+    TextStream text = json_ ? TextStream() : TextStream(console.out, console.out_terminal);
+    text.write(tokenizer.decode(ids));
+    text.finish();
+    if (!json_) {
+      console.out << '\n';
+      return;
+    }
+    ordered_json json = json_of(tokenizer, ids);
+    json["text"] = text.text();
+    console.out << json_text(json);
+  }
+
   static void print(const Console& console, const models::Tokenizer& tokenizer,
                     const std::vector<std::int32_t>& ids) {
     Table table({Table::Align::right, Table::Align::right, Table::Align::left});
@@ -76,7 +127,7 @@ class Tokenize : public Command {
                 << (ids.size() == 1 ? " token\n" : " tokens\n");
   }
 
-  std::string model_, file_, text_;
+  std::string model_, file_, text_, ids_;
   CLI::Option* text_option_ = nullptr;
   bool parse_special_ = false, bare_ = false, json_ = false;
 };

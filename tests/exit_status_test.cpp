@@ -90,7 +90,7 @@ TEST(ExitStatus, TwoWhereTheCommandLineIsWrongByItself) {
       {with(kScore, {"--context", "3"}), "--context"},
       {{"score", "no-model.gguf"}, "--file or --text"},
       {{"embed", "no-model.gguf"}, "--file is required"},
-      {{"tokenize", "no-model.gguf"}, "--file or --text is needed"},
+      {{"tokenize", "no-model.gguf"}, "--file, --text or --ids is needed"},
       {{"info"}, "model is required"},
       {{"look", "no-model.gguf"}, "--text, --file or - is needed"},
       {{"look", "no-model.gguf", "a"}, "'a' was not expected; --text, --file or - says"},

@@ -48,6 +48,38 @@ TEST(TokenizeCommand, TakesAnEmptyText) {
   EXPECT_NE(tokenize({"--text", "", "--bare"}).out.find("0 tokens\n"), std::string::npos);
 }
 
+TEST(TokenizeCommand, IdsAreReadBackAsTheirText) {
+  const std::string text = "the na\xc3\xafve \xe2\x82\xac 42\n\x1b";
+  const auto json = test::json_of(tokenize({"--text", text, "--json"}).out);
+  ASSERT_EQ(json["ids"][0], 1) << "<s>, which is no text";
+  const Outcome back = tokenize({"--ids", json["ids"].dump()});
+  EXPECT_EQ(back.status, cli::kSuccess) << back.err;
+  EXPECT_EQ(back.out, text + "\n");
+  std::string list;
+  for (const int id : json["ids"]) list += (list.empty() ? "" : ", ") + std::to_string(id);
+  const auto again = test::json_of(tokenize({"--ids", list, "--json"}).out);
+  EXPECT_EQ(again["ids"], json["ids"]);
+  EXPECT_EQ(again["pieces"], json["pieces"]);
+  EXPECT_EQ(again["text"], text);
+}
+
+TEST(TokenizeCommand, RefusesIdsThatNoTokenHas) {
+  const auto json = test::json_of(tokenize({"--text", "", "--json"}).out);
+  const auto refused = [](const std::vector<std::string>& options, int status, const char* why) {
+    const Outcome made = tokenize(options);
+    EXPECT_EQ(made.status, status);
+    EXPECT_EQ(made.out, "");
+    EXPECT_NE(made.err.find(why), std::string::npos) << made.err;
+  };
+  refused({"--ids", "1,32000000000"}, cli::kFailure,
+          "--ids: 32000000000 is no token's, expected 0 to ");
+  refused({"--ids", "1,-2"}, cli::kBadUsage, "--ids: '-2' is not a whole number");
+  refused({"--ids", "[1,2"}, cli::kBadUsage, "--ids: '[1' is not a whole number");
+  refused({"--ids", "1,,2"}, cli::kBadUsage, "has an empty entry");
+  refused({"--ids", "1", "--text", "a"}, cli::kBadUsage, "excludes");
+  refused({"--ids", "1", "--bare"}, cli::kBadUsage, "excludes");
+}
+
 TEST(TokenizeCommand, RefusesWhatMakesNoSense) {
   EXPECT_EQ(tokenize({}).status, cli::kBadUsage);
   EXPECT_EQ(tokenize({"--text", "a", "--file", "b"}).status, cli::kBadUsage);
