@@ -7,6 +7,7 @@
 
 #include "base/joined.hpp"
 #include "cli/command.hpp"
+#include "cli/info_tensors.hpp"
 #include "cli/json_text.hpp"
 #include "cli/model_options.hpp"
 #include "cli/option_checks.hpp"
@@ -29,8 +30,9 @@ constexpr const char* kExample =
     "MODEL is a GGUF file, a .safetensors file with its config.json beside it, a folder of both, "
     "or\n"
     "smollm2, gemma3 or minilm where scripts/get-model fetched it. Only headers are read.\n\n"
-    "Example:\n"
-    "  polyhead info smollm2";
+    "Examples:\n"
+    "  polyhead info smollm2\n"
+    "  polyhead info smollm2 --tensors";
 
 struct Part {
   const char* name;
@@ -165,16 +167,22 @@ class Info : public Command {
         ->required()
         ->type_name("MODEL")
         ->check(not_empty());
+    app.add_flag("--tensors", tensors_, "Also each tensor: its name, type, shape and bytes");
     app.add_flag("--json", json_, "One JSON object, with every layer");
     app.footer(kExample);
   }
   void run(const Console& console) override {
     const ModelFile file(models::model_path(model_));
     if (json_) {
-      console.out << json_text(json_of(file));
-    } else {
-      print(console, file);
+      ordered_json json = json_of(file);
+      if (tensors_) json["tensors"] = tensors_json(file);
+      console.out << json_text(json);
+      return;
     }
+    print(console, file);
+    if (!tensors_) return;
+    console.out << '\n' << console.styled(Style::heading, "Tensors") << '\n';
+    print_tensors(console, file);
   }
 
  private:
@@ -184,7 +192,7 @@ class Info : public Command {
   static ordered_json json_of(const ModelFile& file);
 
   std::string model_;
-  bool json_ = false;
+  bool json_ = false, tensors_ = false;
 };
 
 void Info::print(const Console& console, const ModelFile& file) {

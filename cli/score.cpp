@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -26,14 +27,15 @@ constexpr const char* kExample =
     "does.\n\n"
     "Examples:\n"
     "  polyhead score smollm2 --file book.txt\n"
-    "  polyhead score smollm2 --text 'The cat sat on the mat.' --json";
+    "  polyhead score smollm2 --text 'The cat sat on the mat.' --per-token";
 
 constexpr std::int64_t kLeastContext = 4;  // half of it read before, and a token of the model's own
 
-/// Sums of what was scored so far.
+/// What was scored so far.
 struct Score {
   double nats = 0.0;
   std::int64_t tokens = 0;
+  std::vector<double> losses;  ///< nats of each token of the text; NaN of those that have none
   double mean() const { return nats / static_cast<double>(tokens); }
 };
 
@@ -48,12 +50,16 @@ class ScoreCommand : public Command {
   std::int64_t context_of(const models::Model& model) const;
   Score score(const models::Model& model, const models::Tokenizer& tokenizer,
               std::span<const std::int32_t> ids, const Console& console) const;
+  void print_json(const Console& console, const models::Tokenizer& tokenizer,
+                  std::span<const std::int32_t> ids, const Score& sum) const;
+  void print(const Console& console, const models::Tokenizer& tokenizer,
+             std::span<const std::int32_t> ids, const Score& sum) const;
 
   ModelOptions model_;
   KvOptions kv_;
   std::string file_, text_;
   std::int64_t context_ = 0;
-  bool json_ = false;
+  bool json_ = false, per_token_ = false;
 };
 
 void ScoreCommand::add_options(CLI::App& app) {
@@ -65,6 +71,7 @@ void ScoreCommand::add_options(CLI::App& app) {
   app.add_option("--context", context_, "Tokens of a window (default: the model's context)")
       ->type_name("N")
       ->check(whole_number(kLeastContext));
+  app.add_flag("--per-token", per_token_, "Also the figure of each token");
   app.add_flag("--json", json_, "Print the figures as JSON");
   app.footer(kExample);
 }
@@ -121,6 +128,7 @@ void score_piece(const models::Model& model, models::Session& session,
     check_finite(loss, [&] { return "score: the loss of token " + std::to_string(target + i); });
     sum.nats += loss;
     ++sum.tokens;
+    sum.losses[static_cast<std::size_t>(target + i)] = loss;
   }
 }
 
@@ -135,6 +143,7 @@ Score ScoreCommand::score(const models::Model& model, const models::Tokenizer& t
       model.make_session(context, kv_.form(model, tokenizer, ids, std::min(context, count)));
   Progress progress(console);
   Score sum;
+  sum.losses.resize(ids.size(), std::numeric_limits<double>::quiet_NaN());
   std::int64_t scored = 1;  // tokens of the text that are done, the first without a figure
   while (scored < count) {
     session.truncate(0);
@@ -163,13 +172,46 @@ void ScoreCommand::run(const Console& console) {
   if (ids.size() < 2)
     throw InvalidArgument("score: the text has fewer than two tokens: nothing to predict");
   const Score sum = score(model_.load(file), tokenizer, ids, console);
-  if (json_) {
-    console.out << json_text({{"tokens", ids.size()},
+  if (json_)
+    print_json(console, tokenizer, ids, sum);
+  else
+    print(console, tokenizer, ids, sum);
+}
+
+void ScoreCommand::print_json(const Console& console, const models::Tokenizer& tokenizer,
+                              std::span<const std::int32_t> ids, const Score& sum) const {
+  nlohmann::ordered_json json{{"tokens", ids.size()},
                               {"scored", sum.tokens},
+                              {"total_nll", sum.nats},
                               {"nll", sum.mean()},
-                              {"perplexity", std::exp(sum.mean())}});
-    return;
+                              {"perplexity", std::exp(sum.mean())}};
+  for (std::size_t i = 0; per_token_ && i < ids.size(); ++i) {
+    nlohmann::ordered_json one{{"id", ids[i]}, {"text", std::string(tokenizer.bytes(ids[i]))}};
+    one["nll"] = nullptr;
+    if (!std::isnan(sum.losses[i])) one["nll"] = sum.losses[i];
+    json["per_token"].push_back(std::move(one));
   }
+  console.out << json_text(json);
+}
+
+void print_tokens(const Console& console, const models::Tokenizer& tokenizer,
+                  std::span<const std::int32_t> ids, const std::vector<double>& losses) {
+  using enum Table::Align;
+  Table table({right, right, left, right, right});
+  table.header({"place", "id", "text", "nats", "probability"});
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const bool none = std::isnan(losses[i]);
+    table.row({std::to_string(i), std::to_string(ids[i]),
+               "'" + printable(tokenizer.bytes(ids[i])) + "'", none ? "" : fixed(losses[i]),
+               none ? "" : fixed(100 * std::exp(-losses[i]), 2) + " %"});
+  }
+  table.print(console);
+  console.out << '\n';
+}
+
+void ScoreCommand::print(const Console& console, const models::Tokenizer& tokenizer,
+                         std::span<const std::int32_t> ids, const Score& sum) const {
+  if (per_token_) print_tokens(console, tokenizer, ids, sum.losses);
   Table table = Table::numbers(1);
   table.row({"tokens", grouped(static_cast<long long>(ids.size()))});
   table.row({"mean negative log-likelihood, nats", fixed(sum.mean(), 6)});

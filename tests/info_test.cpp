@@ -1,8 +1,10 @@
 // polyhead info: what it says of models' files.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/command.hpp"
 #include "cli/exit_codes.hpp"
@@ -19,10 +21,12 @@ using test::GgufBuilder;
 using test::Outcome;
 using test::tiny_gguf;
 
-Outcome info(const GgufBuilder& model, bool as_json = false) {
+Outcome info(const GgufBuilder& model, bool as_json = false,
+             const std::vector<std::string>& more = {}) {
   const test::ScratchDirectory folder;
   const std::string path = folder.write("m.gguf", model.build());
   std::vector<std::string> arguments{"info", path};
+  arguments.insert(arguments.end(), more.begin(), more.end());
   if (as_json) arguments.emplace_back("--json");
   return test::run_program(arguments);
 }
@@ -51,6 +55,44 @@ TEST(Info, JsonHasEveryLayer) {
   EXPECT_EQ(found["parts"][3]["parameters"], 8 + 2 * (4 * 8 + 2 * 4));
   EXPECT_EQ(found["parameters"], 48 + 768 + 576 + 88);
   EXPECT_EQ(found["parts"][0]["bytes"], 48 * 4);
+}
+
+TEST(Info, TensorsAreThoseOfTheFile) {
+  const GgufBuilder model = tiny_gguf(Architecture::llama);
+  EXPECT_FALSE(test::json_of(info(model, true).out).contains("tensors"));
+  const json found = test::json_of(info(model, true, {"--tensors"}).out);
+  std::size_t bytes = 0;
+  for (const json& tensor : found["tensors"]) {
+    bytes += tensor["bytes"].get<std::size_t>();
+    EXPECT_EQ(tensor["name"], tensor["canonical"]);
+    if (tensor["name"] != "blk.0.attn_k.weight") continue;
+    EXPECT_EQ(tensor["shape"], json({8, 8}));
+    EXPECT_EQ(tensor["type"], "F32");
+    EXPECT_EQ(tensor["bytes"], 8 * 8 * 4);
+  }
+  EXPECT_EQ(bytes, found["parameters"].get<std::size_t>() * 4);
+  const std::string told = info(model, false, {"--tensors"}).out;
+  EXPECT_NE(told.find("\n  blk.0.attn_k.weight "), std::string::npos) << told;
+  EXPECT_EQ(info(model).out.find("blk.0.attn_k.weight"), std::string::npos);
+}
+
+// GPT-2's matrices lie transposed in safetensors.
+TEST(Info, TensorsOfACheckpointHaveItsNamesAndShapes) {
+  const json found =
+      test::run_program_json({"info", POLYHEAD_TEST_DATA "/tiny/gpt2", "--tensors"})["tensors"];
+  const auto named = [&](const std::string& name) {
+    const auto at = std::ranges::find_if(found, [&](const json& t) { return t["name"] == name; });
+    return at == found.end() ? json() : *at;
+  };
+  const json up = named("transformer.h.0.mlp.c_fc.weight");
+  ASSERT_FALSE(up.is_null()) << found;
+  EXPECT_EQ(up["canonical"], "blk.0.ffn_up.weight");
+  EXPECT_LT(up["shape"][0], up["shape"][1]) << "[in, out]";
+  const Outcome told = test::run_program({"info", POLYHEAD_TEST_DATA "/tiny/gpt2", "--tensors"});
+  const std::size_t at = told.out.find("  transformer.h.0.mlp.c_fc.weight ");
+  ASSERT_NE(at, std::string::npos) << told.out;
+  EXPECT_NE(told.out.substr(at, told.out.find('\n', at) - at).find("blk.0.ffn_up.weight"),
+            std::string::npos);
 }
 
 TEST(Info, EqualLayersShareARow) {

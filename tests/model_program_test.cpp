@@ -195,6 +195,35 @@ TEST(Score, GivesTheGoldenFigure) {
   EXPECT_NEAR(made["perplexity"].get<double>(), std::exp(made["nll"].get<double>()), 1e-9);
 }
 
+// Windows of 8 tokens read some tokens twice, and each is scored once.
+TEST(Score, FiguresOfEachTokenSumToTheWhole) {
+  const test::ScratchDirectory directory;
+  const std::string model = test::tiny_llama(directory), text = "abcdefghijabcdej";
+  const std::vector<std::string> arguments = {"score", model, "--text", text, "--context", "8"};
+  EXPECT_FALSE(run_program_json(arguments).contains("per_token"));
+  std::vector<std::string> each = arguments;
+  each.emplace_back("--per-token");
+  const json made = run_program_json(each);
+  ASSERT_EQ(made["per_token"].size(), text.size());
+  EXPECT_TRUE(made["per_token"][0]["nll"].is_null()) << "nothing is before it";
+  double sum = 0.0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const json& token = made["per_token"][i];
+    EXPECT_EQ(token["text"], text.substr(i, 1));
+    EXPECT_EQ(token["id"], text[i] - 'a');
+    if (i > 0) sum += token["nll"].get<double>();
+  }
+  EXPECT_EQ(made["total_nll"], sum);
+  EXPECT_EQ(made["nll"], sum / 15);
+  // The first window reads what the text of its own has.
+  each[3] = text.substr(0, 9);
+  EXPECT_EQ(run_program_json(each)["per_token"][8]["nll"], made["per_token"][8]["nll"]);
+
+  const std::string told = run_program(each).out;
+  EXPECT_NE(told.find("  probability\n      0   0  'a'\n"), std::string::npos) << told;
+  EXPECT_NE(told.find("      8   8  'i'   "), std::string::npos) << told;
+}
+
 TEST(Score, RefusesWindowsThatTheModelHasNot) {
   SKIP_WITHOUT("smollm2");
   test::expect_refused({"score", "smollm2", "--text", "a b c", "--context", "8193"}, 1,
@@ -283,6 +312,20 @@ TEST(Embed, ALineAVector) {
       EXPECT_EQ(values[row * vectors[row].size() + i], vectors[row][i].get<float>());
     }
   }
+
+  // One text, whatever lines it has, and the same as an object.
+  const json one = run_program_json({"embed", "minilm", "--text", "The cat sat."});
+  ASSERT_EQ(one["texts"].size(), 1u);
+  EXPECT_EQ(one["texts"][0]["text"], "The cat sat.");
+  EXPECT_EQ(one["texts"][0]["ids"].size(), 6u);
+  for (std::size_t i = 0; i < vectors[1].size(); ++i) {
+    EXPECT_EQ(one["texts"][0]["embedding"][i].get<float>(), vectors[1][i].get<float>());
+  }
+  const Outcome lines_of_one = run_program({"embed", "minilm", "--text", "The cat\nsat."});
+  EXPECT_EQ(lines_of_one.out, run_program({"embed", "minilm", "--text", "The cat sat."}).out);
+  EXPECT_EQ(run_program_json({"embed", "minilm", "--file", lines})["texts"][3]["text"], "Last");
+  test::expect_refused({"embed", "minilm", "--text", std::string(4000, '.')}, cli::kFailure,
+                       "embed: --text has ");
 
   const std::string long_line = scratch.write("long.txt", "short\n" + std::string(4000, '.'));
   const Outcome refused = run_program({"embed", "minilm", "--file", long_line});

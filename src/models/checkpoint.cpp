@@ -167,7 +167,7 @@ std::vector<Safetensors> open_shards(const fs::path& folder) {
 /// What the tensors' names and bytes belong to.
 struct Owner {
   std::vector<Safetensors> files;
-  std::vector<std::string> names;
+  std::vector<std::string> names, file_names;
 };
 
 WeightTensor weight_of(const Safetensors& file, const std::string& theirs, bool transposed) {
@@ -239,9 +239,13 @@ void collect_tensors(Checkpoint& to, Owner& owner) {
       check_bias(to, file, theirs, canonical->name);
       to.tensors.push_back(std::move(weight));
       owner.names.push_back(canonical->name);
+      owner.file_names.push_back(theirs);
     }
   }
-  for (std::size_t i = 0; i < to.tensors.size(); ++i) to.tensors[i].name = owner.names[i];
+  for (std::size_t i = 0; i < to.tensors.size(); ++i) {
+    to.tensors[i].name = owner.names[i];
+    to.tensors[i].file_name = owner.file_names[i];
+  }
   if (tied) check_tied(to, *tied);
 }
 

@@ -99,7 +99,8 @@ void add_gguf(const std::string& path, ModelFile::State& state) {
   check_config(path, state.config);
   for (const formats::GgufTensor& tensor : file->tensors()) {
     if (is_aside(state.config, tensor.name)) continue;
-    state.tensors.push_back({tensor.name, tensor.type, tensor.shape, false, tensor.data});
+    state.tensors.push_back(
+        {tensor.name, tensor.type, tensor.shape, false, tensor.data, tensor.name});
   }
   state.owner = std::move(file);
 }

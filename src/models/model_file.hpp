@@ -23,6 +23,7 @@ struct WeightTensor {
   std::vector<std::int64_t> shape;  ///< outermost first: a matrix is [out, in]
   bool transposed = false;  ///< the bytes hold [in, out] (gpt2's safetensors); plain types only
   std::span<const std::byte> data;
+  std::string_view file_name;  ///< as the file spells it
 };
 
 /// A model on disk: a GGUF v3 file, or safetensors (a file, or a folder with an index of shards)
