@@ -61,10 +61,9 @@ auto in_own_words(const std::string& file, const Call& call) {
 void CacheOptions::add_options(CLI::App& app) {
   app.add_option("--save-cache", save_,
                  "Write the keys and values of the prompt and its answer to a file, as far as\n"
-                 "they fill pages; with --prompt")
+                 "they fill pages; with --prompt or --file")
       ->type_name("FILE")
-      ->check(output_name())
-      ->needs(app.get_option("--prompt"));
+      ->check(output_name());
   app.add_option("--load-cache", load_,
                  "Prompts that begin with what such a file holds take it from there, and channels\n"
                  "without --kv-text are calibrated as they were then: the same answers, sooner")

@@ -14,7 +14,6 @@ namespace polyhead::cli {
 /// --save-cache and --load-cache.
 class CacheOptions {
  public:
-  /// `app` has --prompt, whose cache is saved.
   void add_options(CLI::App& app);
 
   bool saves() const { return !save_.empty(); }

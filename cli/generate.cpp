@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/limits.hpp"
+#include "cli/answer_options.hpp"
 #include "cli/command.hpp"
 #include "cli/generate_many.hpp"
 #include "cli/json_text.hpp"
@@ -15,7 +16,6 @@
 #include "cli/table.hpp"
 #include "models/chat.hpp"
 #include "models/formats/file_error.hpp"
-#include "models/sampler.hpp"
 #include "models/tokenizers/tokenizer.hpp"
 #include "polyhead/error.h"
 
@@ -29,15 +29,16 @@ using models::Tokenizer;
 constexpr const char* kExample =
     "The text goes to stdout as it comes, only whole characters, or of --prompts an answer when "
     "all\nbefore it are there; figures of speed go to stderr. It ends at the model's end token, "
-    "after\n--max-tokens, or where the model's context is full. The same seed gives the same text, "
-    "with any\nnumber of threads.\n\n"
+    "before a\n--stop text, after --max-tokens, or where the model's context is full. The same "
+    "seed "
+    "gives the\nsame text, with any number of threads.\n\n"
     "Examples:\n"
     "  polyhead generate smollm2 --prompt 'The capital of France is' --max-tokens 20\n"
     "  polyhead generate smollm2 --chat --prompt 'What is attention?'\n"
     "  polyhead generate smollm2 --prompts questions.txt --batch 16 --chat\n"
-    "  polyhead generate smollm2 --prompt \"$(cat manual.txt)\" --max-tokens 0 --save-cache "
-    "manual.kv\n"
-    "  polyhead generate smollm2 --prompt - --temperature 0.8 --top-p 0.95 --seed 7 < story.txt";
+    "  polyhead generate smollm2 --file manual.txt --max-tokens 0 --save-cache manual.kv\n"
+    "  polyhead generate smollm2 --file list.txt --stop $'\\n\\n'\n"
+    "  polyhead generate smollm2 --prompt - --temperature 0.8 --min-p 0.1 --seed 7 < story.txt";
 
 /// What came of a run.
 struct Outcome {
@@ -64,6 +65,7 @@ class Generate : public Command {
   /// The same by way of a pool of pages, which files of the cache are of.
   void speak_in_pages(const Model& model, const ModelFile& file, const Tokenizer& tokenizer,
                       const Console& console, Outcome& outcome) const;
+  AnswerText shown_text(const Console& console) const;
   ManyOptions many_options() const;
   /// How pages hold rows, and the files of the cache.
   void prepare_pages(const Model& model, const ModelFile& file, const Tokenizer& tokenizer,
@@ -80,13 +82,11 @@ class Generate : public Command {
 
   ModelOptions model_;
   KvOptions kv_;
-  std::string prompt_, chat_template_, system_;
+  AnswerOptions answer_;
+  std::string prompt_, file_, prompts_, chat_template_, system_;
   bool chat_ = false;
-  std::string prompts_;
   ManyOptions many_;
   CacheOptions files_;
-  std::int64_t max_tokens_ = 128;
-  models::Sampling sampling_;
   bool json_ = false;
   const CLI::App* app_ = nullptr;  ///< knows which options were given
 };
@@ -100,11 +100,16 @@ void Generate::add_options(CLI::App& app) {
       app.add_option("--prompt", prompt_,
                      "The text to continue; - reads standard input, without a last line end")
           ->type_name("TEXT");
+  auto* file = app.add_option("--file", file_,
+                              "A file with the text to continue, without a last line end; - reads\n"
+                              "standard input");
+  file->type_name("FILE")->check(not_empty())->excludes(one);
   auto* many = app.add_option("--prompts", prompts_,
                               "Texts to continue, one a line, in one running batch; - reads\n"
                               "standard input")
                    ->type_name("FILE")
-                   ->excludes(one);
+                   ->excludes(one)
+                   ->excludes(file);
   app.add_option("--batch", many_.batch, "Prompts that run at once, at most (default 8)")
       ->type_name("N")
       ->check(whole_number(1))
@@ -131,26 +136,7 @@ void Generate::add_options(CLI::App& app) {
                  "What the model is told before; with --chat. '': nothing, not what its template\n"
                  "would say either")
       ->type_name("TEXT");
-  app.add_option("--max-tokens", max_tokens_, "At most so many tokens (default 128)")
-      ->type_name("N")
-      ->check(whole_number(0));
-  app.add_option("--temperature", sampling_.temperature,
-                 "Divides the logits before a token is drawn; 0, the default: always the best")
-      ->type_name("T")
-      ->check(number_if([](double t) { return t >= 0.0; }, "of at least 0"))
-      ->check(float32_number());
-  app.add_option("--top-k", sampling_.top_k,
-                 "Draw among the K best only; 0, the default: among all")
-      ->type_name("K")
-      ->check(whole_number(0));
-  app.add_option("--top-p", sampling_.top_p,
-                 "Draw among the fewest whose probabilities reach P together")
-      ->type_name("P")
-      ->check(number_if([](double p) { return p > 0.0 && p <= 1.0; }, "above 0 and at most 1"))
-      ->check(float32_number());
-  app.add_option("--seed", sampling_.seed, "Of the draws (default 0)")
-      ->type_name("N")
-      ->check(whole_number(0, kLargestSeed));
+  answer_.add_options(app);
   app.add_flag("--json", json_, "Print ids, text and figures as JSON when all is done");
   app.footer(kExample);
 }
@@ -163,23 +149,27 @@ models::CacheForm Generate::cache_for(const Model& model, const Tokenizer& token
 
 void Generate::speak(const Model& model, const Tokenizer& tokenizer, const Console& console,
                      Outcome& outcome) const {
-  models::Sampler sampler(sampling_);
+  const AnswerRules& rules = answer_.rules();
+  models::Sampler sampler(rules.sampling);
   auto session = model.make_session(0, cache_for(model, tokenizer, outcome.prompt));
   std::vector<float> logits(static_cast<std::size_t>(model.config().vocab_size));
   Stopwatch watch;
   model.forward(session, outcome.prompt, models::Wanted::last, logits.data());
   outcome.prefill = watch.lap();
 
-  TextStream text = json_ ? TextStream() : TextStream(console.out, console.out_terminal);
-  while (static_cast<std::int64_t>(outcome.ids.size()) < max_tokens_) {
+  AnswerText text = shown_text(console);
+  while (std::ssize(outcome.ids) < rules.max_tokens) {
     const std::int32_t id = sampler.next(logits);
-    if (tokenizer.ends_answer(id)) {
+    if (rules.ends(tokenizer, id)) {
       outcome.stop = "end";
       break;
     }
     outcome.ids.push_back(id);
-    text.write(tokenizer.written(id));
-    if (static_cast<std::int64_t>(outcome.ids.size()) == max_tokens_) break;
+    if (!text.write(tokenizer.written(id))) {
+      outcome.stop = "stop_text";
+      break;
+    }
+    if (std::ssize(outcome.ids) == rules.max_tokens) break;
     if (session.length() == model.config().context_length) {
       outcome.stop = "context";
       break;
@@ -192,10 +182,14 @@ void Generate::speak(const Model& model, const Tokenizer& tokenizer, const Conso
   if (!json_) console.out << '\n';
 }
 
+/// Of one answer: to where it is printed as it comes, or for JSON.
+AnswerText Generate::shown_text(const Console& console) const {
+  return answer_.rules().text(json_ ? TextStream() : TextStream(console.out, console.out_terminal));
+}
+
 ManyOptions Generate::many_options() const {
   ManyOptions options = many_;
-  options.max_tokens = max_tokens_;
-  options.sampling = sampling_;
+  options.rules = answer_.rules();
   options.json = json_;
   return options;
 }
@@ -217,29 +211,30 @@ void Generate::speak_in_pages(const Model& model, const ModelFile& file, const T
                               const Console& console, Outcome& outcome) const {
   ManyOptions options = many_options();
   options.batch = 1;
-  options.max_tokens = std::max<std::int64_t>(max_tokens_, 1);  // a prompt is read to predict one
+  const bool wanted = options.rules.max_tokens > 0;
+  if (!wanted) options.rules.max_tokens = 1;  // a prompt is read to predict one
   prepare_pages(model, file, tokenizer, outcome.prompt, options);
-  TextStream text = json_ ? TextStream() : TextStream(console.out, console.out_terminal);
+  AnswerText text = shown_text(console);
   Stopwatch watch;
   models::Batcher batcher(
       model, batcher_options(model, {{1, prompt_, outcome.prompt}}, options),
       [&](std::int32_t id) {
         if (outcome.prefill == 0.0) outcome.prefill = watch.lap();
-        return tokenizer.ends_answer(id);
+        return options.rules.ends(tokenizer, id);
       },
-      [&](std::int64_t, std::int32_t id) {
-        if (max_tokens_ > 0) text.write(tokenizer.written(id));
+      [&](std::int64_t request, std::int32_t id) {
+        if (wanted && !text.write(tokenizer.written(id))) batcher.cancel(request);
       });
   files_.load(batcher, options.fingerprint);
-  batcher.submit({outcome.prompt, options.max_tokens, sampling_});
+  batcher.submit({outcome.prompt, options.rules.max_tokens, options.rules.sampling});
   while (batcher.step()) {
   }
   const models::Answer& answer = batcher.answer(0);
   text.finish();
   outcome.text = text.text();
-  if (max_tokens_ > 0) {
+  if (wanted) {
     outcome.ids = answer.ids;
-    outcome.stop = stop_name(answer.stop);
+    outcome.stop = stop_name(answer.stop, text);
   }
   outcome.loaded = answer.shared;
   outcome.decode = watch.lap();
@@ -326,39 +321,38 @@ void Generate::answer_all(const Console& console, Progress& progress) const {
   generate_many(console, model, tokenizer, prompts_, prompts, options);
 }
 
-/// What comes through a pipe ends with a line's end, which no prompt means.
-std::string piped_prompt() {
-  std::string text = read_text("-");
+/// What comes from a file or a pipe ends with a line's end, which no prompt means.
+std::string prompt_in(const std::string& place) {
+  std::string text = read_text(place);
   const std::string_view end = text.ends_with("\r\n") ? "\r\n" : "\n";
   if (text.ends_with(end)) text.erase(text.size() - end.size());
   return text;
 }
 
-/// What --prompt says, for a model that can read so much.
+/// What --prompt or --file says, for a model that can read so much.
 std::vector<std::int32_t> Generate::one_prompt(const ModelFile& file,
                                                const Tokenizer& tokenizer) const {
-  auto ids = prompt_ids(tokenizer, prompt_ == "-" ? piped_prompt() : prompt_);
-  if (ids.empty()) throw InvalidArgument("generate: --prompt: the text has no token");
+  const bool from_file = !file_.empty() || prompt_ == "-";
+  auto ids = prompt_ids(tokenizer, from_file ? prompt_in(file_.empty() ? "-" : file_) : prompt_);
+  const std::string option = file_.empty() ? "generate: --prompt" : "generate: --file";
+  if (ids.empty()) throw InvalidArgument(option + ": the text has no token");
   const std::int64_t context = file.config().context_length;
   if (std::ssize(ids) > context) {
-    throw InvalidArgument("generate: --prompt has " + std::to_string(ids.size()) +
+    throw InvalidArgument(option + " has " + std::to_string(ids.size()) +
                           " tokens, the model takes " + std::to_string(context));
   }
   return ids;
 }
 
 void Generate::check_options() const {
-  if (prompt_.empty() == prompts_.empty()) {
-    throw UsageError("expected --prompt or --prompts, with a text");
-  }
+  if (prompt_.empty() && file_.empty() && prompts_.empty())
+    throw UsageError("expected --prompt, --file or --prompts, with a text");
   if (!chat_ && (app_->count("--chat-template") > 0 || app_->count("--system") > 0)) {
     throw UsageError("--chat-template and --system need --chat");
   }
-  for (const char* option : {"--top-k", "--top-p", "--seed"}) {
-    if (app_->count(option) > 0 && sampling_.temperature == 0.0f) {
-      throw UsageError(std::string(option) + " needs --temperature above 0: at 0 nothing is drawn");
-    }
-  }
+  answer_.check();
+  if (files_.saves() && !prompts_.empty())
+    throw UsageError("--save-cache needs --prompt or --file");
   if (!base::is_page_size(many_.page_tokens)) {
     throw UsageError("--page-tokens (" + std::to_string(many_.page_tokens) +
                      ") is not a power of two from " + std::to_string(base::kLeastPage) + " to " +
@@ -366,7 +360,7 @@ void Generate::check_options() const {
   }
   if (app_->count("--page-tokens") > 0 && prompts_.empty() && !files_.given())
     throw UsageError("--page-tokens needs --prompts, --save-cache or --load-cache");
-  kv_.check({{"--prompt", prompt_}, {"--prompts", prompts_}});
+  kv_.check({{"--prompt", prompt_}, {"--file", file_}, {"--prompts", prompts_}});
   if (!prompts_.empty() && kv_.follows_prompt() && !files_.loads()) {
     throw UsageError(
         "--prompts with --kv-keys channel needs --kv-text or --load-cache: calibrated on one of "

@@ -50,13 +50,6 @@ class FirstWords {
   std::vector<std::optional<double>> seconds_;
 };
 
-std::string text_of(const models::Tokenizer& tokenizer, const std::vector<std::int32_t>& ids,
-                    TextStream stream) {
-  for (const std::int32_t id : ids) stream.write(tokenizer.written(id));
-  stream.finish();
-  return stream.text();
-}
-
 /// A prompt of the file as one line of whole characters, whatever its bytes are.
 std::string line_of(const std::string& prompt) {
   return formats::escape_controls(whole_characters(prompt));
@@ -70,9 +63,9 @@ std::int64_t pages_of(std::int64_t tokens, const ManyOptions& options) {
 /// Pages that a prompt and its answer fill. The last token of an answer is never run, and where
 /// none is wanted the prompt is not read.
 std::int64_t pages_for(const Prompt& prompt, const ManyOptions& options, std::int64_t context) {
-  if (options.max_tokens == 0) return 0;
+  if (options.rules.max_tokens == 0) return 0;
   const std::int64_t read = std::ssize(prompt.ids);
-  return pages_of(read + std::min(options.max_tokens - 1, context - read), options);
+  return pages_of(read + std::min(options.rules.max_tokens - 1, context - read), options);
 }
 
 std::int64_t pool_pages(const std::vector<Prompt>& prompts, const ManyOptions& options,
@@ -177,7 +170,8 @@ nlohmann::ordered_json json_of(const Batcher& batcher, const Outcome& outcome,
 
 }  // namespace
 
-const char* stop_name(models::Stop stop) {
+const char* stop_name(models::Stop stop, const AnswerText& text) {
+  if (text.stopped()) return "stop_text";
   switch (stop) {
     case models::Stop::end:
       return "end";
@@ -185,8 +179,6 @@ const char* stop_name(models::Stop stop) {
       return "context";
     case models::Stop::failed:
       return "failed";
-    case models::Stop::cancelled:
-      return "cancelled";
     default:
       return "max_tokens";
   }
@@ -238,62 +230,115 @@ void check_prompts(const std::string& place, const std::vector<Prompt>& prompts,
   }
 }
 
+namespace {
+
+/// The answers of a batch as they come, printed in the order of the file.
+class Answers {
+ public:
+  Answers(const Console& console, const std::vector<Prompt>& prompts, const ManyOptions& options)
+      : console_(console), prompts_(prompts), json_(options.json), first_(prompts.size()) {
+    for (std::size_t i = 0; i < prompts.size(); ++i)
+      texts_.push_back(options.rules.text(TextStream()));
+  }
+
+  /// False where the answer is over: a stop text is complete.
+  bool hear(std::int64_t request, std::string_view bytes) {
+    first_.hear(request);
+    ++written_;
+    return texts_[static_cast<std::size_t>(request)].write(bytes);
+  }
+
+  /// Prints those that are over, or keeps them for JSON.
+  void print_ready(const Batcher& batcher, Progress& progress) {
+    for (; printed_ < prompts_.size(); ++printed_) {
+      const models::Answer& answer = batcher.answer(static_cast<std::int64_t>(printed_));
+      if (answer.stop == models::Stop::running) return;
+      shared_ += answer.shared;
+      texts_[printed_].finish();
+      progress.clear();
+      if (json_)
+        keep(answer);
+      else
+        print();
+    }
+  }
+
+  std::size_t printed() const { return printed_; }
+  std::size_t written() const { return written_; }  ///< tokens
+  std::int64_t shared() const { return shared_; }   ///< tokens of the prompts
+  const FirstWords& first() const { return first_; }
+  nlohmann::ordered_json take_json() { return std::move(list_); }
+
+ private:
+  void keep(const models::Answer& answer) {
+    const AnswerText& text = texts_[printed_];
+    list_.push_back({{"prompt", prompts_[printed_].text},
+                     {"ids", answer.ids},
+                     {"text", text.text()},
+                     {"stop", stop_name(answer.stop, text)},
+                     {"first_token_seconds", json_of(first_.of(printed_))}});
+  }
+
+  void print() const {
+    console_.out << console_.styled(Style::heading, "[" + std::to_string(printed_ + 1) + "] ")
+                 << console_.styled(Style::faint, line_of(prompts_[printed_].text)) << '\n';
+    TextStream shown(console_.out, console_.out_terminal);
+    shown.write(texts_[printed_].text());
+    shown.finish();
+    console_.out << "\n\n";
+    flush(console_.out);
+  }
+
+  const Console& console_;
+  const std::vector<Prompt>& prompts_;
+  bool json_;
+  FirstWords first_;
+  std::vector<AnswerText> texts_;
+  std::size_t printed_ = 0, written_ = 0;
+  std::int64_t shared_ = 0;
+  nlohmann::ordered_json list_ = nlohmann::ordered_json::array();
+};
+
+}  // namespace
+
 void generate_many(const Console& console, const models::Model& model,
                    const models::Tokenizer& tokenizer, const std::string& place,
                    const std::vector<Prompt>& prompts, const ManyOptions& options) {
   Progress progress(console);
-  FirstWords first(prompts.size());
+  Answers answers(console, prompts, options);
   Outcome outcome;
   Batcher batcher(
       model, batcher_options(model, prompts, options),
-      [&](std::int32_t id) { return tokenizer.ends_answer(id); },
-      [&](std::int64_t request, std::int32_t) { first.hear(request), ++outcome.written; });
+      [&](std::int32_t id) { return options.rules.ends(tokenizer, id); },
+      [&](std::int64_t request, std::int32_t id) {
+        if (!answers.hear(request, tokenizer.written(id))) batcher.cancel(request);
+      });
   if (options.files != nullptr) options.files->load(batcher, options.fingerprint);
   for (const Prompt& prompt : prompts) {
-    batcher.submit({prompt.ids, options.max_tokens, options.sampling});
-    if (options.max_tokens > 0) outcome.read += prompt.ids.size();
+    batcher.submit({prompt.ids, options.rules.max_tokens, options.rules.sampling});
+    if (options.rules.max_tokens > 0) outcome.read += prompt.ids.size();
   }
-  nlohmann::ordered_json answers = nlohmann::ordered_json::array();
-  std::size_t next = 0;  // answers come out in the order of the file
-  const auto print_ready = [&] {
-    for (; next < prompts.size(); ++next) {
-      const models::Answer& answer = batcher.answer(static_cast<std::int64_t>(next));
-      if (answer.stop == models::Stop::running) return;
-      outcome.shared += answer.shared;
-      progress.clear();
-      if (options.json) {
-        answers.push_back({{"prompt", prompts[next].text},
-                           {"ids", answer.ids},
-                           {"text", text_of(tokenizer, answer.ids, TextStream())},
-                           {"stop", stop_name(answer.stop)},
-                           {"first_token_seconds", json_of(first.of(next))}});
-        continue;
-      }
-      console.out << console.styled(Style::heading, "[" + std::to_string(next + 1) + "] ")
-                  << console.styled(Style::faint, line_of(prompts[next].text)) << '\n';
-      text_of(tokenizer, answer.ids, TextStream(console.out, console.out_terminal));
-      console.out << "\n\n";
-      flush(console.out);
-    }
-  };
   Failures failures;
   bool more = true;
   while (more) {
     more = failures.step(batcher, prompts.size());
-    print_ready();
+    answers.print_ready(batcher, progress);
     if (more) {
-      progress.show(grouped(static_cast<long long>(outcome.written)) + " tokens, " +
-                    std::to_string(next) + " of " + std::to_string(prompts.size()) + " answered");
+      progress.show(grouped(static_cast<long long>(answers.written())) + " tokens, " +
+                    std::to_string(answers.printed()) + " of " + std::to_string(prompts.size()) +
+                    " answered");
     }
   }
-  outcome.seconds = first.now();
+  outcome.written = answers.written();
+  outcome.shared = answers.shared();
+  outcome.seconds = answers.first().now();
   progress.clear();
   if (options.json) {
-    nlohmann::ordered_json all = json_of(batcher, outcome, first);
-    all["answers"] = std::move(answers);
+    nlohmann::ordered_json all = json_of(batcher, outcome, answers.first());
+    all["answers"] = answers.take_json();
     console.out << json_text(all);
   } else {
-    report(console, batcher, outcome, first);
+    report(console, batcher, outcome, answers.first());
   }
   failures.check(place, prompts);
 }

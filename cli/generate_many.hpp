@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/answer_options.hpp"
 #include "cli/cache_options.hpp"
 #include "cli/console.hpp"
 #include "models/batcher.hpp"
@@ -23,8 +24,7 @@ struct ManyOptions {
   std::int64_t batch = 8;
   std::int64_t page_tokens = 64;
   std::int64_t pool_tokens = 0;  ///< 0: as much as the longest request needs, for each of the batch
-  std::int64_t max_tokens = 128;
-  models::Sampling sampling{};
+  AnswerRules rules{};
   models::CacheForm cache{};
   const CacheOptions* files = nullptr;  ///< of the cache, and what they must be of
   CacheFingerprint fingerprint{};
@@ -35,8 +35,8 @@ struct ManyOptions {
 /// are none.
 std::vector<Prompt> prompt_lines(const std::string& place);
 
-/// "end", "context", "max_tokens", "failed".
-const char* stop_name(models::Stop stop);
+/// "end", "stop_text", "context", "max_tokens", "failed".
+const char* stop_name(models::Stop stop, const AnswerText& text);
 
 /// The pages of a pool for these prompts and their answers, as many at once as the batch has, and
 /// for what --load-cache brings.

@@ -248,7 +248,7 @@ TEST_F(GenerateCache, OptionsThatMakeNoSense) {
     test::expect_refused(arguments(model_, more), status, why);
   };
   refused({"--prompts", prompts, "--save-cache", "x.kv"}, cli::kBadUsage,
-          "--save-cache requires --prompt");
+          "--save-cache needs --prompt or --file");
   refused({"--prompt", "a", "--page-tokens", "8"}, cli::kBadUsage,
           "--page-tokens needs --prompts, --save-cache or --load-cache");
   refused({"--prompt", "a", "--save-cache", "/nowhere/x.kv"}, cli::kFailure,

@@ -17,10 +17,26 @@ Sampler::Sampler(const Sampling& sampling) : sampling_(sampling), state_(samplin
   if (!(sampling.top_p > 0.0f && sampling.top_p <= 1.0f)) {
     base::refuse(kCall, "top_p (", sampling.top_p, ") is not above 0 and at most 1");
   }
+  if (!(sampling.min_p >= 0.0f && sampling.min_p <= 1.0f))
+    base::refuse(kCall, "min_p (", sampling.min_p, ") is not within 0 .. 1");
 }
 
 /// In [0, 1): the upper 53 bits.
 double Sampler::draw() { return static_cast<double>(base::splitmix64(state_) >> 11) * 0x1p-53; }
+
+/// Keeps candidates of a weight of min_p or more, where the best has 1; the sum of their weights.
+double Sampler::keep_probable(std::vector<double>& weights) {
+  double total = 0.0;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] < double{sampling_.min_p}) continue;
+    candidates_[count] = candidates_[i];
+    weights[count++] = weights[i];
+    total += weights[i];
+  }
+  weights.resize(count);
+  return total;
+}
 
 std::int32_t Sampler::next(std::span<const float> logits) {
   if (std::ranges::any_of(logits, [](float x) { return std::isnan(x); }))
@@ -59,6 +75,7 @@ std::int32_t Sampler::next(std::span<const float> logits) {
     weights.resize(count);
     total = sum;
   }
+  if (sampling_.min_p > 0.0f) total = keep_probable(weights);
   const double wanted = draw() * total;
   double sum = 0.0;
   for (std::size_t i = 0; i < weights.size(); ++i) {

@@ -1,0 +1,59 @@
+#include "cli/answer_options.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include "cli/option_checks.hpp"
+
+namespace polyhead::cli {
+
+void AnswerOptions::add_options(CLI::App& app) {
+  app_ = &app;
+  models::Sampling& sampling = rules_.sampling;
+  app.add_option("--max-tokens", rules_.max_tokens, "At most so many tokens (default 128)")
+      ->type_name("N")
+      ->check(whole_number(0));
+  const auto take_stops = [this](const CLI::results_t& texts) {
+    rules_.stops = texts;
+    return true;
+  };
+  app.add_option("--stop", take_stops,
+                 "End an answer before this text, of which nothing is printed; may be given\n"
+                 "several times: the first that is complete ends it")
+      ->type_name("TEXT")
+      ->take_all()
+      ->check(not_empty());
+  app.add_flag("--ignore-eos", rules_.ignore_eos,
+               "Go on after the model's end tokens, which print nothing");
+  app.add_option("--temperature", sampling.temperature,
+                 "Divides the logits before a token is drawn; 0, the default: always the best")
+      ->type_name("T")
+      ->check(number_if([](double t) { return t >= 0.0; }, "of at least 0"))
+      ->check(float32_number());
+  app.add_option("--top-k", sampling.top_k, "Draw among the K best only; 0, the default: among all")
+      ->type_name("K")
+      ->check(whole_number(0));
+  app.add_option("--top-p", sampling.top_p,
+                 "Draw among the fewest whose probabilities reach P together")
+      ->type_name("P")
+      ->check(number_if([](double p) { return p > 0.0 && p <= 1.0; }, "above 0 and at most 1"))
+      ->check(float32_number());
+  app.add_option("--min-p", sampling.min_p,
+                 "Draw among those at least P times as probable as the best; 0, the default:\n"
+                 "among all")
+      ->type_name("P")
+      ->check(number_if([](double p) { return p >= 0.0 && p <= 1.0; }, "from 0 to 1"))
+      ->check(float32_number());
+  app.add_option("--seed", sampling.seed, "Of the draws (default 0)")
+      ->type_name("N")
+      ->check(whole_number(0, kLargestSeed));
+}
+
+void AnswerOptions::check() const {
+  if (rules_.sampling.temperature > 0.0f) return;
+  for (const char* option : {"--top-k", "--top-p", "--min-p", "--seed"}) {
+    if (app_->count(option) == 0) continue;
+    throw UsageError(std::string(option) + " needs --temperature above 0: at 0 nothing is drawn");
+  }
+}
+
+}  // namespace polyhead::cli
