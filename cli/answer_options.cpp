@@ -11,7 +11,7 @@ void AnswerOptions::add_options(CLI::App& app) {
   models::Sampling& sampling = rules_.sampling;
   app.add_option("--max-tokens", rules_.max_tokens, "At most so many tokens (default 128)")
       ->type_name("N")
-      ->check(whole_number(0));
+      ->transform(count(0));
   const auto take_stops = [this](const CLI::results_t& texts) {
     rules_.stops = texts;
     return true;
@@ -27,22 +27,19 @@ void AnswerOptions::add_options(CLI::App& app) {
   app.add_option("--temperature", sampling.temperature,
                  "Divides the logits before a token is drawn; 0, the default: always the best")
       ->type_name("T")
-      ->check(number_if([](double t) { return t >= 0.0; }, "of at least 0"))
-      ->check(float32_number());
+      ->check(float32_if([](double t) { return t >= 0.0; }, "of at least 0"));
   app.add_option("--top-k", sampling.top_k, "Draw among the K best only; 0, the default: among all")
       ->type_name("K")
-      ->check(whole_number(0));
+      ->transform(count(0));
   app.add_option("--top-p", sampling.top_p,
                  "Draw among the fewest whose probabilities reach P together")
       ->type_name("P")
-      ->check(number_if([](double p) { return p > 0.0 && p <= 1.0; }, "above 0 and at most 1"))
-      ->check(float32_number());
+      ->check(float32_if([](double p) { return p > 0.0 && p <= 1.0; }, "above 0 and at most 1"));
   app.add_option("--min-p", sampling.min_p,
                  "Draw among those at least P times as probable as the best; 0, the default:\n"
                  "among all")
       ->type_name("P")
-      ->check(number_if([](double p) { return p >= 0.0 && p <= 1.0; }, "from 0 to 1"))
-      ->check(float32_number());
+      ->check(float32_if([](double p) { return p >= 0.0 && p <= 1.0; }, "from 0 to 1"));
   app.add_option("--seed", sampling.seed, "Of the draws (default 0)")
       ->type_name("N")
       ->check(whole_number(0, kLargestSeed));

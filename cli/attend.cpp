@@ -104,7 +104,7 @@ void Attend::add_options(CLI::App& app) {
   option("q", q_, "FILE", "Queries")->required();
   option("k", k_, "FILE", "Keys")->required();
   option("v", v_, "FILE", "Values")->required();
-  option("-o,--out", out_, "FILE", "Where the output goes: a .npy file with the axes of q")
+  option(kOutputOption, out_, "FILE", "Where the output goes: a .npy file with the axes of q")
       ->check(output_name());
   option("--layout", layout_, "bthd|bhtd",
          "Axes: [batch, tokens, heads, dim] or [batch, heads, tokens, dim]")
@@ -228,7 +228,7 @@ View Attend::rows_result(const std::string& path, ElementType type, const Attent
 
 /// The files that are asked for, and the options that ask.
 std::vector<std::pair<const char*, std::string>> Attend::asked_files() const {
-  std::vector<std::pair<const char*, std::string>> asked{{"--out", out_},
+  std::vector<std::pair<const char*, std::string>> asked{{"--output", out_},
                                                          {"--lse", lse_},
                                                          {"--weights", weights_},
                                                          {"--entropy", entropy_},
@@ -399,7 +399,7 @@ void Attend::check_companions() const {
   const auto asked = asked_files();
   if (asked.empty() && !describe_)
     throw UsageError("-o FILE is needed, another result's file or --describe");
-  if (out_.empty() && !out_type_.empty()) throw UsageError("--out-type needs --out");
+  if (out_.empty() && !out_type_.empty()) throw UsageError("--out-type needs --output");
   if (q_offsets_.empty() != kv_offsets_.empty())
     throw UsageError("--q-offsets and --kv-offsets come together");
   if (!q_offsets_.empty() && layout_ == "bhtd")

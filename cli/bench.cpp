@@ -77,7 +77,7 @@ void Bench::add_options(CLI::App& app) {
                  "Threads of the ceilings, and of the cases that take all of them (default:\n"
                  "POLYHEAD_THREADS, else all processors)")
       ->type_name("N")
-      ->check(whole_number(1, ThreadPool::kMost));
+      ->transform(count(1, ThreadPool::kMost));
   app.add_option("--seconds", seconds_, "Time for each case (default 0.3)")
       ->type_name("S")
       ->check(number_if([](double s) { return s > 0.0; }, "above 0"));

@@ -135,7 +135,7 @@ void CallOptions::add_mask_options(CLI::App& app) {
       ->type_name("N")
       ->group(kMaskGroup)
       ->check(not_empty())
-      ->check(whole_number(1))
+      ->transform(count(1))
       ->needs(app.get_option("--window"));
   option("--prefix", prefix_, "N|FILE", "Causal, but the first N keys are seen by all");
   option("--lengths", lengths_, "LIST|FILE", "Valid keys of each sequence, such as 5,7");
@@ -165,9 +165,8 @@ void CallOptions::add_modifier_options(CLI::App& app) {
   option("--scale", scale_, "X", "Multiplies q.k (default 1/sqrt(head_dim))")
       ->check(float32_number());
   option("--soft-cap", soft_cap_, "CAP", "CAP * tanh(score / CAP); 0 is none")
-      ->check(float32_number())
-      ->check(number_if([](double cap) { return cap == 0.0 || (cap >= 1e-30 && cap <= 1e30); },
-                        "from 1e-30 to 1e30, or 0"));
+      ->check(float32_if([](double cap) { return cap == 0.0 || (cap >= 1e-30 && cap <= 1e30); },
+                         "from 1e-30 to 1e30, or 0"));
   option("--bias", bias_, "FILE",
          "Added to the scores, in the shapes of --mask, or 1 key wide for\nall alike; -inf hides");
   app.add_flag("--alibi", alibi_, "Minus slope * distance, slopes by the closed form")
@@ -175,9 +174,8 @@ void CallOptions::add_modifier_options(CLI::App& app) {
   option("--alibi-slopes", slopes_, "LIST|FILE", "The same with slopes of one's own, one a head");
   option("--sink", sink_, "LIST|FILE", "One more logit a head, in the softmax's denominator only");
   option("--dropout", dropout_, "P", "Probability of dropping a weight; 0 is none")
-      ->check(float32_number())
-      ->check(number_if([](double p) { return p >= 0.0 && static_cast<float>(p) < 1.0f; },
-                        "of at least 0 and, in 32 bits, below 1"));
+      ->check(float32_if([](double p) { return p >= 0.0 && static_cast<float>(p) < 1.0f; },
+                         "of at least 0 and, in 32 bits, below 1"));
   option("--seed", seed_, "N", "Seed of the dropout")->check(whole_number(0, kLargestSeed));
   option("--sequence-ids", sequence_ids_, "LIST|FILE",
          "Names the sequences to the dropout's random numbers");
@@ -332,7 +330,7 @@ void RunOptions::add_options(CLI::App& app) {
       ->check(isa_name());
   app.add_option("--threads", threads_, "Threads (default: POLYHEAD_THREADS, else all processors)")
       ->type_name("N")
-      ->check(whole_number(1, ThreadPool::kMost));
+      ->transform(count(1, ThreadPool::kMost));
 }
 
 Isa isa_option(const std::string& name) {

@@ -66,7 +66,7 @@ void Embed::add_options(CLI::App& app) {
   file->type_name("FILE")->check(not_empty());
   text_option_ = app.add_option("--text", text_, "One text, whatever lines it has");
   text_option_->type_name("TEXT")->excludes(file);
-  auto* const out = app.add_option("-o,--out", out_, "A .npy file: float32 [texts, model_dim]");
+  auto* const out = app.add_option(kOutputOption, out_, "A .npy file: float32 [texts, model_dim]");
   out->type_name("FILE")->check(output_name());
   app.add_flag("--json", json_, "Print one JSON object, with each text and its tokens")
       ->excludes(out);

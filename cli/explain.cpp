@@ -93,8 +93,7 @@ void Explain::add_options(CLI::App& app) {
   app_ = &app;
   option("example", example_, "FILE.json|MODEL",
          "{tokens, q, k, v}: rows of all heads side by side; with --layer, a model");
-  option("--heads", heads_, "N", "Cut rows into that many heads (default 1)")
-      ->check(whole_number(1));
+  option("--heads", heads_, "N", "Cut rows into that many heads (default 1)")->transform(count(1));
   auto* columns = option("--columns", columns_, "LIST",
                          "Columns of each head, e.g. 0-1,2-3; heads may share columns");
   option("--value-columns", value_columns_, "LIST", "Columns of v, where they are others")
@@ -373,8 +372,7 @@ std::vector<std::int64_t> Explain::pruned_heads() const {
   const std::int64_t all = columns_.empty() ? heads_ : std::ssize(chosen_columns().first);
   for (const std::string& head : full_pieces_of("--prune", pruned_)) {
     heads.push_back(whole(head, "--prune"));
-    if (std::count(heads.begin(), heads.end(), heads.back()) > 1)
-      throw UsageError("--prune names head " + head + " twice, expected each once");
+    if (std::count(heads.begin(), heads.end(), heads.back()) > 1) refuse_twice("--prune", head);
     if (all > 0 && heads.back() >= all) {
       throw UsageError("--prune names head " + head + ", expected heads 0 to " +
                        std::to_string(all - 1));

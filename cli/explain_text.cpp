@@ -9,12 +9,7 @@ std::vector<Columns> columns_of(const std::string& option, const std::string& li
   std::vector<Columns> columns;
   if (list.empty()) return columns;
   for (const std::string& piece : full_pieces_of(option, list)) {
-    const std::size_t dash = piece.find('-');
-    const std::int64_t first = whole(piece.substr(0, dash), option);
-    const std::int64_t last =
-        dash == std::string::npos ? first : whole(piece.substr(dash + 1), option);
-    if (last < first)
-      throw UsageError(std::string(option).append(": ").append(piece).append(" runs backwards"));
+    const auto [first, last] = range_of(option, piece);
     columns.push_back({first, last});
     const Columns& like = columns.front();
     if (last - first != like.last - like.first) {

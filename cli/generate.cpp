@@ -112,18 +112,18 @@ void Generate::add_options(CLI::App& app) {
                    ->excludes(file);
   app.add_option("--batch", many_.batch, "Prompts that run at once, at most (default 8)")
       ->type_name("N")
-      ->check(whole_number(1))
+      ->transform(count(1))
       ->needs(many);
   app.add_option("--page-tokens", many_.page_tokens,
                  "Tokens of a page of the KV cache: a power of two from 8 to 256 (default 64);\n"
                  "with --prompts or a file of the cache")
       ->type_name("N")
-      ->check(whole_number(1));
+      ->transform(count(1));
   app.add_option("--pool-tokens", many_.pool_tokens,
                  "Tokens that the KV cache of the whole batch holds, in whole pages: rounded up\n"
                  "(default: the longest of --prompts with --max-tokens, --batch times)")
       ->type_name("N")
-      ->check(whole_number(1))
+      ->transform(count(1))
       ->needs(many);
   files_.add_options(app);
   app.add_flag("--chat", chat_, "The prompt is what a person says to a chat model");

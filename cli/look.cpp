@@ -1,5 +1,6 @@
 // polyhead look: runs a text through a model and says what each of its heads did.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -27,7 +28,7 @@ constexpr const char* kExample =
     "  polyhead look smollm2 --text 'When Mary and John went to the store, John gave a drink to'\n"
     "  polyhead look smollm2 --file story.txt -o heads.html --open\n"
     "  polyhead look smollm2 --file story.txt --layers 10-19\n"
-    "  polyhead look smollm2 --text 'The cat sat' --json --rows 0,2\n"
+    "  polyhead look smollm2 --text 'The cat sat' --json --rows 0-2\n"
     "  polyhead look smollm2 --text 'The cat sat' --probe";
 
 class Look : public Command {
@@ -45,8 +46,8 @@ class Look : public Command {
 
   ModelOptions model_;
   std::string text_, file_, place_, layers_, heads_, rows_text_, output_;
-  std::vector<std::int64_t> rows_;
-  std::vector<std::pair<std::int64_t, std::int64_t>> ranges_, pairs_;  ///< --layers, --heads
+  std::vector<IndexRange> layer_ranges_, row_ranges_;         ///< --layers, --rows
+  std::vector<std::pair<std::int64_t, std::int64_t>> pairs_;  ///< --heads
   std::int64_t most_tokens_ = 0;
   bool json_ = false, probe_ = false, open_ = false;
   CLI::Option* text_option_ = nullptr;
@@ -60,14 +61,14 @@ void Look::add_options(CLI::App& app) {
                                 ->check(not_empty());
   file->excludes(text_option_);
   app.add_option("input", place_, "- reads the text from standard input")->type_name("-");
-  app.add_option("-o,--output", output_,
+  app.add_option(kOutputOption, output_,
                  "Write a page that shows every head: one HTML file, offline")
       ->type_name("FILE.html")
       ->check(output_name());
   app.add_flag("--open", open_, "Show the page in the browser");
   app.add_option("--tokens", most_tokens_, "Only the first N tokens")
       ->type_name("N")
-      ->check(whole_number(1));
+      ->transform(count(1));
   app.add_option("--layers", layers_, "Only these layers, e.g. 0,10-19; a line for each head")
       ->type_name("LIST")
       ->check(not_empty());
@@ -78,31 +79,34 @@ void Look::add_options(CLI::App& app) {
                "Also all heads' scores on repeated random tokens by which the literature\n"
                "knows induction heads");
   app.add_flag("--json", json_, "Print JSON, every number in full");
-  app.add_option("--rows", rows_text_, "With --json: the weights of these queries, e.g. 1,14,28")
+  app.add_option("--rows", rows_text_, "With --json: the weights of these queries, e.g. 1,14-28")
       ->type_name("LIST")
-      ->check(not_empty())
-      ->check(each_entry(whole_number(0)));
+      ->check(not_empty());
   app.footer(kExample);
 }
 
 void Look::take_text(LookData& look) const {
   std::string text = text_;
   if (!file_.empty() || !place_.empty()) text = read_text(place_.empty() ? file_ : place_);
+  const std::int64_t context = look.config->context_length;
+  if (most_tokens_ > context) {
+    throw InvalidArgument("look: --tokens (" + std::to_string(most_tokens_) +
+                          ") is more than the model's context, " + std::to_string(context));
+  }
   look.ids = look.tokenizer->encode(text);
   if (most_tokens_ > 0 && look.ids.size() > static_cast<std::size_t>(most_tokens_))
     look.ids.resize(static_cast<std::size_t>(most_tokens_));
   const auto tokens = static_cast<std::int64_t>(look.ids.size());
   if (tokens == 0) throw InvalidArgument("look: the text has no tokens");
-  if (tokens > look.config->context_length) {
-    throw InvalidArgument(
-        "look: the text has " + std::to_string(tokens) + " tokens, the model's context " +
-        std::to_string(look.config->context_length) + " (--tokens takes the first ones)");
+  if (tokens > context) {
+    throw InvalidArgument("look: the text has " + std::to_string(tokens) +
+                          " tokens, the model's context " + std::to_string(context) +
+                          " (--tokens takes the first ones)");
   }
-  for (const std::int64_t row : rows_) {
-    if (row >= tokens) {
-      throw InvalidArgument("look: --rows " + std::to_string(row) + " is not one of " +
-                            std::to_string(tokens) + " tokens");
-    }
+  for (const IndexRange& rows : row_ranges_) {
+    if (rows.last < tokens) continue;
+    throw InvalidArgument("look: --rows " + std::to_string(rows.last) + " is not one of " +
+                          std::to_string(tokens) + " tokens");
   }
   look.delimiters = delimiters_of(*look.tokenizer, look.ids);
 }
@@ -120,22 +124,17 @@ std::vector<std::string> entries_of(const char* option, const std::string& list)
 
 /// What options say of layers, heads and rows, whatever the model has.
 void Look::read_lists() {
-  ranges_.clear(), pairs_.clear(), rows_.clear();
-  for (const std::string& piece : entries_of("--layers", layers_)) {
-    const std::size_t dash = piece.find('-');
-    const std::int64_t first = index_of(piece.substr(0, dash), "--layers", piece);
-    const std::int64_t last =
-        dash == std::string::npos ? first : index_of(piece.substr(dash + 1), "--layers", piece);
-    if (last < first) throw UsageError("--layers: " + piece + " runs backwards");
-    ranges_.emplace_back(first, last);
-  }
+  layer_ranges_ = ranges_of("--layers", layers_);
+  row_ranges_ = ranges_of("--rows", rows_text_);
+  pairs_.clear();
   for (const std::string& piece : entries_of("--heads", heads_)) {
     const std::size_t dot = piece.find('.');
     if (dot == std::string::npos) throw UsageError("--heads: '" + piece + "' is not LAYER.HEAD");
-    pairs_.emplace_back(index_of(piece.substr(0, dot), "--heads", piece),
-                        index_of(piece.substr(dot + 1), "--heads", piece));
+    const std::pair pair(index_of(piece.substr(0, dot), "--heads", piece),
+                         index_of(piece.substr(dot + 1), "--heads", piece));
+    if (std::ranges::find(pairs_, pair) != pairs_.end()) refuse_twice("--heads", piece);
+    pairs_.push_back(pair);
   }
-  for (const std::string& row : entries_of("--rows", rows_text_)) rows_.push_back(std::stoll(row));
 }
 
 void check_below(const char* option, std::int64_t index, std::int64_t limit) {
@@ -149,7 +148,7 @@ void Look::choose_heads(LookData& look) const {
   const bool all = layers_.empty() && heads_.empty();
   for (const models::LayerGeometry& layer : look.config->layers)
     look.chosen.emplace_back(static_cast<std::size_t>(layer.q_heads), all);
-  for (const auto& [first, last] : ranges_) {
+  for (const auto& [first, last] : layer_ranges_) {
     check_below("--layers", last, layers);
     for (std::int64_t layer = first; layer <= last; ++layer) {
       std::vector<bool>& heads = look.chosen[static_cast<std::size_t>(layer)];
@@ -194,7 +193,9 @@ void Look::run(const Console& console) {
   if (probe_) check_probe(*look.config, tokenizer, probing);
   const models::Model model = model_.load(file);
   LookWanted wanted;
-  wanted.rows = rows_;
+  for (const IndexRange& rows : row_ranges_) {
+    for (std::int64_t row = rows.first; row <= rows.last; ++row) wanted.rows.push_back(row);
+  }
   wanted.run = model_.run_options();
   std::optional<PageReport> page;
   if (!output_.empty()) wanted.report = &page.emplace(output_);

@@ -193,14 +193,28 @@ ordered_json look_json(const LookData& look, const HeadRows& rows) {
   return json;
 }
 
+namespace {
+
+/// "30 layers", or "2 of 30 layers" where heads of two are looked at.
+std::string layers_text(const LookData& look) {
+  const auto chosen = std::ranges::count_if(look.chosen, [](const std::vector<bool>& heads) {
+    return std::ranges::find(heads, true) != heads.end();
+  });
+  const std::int64_t all = std::ssize(look.config->layers);
+  return (chosen < all ? std::to_string(chosen) + " of " : std::string()) + std::to_string(all) +
+         (all == 1 ? " layer" : " layers");
+}
+
+}  // namespace
+
 void print_look(const Console& console, const LookData& look, bool each) {
   const std::vector<ChosenHead> heads = chosen_heads(look);
   const auto tokens = static_cast<long long>(look.ids.size());
   console.out << printable(model_title(*look.file)) << ", " << look.file->weight_format()
               << " run as " << look.weights << ": " << grouped(tokens)
               << (tokens == 1 ? " token, " : " tokens, ") << heads.size()
-              << (heads.size() == 1 ? " head in " : " heads in ") << look.config->layers.size()
-              << " layers, " << fixed(look.seconds, 2) << " s\n\n";
+              << (heads.size() == 1 ? " head in " : " heads in ") << layers_text(look) << ", "
+              << fixed(look.seconds, 2) << " s\n\n";
   print_roles(console, heads);
   print_telling(console, heads);
   if (each) print_each(console, heads);

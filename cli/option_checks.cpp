@@ -4,17 +4,62 @@
 #include <cmath>
 #include <string>
 
-#include "cli/list_text.hpp"
+#include "cli/count_text.hpp"
 #include "polyhead/error.h"
 #include "polyhead/isa.h"
 
 namespace polyhead::cli {
+namespace {
+
+/// In decimal or, behind 0x, hexadecimal digits.
+bool is_written_as_zero(const std::string& text) {
+  const bool hex = text.find_first_of("xX") != std::string::npos;
+  const std::string digits = text.substr(0, text.find_first_of(hex ? "pP" : "eE"));
+  return digits.find_first_of(hex ? "123456789abcdefABCDEF" : "123456789") == std::string::npos;
+}
+
+/// Why an option does not take a number that it holds in so many bits; "" where it does.
+std::string refused_number(const std::string& text, int bits, double (*rounded)(double),
+                           bool (*holds)(double), const char* expected) {
+  double number = 0.0;
+  const bool words = text.find_first_of("nN") != std::string::npos;  // inf, nan
+  if (words || !CLI::detail::lexical_cast(text, number))
+    return text + " is not a number " + expected;
+  const std::string of_bits = " for a number of " + std::to_string(bits) + " bits";
+  const double held = rounded(number);
+  if (std::isinf(held)) return text + " is too large" + of_bits;
+  if (held == 0.0 && !is_written_as_zero(text)) return text + " is too small" + of_bits;
+  return holds(number) ? "" : text + " is not a number " + expected;
+}
+
+/// "from 1 to 8", "of at least 1".
+std::string range_text(std::uint64_t least, std::uint64_t most) {
+  const bool bounded = most < static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const std::string from = std::to_string(least);
+  return bounded ? "from " + from + " to " + std::to_string(most) : "of at least " + from;
+}
+
+}  // namespace
+
+CLI::Validator count(std::int64_t least, std::int64_t most) {
+  const std::string expected =
+      range_text(static_cast<std::uint64_t>(least), static_cast<std::uint64_t>(most));
+  const bool bounded = most < std::numeric_limits<std::int64_t>::max();
+  const auto rewritten = [=](std::string& text) -> std::string {
+    if (text.empty()) return "the value is empty";
+    std::int64_t number = 0;
+    const Whole whole = read_count(text, most, number);
+    if (whole == Whole::beyond && !bounded) return text + " is larger than " + std::to_string(most);
+    if (whole != Whole::yes || number < least) return text + " is not a whole number " + expected;
+    text = std::to_string(number);
+    return {};
+  };
+  return CLI::Validator(rewritten, "");
+}
 
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
   const bool bounded = most < static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  const std::string from = std::to_string(least);
-  const std::string expected =
-      bounded ? "from " + from + " to " + std::to_string(most) : "of at least " + from;
+  const std::string expected = range_text(least, most);
   const auto refusal = [=](const std::string& text) -> std::string {
     const char* const end = text.data() + text.size();
     std::uint64_t number = 0;
@@ -30,26 +75,25 @@ CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
 }
 
 CLI::Validator number_if(bool (*holds)(double), const char* expected) {
-  const auto refusal = [=](const std::string& text) -> std::string {
-    double number = 0.0;
-    const bool read = CLI::detail::lexical_cast(text, number);
-    if (read && std::isfinite(number) && holds(number)) return {};
-    return text + " is not a number " + expected;
-  };
-  return CLI::Validator(refusal, "");
+  return CLI::Validator(
+      [=](const std::string& text) {
+        return refused_number(
+            text, 64, [](double x) { return x; }, holds, expected);
+      },
+      "");
+}
+
+CLI::Validator float32_if(bool (*holds)(double), const char* expected) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        const auto rounded = [](double x) { return static_cast<double>(static_cast<float>(x)); };
+        return refused_number(text, 32, rounded, holds, expected);
+      },
+      "");
 }
 
 CLI::Validator float32_number() {
-  const auto refusal = [](const std::string& text) -> std::string {
-    double number = 0.0;
-    if (!CLI::detail::lexical_cast(text, number)) return text + " is not a number";
-    if (std::isnan(number)) return text + " is not a number that is finite";
-    const auto rounded = static_cast<float>(number);
-    if (std::isinf(rounded)) return text + " is too large for a number of 32 bits";
-    if (rounded == 0.0f && number != 0.0) return text + " is too small for a number of 32 bits";
-    return {};
-  };
-  return CLI::Validator(refusal, "");
+  return float32_if([](double) { return true; }, "that is finite");
 }
 
 CLI::Validator isa_name() {
@@ -61,17 +105,6 @@ CLI::Validator isa_name() {
       std::string_view why = error.what();
       if (why.starts_with(kBegins)) why.remove_prefix(kBegins.size());
       return std::string(why);
-    }
-    return {};
-  };
-  return CLI::Validator(refusal, "");
-}
-
-CLI::Validator each_entry(const CLI::Validator& check) {
-  const auto refusal = [check](const std::string& text) -> std::string {
-    for (const std::string& piece : pieces_of(text)) {
-      if (piece.empty()) return "'" + text + "' has an empty entry";
-      if (std::string refused = check(piece); !refused.empty()) return refused;
     }
     return {};
   };

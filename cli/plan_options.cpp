@@ -92,7 +92,7 @@ void PlanOptions::add_options(CLI::App& app) {
                "predicted");
   app.add_option("--threads", threads_, "Threads of --here (default: all)")
       ->type_name("N")
-      ->check(whole_number(1, ThreadPool::kMost));
+      ->transform(count(1, ThreadPool::kMost));
   option("--memory", memory_,
          "Memory of a device, instead of --machine's; with --bandwidth and --flops\n"
          "a machine of your own")

@@ -62,12 +62,12 @@ void Prune::add_options(CLI::App& app) {
                  "Only the first N tokens (default 256): the model reads them about half\n"
                  "a time a head")
       ->type_name("N")
-      ->check(whole_number(2));
+      ->transform(count(2));
   app.add_option("--points", points_, "Points of the curve between no and all heads (default 20)")
       ->type_name("N")
-      ->check(whole_number(1));
+      ->transform(count(1));
   app.add_flag("--json", json_, "Print JSON, every number in full");
-  app.add_option("-o,--output", output_, "Also draw the curve")
+  app.add_option(kOutputOption, output_, "Also draw the curve")
       ->type_name("FILE.svg")
       ->check(output_name());
   app.footer(kExample);

@@ -70,7 +70,7 @@ void ScoreCommand::add_options(CLI::App& app) {
   app.add_option("--text", text_, "The text itself")->type_name("TEXT")->excludes(file);
   app.add_option("--context", context_, "Tokens of a window (default: the model's context)")
       ->type_name("N")
-      ->check(whole_number(kLeastContext));
+      ->transform(count(kLeastContext));
   app.add_flag("--per-token", per_token_, "Also the figure of each token");
   app.add_flag("--json", json_, "Print the figures as JSON");
   app.footer(kExample);

@@ -161,7 +161,7 @@ TEST(Attend, DescribesWhatItWouldRun) {
     std::vector<std::string> with = described;
     with.insert(with.end(), {option, file("more.npy")});
     expect_refused(with, 2,
-                   std::string(option == std::string("-o") ? "--out" : option) +
+                   std::string(option == std::string("-o") ? "--output" : option) +
                        " changes nothing here: --describe");
   }
 }
@@ -180,7 +180,7 @@ TEST(Attend, TheOutputMayBeLeftOut) {
   EXPECT_EQ(written("alone.npy"), written("lse.npy"));
   expect_refused(inputs, 2, "-o FILE is needed, another result's file or --describe");
   alone.insert(alone.end(), {"--out-type", "float16"});
-  expect_refused(alone, 2, "--out-type needs --out");
+  expect_refused(alone, 2, "--out-type needs --output");
 }
 
 TEST(Attend, RefusesListsThatAreNone) {
@@ -366,7 +366,7 @@ TEST(Attend, EachResultHasAFileOfItsOwn) {
   const std::string out = arrays.directory.file("out.npy");
   std::filesystem::create_symlink("out.npy", arrays.directory.file("link.npy"));
   arrays.directory.write("out.npy", "old");
-  expect_refused(arrays.command({"--lse", out}), 2, "--out and --lse name one file");
+  expect_refused(arrays.command({"--lse", out}), 2, "--output and --lse name one file");
   expect_refused(arrays.command({"--lse", arrays.directory.file("./out.npy")}), 2, "--lse");
   expect_refused(arrays.command({"--entropy", arrays.directory.file("link.npy")}), 2, "--entropy");
   std::filesystem::create_symlink("fresh.npy", arrays.directory.file("dangling.npy"));

@@ -20,6 +20,7 @@
 #include "support/golden_model.hpp"
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
+#include "support/tiny_llama.hpp"
 
 namespace polyhead {
 namespace {
@@ -82,11 +83,38 @@ TEST(Look, TablesNameRolesHeadsAndNextWords) {
                                     "When Mary and John went to the store, John gave a drink to",
                                     "--layers", "10-11", "--heads", "17.4", "--probe"});
   ASSERT_EQ(made.status, cli::kSuccess) << made.err;
-  for (const char* part : {"19 heads in 30 layers", "Heads by role in this text", "resting",
+  for (const char* part : {"19 heads in 3 of 30 layers", "Heads by role in this text", "resting",
                            "induction", "The most telling heads", "Each head", "17.4",
                            "What comes next", "' Mary'", "On repeated random tokens"}) {
     EXPECT_NE(made.out.find(part), std::string::npos) << part << "\n" << made.out;
   }
+}
+
+TEST(Look, RowsMayBeRanges) {
+  const test::ScratchDirectory folder;
+  const std::string model = test::tiny_llama(folder);
+  const auto rows = [&](const char* list) {
+    const json made =
+        run_program_json({"look", model, "--text", "abcdefg", "--layers", "1", "--rows", list});
+    EXPECT_EQ(made["heads"].size(), 4u);
+    return made["heads"][2]["rows"];
+  };
+  EXPECT_EQ(rows("0,2-4"), rows("2,3,4,0"));
+  EXPECT_EQ(rows("2-4").size(), 3u);
+  EXPECT_TRUE(rows("2-4").contains("3"));
+}
+
+TEST(Look, SaysHowManyLayersItLooksAt) {
+  const test::ScratchDirectory folder;
+  const std::string model = test::tiny_llama(folder);
+  const auto told = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"look", model, "--text", "abcd"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_program(all).out;
+  };
+  EXPECT_NE(told({}).find(" 8 heads in 2 layers,"), std::string::npos) << told({});
+  EXPECT_NE(told({"--layers", "1"}).find(" 4 heads in 1 of 2 layers,"), std::string::npos);
+  EXPECT_NE(told({"--heads", "0.1,1.1"}).find(" 2 heads in 2 layers,"), std::string::npos);
 }
 
 TEST(Look, WritesThePage) {
