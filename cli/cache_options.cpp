@@ -2,15 +2,19 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 
 #include "base/ceil_div.hpp"
 #include "cli/option_checks.hpp"
+#include "cli/table.hpp"
 #include "models/cache_notes.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/output_file.hpp"
+#include "polyhead/error.h"
+#include "polyhead/isa.h"
 
 namespace polyhead::cli {
 
@@ -39,18 +43,54 @@ std::string said_of(const std::string& file, std::string_view what) {
   return std::string(what);
 }
 
+/// What a run is other than this one, in the words of its options.
+std::string other_run(const models::WeightRun& saved, const models::WeightRun& here) {
+  const auto form = [](models::WeightForm weights) {
+    return std::string(weights == models::WeightForm::bfloat16 ? "bf16" : "f32");
+  };
+  std::string was, is;
+  if (saved.weights != here.weights) {
+    was = "--weights " + form(saved.weights);
+    is = form(here.weights);
+  }
+  if (saved.isa != here.isa) {
+    was.append(was.empty() ? "" : " and ").append("--isa ").append(isa_name(saved.isa));
+    is.append(is.empty() ? "" : " and ").append(isa_name(here.isa));
+  }
+  return "was saved with " + was + ", this run has " + is;
+}
+
+/// What the library says of a file whose fingerprint is another, as far as it is known what that
+/// fingerprint is of.
+std::string in_words(const std::string& what, const CacheOrigin& origin) {
+  constexpr std::string_view kBegins = "was saved with another fingerprint of the ";
+  if (!what.starts_with(kBegins)) return what;
+  const std::string_view part = std::string_view(what).substr(kBegins.size());
+  if (part.starts_with("model"))
+    return "was saved with another model, or another configuration of this one";
+  if (part.starts_with("RoPE"))
+    return "was saved with other rotations of positions (RoPE) than the model's configuration says";
+  if (!part.starts_with("weights (")) return what;
+  std::uint64_t found = 0;
+  const std::string_view digits = part.substr(std::string_view("weights (").size());
+  std::from_chars(digits.data(), digits.data() + digits.size(), found);
+  const auto saved = models::run_of_weights(*origin.file, found);
+  return saved ? other_run(*saved, models::weight_run(origin.run))
+               : "was saved with other weights than the model's";
+}
+
 /// Calls what reads or writes `file`; where it is of another run, says what it must be of.
 template <class Call>
-auto in_own_words(const std::string& file, const Call& call) {
+auto in_own_words(const std::string& file, const CacheOrigin& origin, const Call& call) {
   try {
     return call();
   } catch (const InvalidArgument& error) {
-    std::string what = said_of(file, error.what());
+    const std::string what = said_of(file, error.what());
     const auto says = [&](const char* words) { return what.find(words) != std::string::npos; };
     if (says("another fingerprint") || says("its type is") || says("in other frames")) {
-      what +=
-          " (a file serves the model, --weights, --isa, --kv-type, --kv-keys and --kv-text that "
-          "it was saved with)";
+      throw FileError(file, in_words(what, origin) +
+                                " (a file serves the model, --weights, --isa, --kv-type, --kv-keys "
+                                "and --kv-text that it was saved with)");
     }
     throw FileError(file, what);
   }
@@ -103,24 +143,34 @@ std::int64_t CacheOptions::pages(const models::Model& model,
 }
 
 models::CacheForm CacheOptions::form(const models::Model& model, ElementType type,
-                                     std::int64_t page_tokens,
-                                     const CacheFingerprint& fingerprint) const {
+                                     std::int64_t page_tokens, const CacheOrigin& origin) const {
   checked_bytes(model, page_tokens, {type});
-  return in_own_words(load_, [&] {
-    auto frames = models::frames_of_notes(load_, load_notes(load_, fingerprint));
+  return in_own_words(load_, origin, [&] {
+    auto frames = models::frames_of_notes(load_, load_notes(load_, origin.fingerprint));
     if (frames.empty()) throw FileError(load_, "was saved without --kv-keys channel");
     return models::CacheForm{type, {}, std::move(frames)};
   });
 }
 
-void CacheOptions::load(models::Batcher& batcher, const CacheFingerprint& fingerprint) const {
-  if (loads()) in_own_words(load_, [&] { batcher.load(load_, fingerprint); });
+void CacheOptions::load(models::Batcher& batcher, const CacheOrigin& origin,
+                        std::span<const std::span<const std::int32_t>> prompts,
+                        const Console& console) const {
+  if (!loads()) return;
+  in_own_words(load_, origin, [&] { batcher.load(load_, origin.fingerprint); });
+  for (const std::span<const std::int32_t> prompt : prompts) {
+    if (batcher.remembered(prompt) > 0) return;
+  }
+  console.err << "polyhead: " << printable(load_) << ": nothing of it is used: "
+              << (prompts.size() == 1 ? "the prompt does not begin" : "no prompt begins")
+              << " with a whole page (" << batcher.cache().config().page_tokens
+              << " tokens) of what it holds\n";
 }
 
-std::int64_t CacheOptions::save(models::Batcher& batcher, const CacheFingerprint& fingerprint,
+std::int64_t CacheOptions::save(models::Batcher& batcher, const CacheOrigin& origin,
                                 std::span<const std::int32_t> tokens) const {
   if (save_.empty()) return 0;
-  return in_own_words(save_, [&] { return batcher.save(tokens, save_, fingerprint); });
+  return in_own_words(save_, origin,
+                      [&] { return batcher.save(tokens, save_, origin.fingerprint); });
 }
 
 }  // namespace polyhead::cli

@@ -11,6 +11,13 @@
 
 namespace polyhead::cli {
 
+/// The run that files of the cache must be of.
+struct CacheOrigin {
+  const models::ModelFile* file = nullptr;  ///< outlives this
+  models::ModelOptions run{};
+  CacheFingerprint fingerprint{};
+};
+
 /// --save-cache and --load-cache.
 class CacheOptions {
  public:
@@ -27,17 +34,19 @@ class CacheOptions {
   /// How --load-cache holds rows of `type` whose frames were calibrated before it was saved. Throws
   /// FileError, also where it has none.
   models::CacheForm form(const models::Model& model, ElementType type, std::int64_t page_tokens,
-                         const CacheFingerprint& fingerprint) const;
+                         const CacheOrigin& origin) const;
 
   /// Pages of `options` that hold all of --load-cache; 0 without one. Throws FileError.
   std::int64_t pages(const models::Model& model, const models::BatcherOptions& options) const;
 
-  /// Lets prompts begin with what --load-cache holds. Throws FileError.
-  void load(models::Batcher& batcher, const CacheFingerprint& fingerprint) const;
+  /// Lets prompts begin with what --load-cache holds; says so where none of them does. Throws
+  /// FileError.
+  void load(models::Batcher& batcher, const CacheOrigin& origin,
+            std::span<const std::span<const std::int32_t>> prompts, const Console& console) const;
 
   /// Writes what is held of `tokens`; how many that is, 0 without --save-cache. Throws
   /// FileError where it cannot be written.
-  std::int64_t save(models::Batcher& batcher, const CacheFingerprint& fingerprint,
+  std::int64_t save(models::Batcher& batcher, const CacheOrigin& origin,
                     std::span<const std::int32_t> tokens) const;
 
  private:

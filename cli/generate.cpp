@@ -199,10 +199,10 @@ void Generate::prepare_pages(const Model& model, const ModelFile& file, const To
                              std::span<const std::int32_t> prompt, ManyOptions& options) const {
   if (files_.given()) {
     options.files = &files_;
-    options.fingerprint = models::cache_fingerprint(file, model_.options());
+    options.origin = {&file, model_.options(), models::cache_fingerprint(file, model_.options())};
   }
   options.cache = files_.loads() && kv_.follows_prompt()
-                      ? files_.form(model, *kv_.type(), options.page_tokens, options.fingerprint)
+                      ? files_.form(model, *kv_.type(), options.page_tokens, options.origin)
                       : cache_for(model, tokenizer, prompt);
   files_.check();  // now that the model and --kv-text are read, which it may not write over
 }
@@ -225,7 +225,8 @@ void Generate::speak_in_pages(const Model& model, const ModelFile& file, const T
       [&](std::int64_t request, std::int32_t id) {
         if (wanted && !text.write(tokenizer.written(id))) batcher.cancel(request);
       });
-  files_.load(batcher, options.fingerprint);
+  const std::span<const std::int32_t> prompts[] = {outcome.prompt};
+  files_.load(batcher, options.origin, prompts, console);
   batcher.submit({outcome.prompt, options.rules.max_tokens, options.rules.sampling});
   while (batcher.step()) {
   }
@@ -241,7 +242,7 @@ void Generate::speak_in_pages(const Model& model, const ModelFile& file, const T
   if (!json_) console.out << '\n';
   std::vector<std::int32_t> all = outcome.prompt;
   all.insert(all.end(), outcome.ids.begin(), outcome.ids.end());
-  outcome.saved = files_.save(batcher, options.fingerprint, all);
+  outcome.saved = files_.save(batcher, options.origin, all);
 }
 
 void Generate::report(const Console& console, const Outcome& outcome) const {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -313,7 +314,12 @@ void generate_many(const Console& console, const models::Model& model,
       [&](std::int64_t request, std::int32_t id) {
         if (!answers.hear(request, tokenizer.written(id))) batcher.cancel(request);
       });
-  if (options.files != nullptr) options.files->load(batcher, options.fingerprint);
+  if (options.files != nullptr) {
+    std::vector<std::span<const std::int32_t>> ids;
+    ids.reserve(prompts.size());
+    for (const Prompt& prompt : prompts) ids.emplace_back(prompt.ids);
+    options.files->load(batcher, options.origin, ids, console);
+  }
   for (const Prompt& prompt : prompts) {
     batcher.submit({prompt.ids, options.rules.max_tokens, options.rules.sampling});
     if (options.rules.max_tokens > 0) outcome.read += prompt.ids.size();

@@ -27,7 +27,7 @@ struct ManyOptions {
   AnswerRules rules{};
   models::CacheForm cache{};
   const CacheOptions* files = nullptr;  ///< of the cache, and what they must be of
-  CacheFingerprint fingerprint{};
+  CacheOrigin origin{};
   bool json = false;
 };
 

@@ -80,6 +80,30 @@ TEST_F(GenerateCache, PromptsThatBeginAlikeAreReadFromThereOn) {
   }
 }
 
+TEST_F(GenerateCache, SaysWhereNothingOfAFileIsUsed) {
+  const std::string file = saved();
+  const auto said = [&](const std::vector<std::string>& prompt) {
+    std::vector<std::string> how = {"--load-cache", file, "--page-tokens", "8"};
+    how.insert(how.end(), prompt.begin(), prompt.end());
+    const Outcome made = test::run_program(arguments(model_, how));
+    EXPECT_EQ(made.status, cli::kSuccess) << made.err;
+    return made.err;
+  };
+  const std::string nothing = "begin.kv: nothing of it is used: ";
+  const std::string page = " with a whole page (8 tokens) of what it holds\n";
+  for (const std::string& prompt : {std::string("jj"), "j" + kBegin, kBegin.substr(0, 8)}) {
+    const std::string err = said({"--prompt", prompt});
+    EXPECT_NE(err.find(nothing + "the prompt does not begin" + page), std::string::npos) << err;
+  }
+  EXPECT_EQ(said({"--prompt", kBegin.substr(0, 9)}).find(nothing), std::string::npos);
+  // Prompts that share a page with each other share none with the file.
+  const std::string others = folder_.write("others.txt", "jjjjjjjjja\njjjjjjjjjb\n");
+  const std::string err = said({"--prompts", others});
+  EXPECT_NE(err.find(nothing + "no prompt begins" + page), std::string::npos) << err;
+  const std::string one = folder_.write("one.txt", "jjjjjjjjja\n" + kBegin + "\n");
+  EXPECT_EQ(said({"--prompts", one}).find(nothing), std::string::npos);
+}
+
 TEST_F(GenerateCache, PagesOfAnotherSizeServe) {
   const std::string file = saved();
   const json made = generate({"--prompt", kBegin, "--load-cache", file, "--page-tokens", "16"});
@@ -187,17 +211,20 @@ TEST_F(GenerateCache, TheTypeThatIsTakenAnywayMayBeNamed) {
 
 TEST_F(GenerateCache, FilesOfAnotherModelAreRefused) {
   const std::string file = saved();
-  const auto other = [&](const char* what, const std::string& said) {
-    EXPECT_NE(said.find(file + ": was saved with another fingerprint of the " + what),
-              std::string::npos)
-        << said;
+  const auto other = [&](const std::string& what, const std::string& said) {
+    EXPECT_NE(said.find(file + ": was saved with " + what + " (a file"), std::string::npos) << said;
     EXPECT_NE(said.find("that it was saved with)"), std::string::npos) << said;
   };
-  other("weights", refusal(file, {"--weights", "bf16"}));
-  if (resolve_isa(Isa::automatic) != Isa::portable)
-    other("weights", refusal(file, {"--isa", "portable"}));
+  other("--weights f32, this run has bf16", refusal(file, {"--weights", "bf16"}));
+  const std::string isa = isa_name(resolve_isa(Isa::automatic));
+  if (isa != "portable") {
+    other("--isa " + isa + ", this run has portable", refusal(file, {"--isa", "portable"}));
+    other("--weights f32 and --isa " + isa + ", this run has bf16 and portable",
+          refusal(file, {"--weights", "bf16", "--isa", "portable"}));
+  }
   const ScratchDirectory changed;
-  other("weights", refusal(file, {}, test::tiny_llama_with(changed, 3, 0x3f80)));
+  other("other weights than the model's",
+        refusal(file, {}, test::tiny_llama_with(changed, 3, 0x3f80)));
   const auto with_config = [&](const char* from, const char* to) {
     const ScratchDirectory folder;
     const std::string model = test::tiny_llama(folder);
@@ -207,8 +234,10 @@ TEST_F(GenerateCache, FilesOfAnotherModelAreRefused) {
     folder.write("config.json", config.replace(at, std::string(from).size(), to));
     return refusal(file, {}, model);
   };
-  other("model", with_config("\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e-05"));
-  other("RoPE", with_config("\"rope_theta\": 100.0", "\"rope_theta\": 200.0"));
+  other("another model, or another configuration of this one",
+        with_config("\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e-05"));
+  other("other rotations of positions (RoPE) than the model's configuration says",
+        with_config("\"rope_theta\": 100.0", "\"rope_theta\": 200.0"));
 }
 
 TEST_F(GenerateCache, RefusesWhatIsNoSuchFile) {

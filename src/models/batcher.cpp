@@ -316,6 +316,11 @@ void Batcher::load(const std::string& path, const CacheFingerprint& fingerprint,
   for (const std::int64_t sequence : sequences) cache.release(sequence);
 }
 
+std::int64_t Batcher::remembered(std::span<const std::int32_t> prompt, std::uint64_t salt) {
+  const LentSequence sequence(pool_.cache(), salt);
+  return pool_.cache().adopt_prefix(sequence.number, prompt);
+}
+
 const Answer& Batcher::find(const char* call, std::int64_t request) const {
   const auto found = answers_.find(request);
   if (found != answers_.end()) return found->second;

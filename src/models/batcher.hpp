@@ -99,6 +99,10 @@ class Batcher {
   /// the free ones, and where the pool's frames are others.
   void load(const std::string& path, const CacheFingerprint& fingerprint, std::uint64_t salt = 0);
 
+  /// Of what a prompt of this salt begins with, the tokens whose pages are remembered: a request
+  /// that joined now would not read them.
+  std::int64_t remembered(std::span<const std::int32_t> prompt, std::uint64_t salt = 0);
+
   /// What there is of an answer; the reference lasts until it is taken. Throws InvalidArgument for
   /// a number that no request has, and for one whose answer was taken.
   const Answer& answer(std::int64_t request) const;

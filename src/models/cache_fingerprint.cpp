@@ -1,7 +1,10 @@
 #include "models/cache_fingerprint.hpp"
 
+#include <string_view>
+#include <vector>
+
+#include "base/checksum.hpp"
 #include "models/fingerprint.hpp"
-#include "polyhead/isa.h"
 
 namespace polyhead::inline v0::models {
 namespace {
@@ -26,12 +29,20 @@ std::uint64_t of_model(const ModelFile& file) {
   return hash.value();
 }
 
+/// Of each tensor's bytes, so that they are read once for several fingerprints.
+std::vector<std::uint64_t> checksums(const ModelFile& file) {
+  std::vector<std::uint64_t> sums;
+  sums.reserve(file.tensors().size());
+  for (const WeightTensor& tensor : file.tensors()) sums.push_back(base::checksum(tensor.data));
+  return sums;
+}
+
 /// The weights, and what decides how they are multiplied.
-std::uint64_t of_weights(const ModelFile& file, const ModelOptions& options) {
+std::uint64_t of_weights(const std::vector<std::uint64_t>& tensors, const WeightRun& run) {
   Fingerprint hash;
-  hash.add(static_cast<std::uint64_t>(options.weights));
-  hash.add(isa_name(resolve_isa(options.run.isa)));
-  for (const WeightTensor& tensor : file.tensors()) hash.add(tensor.data);
+  hash.add(static_cast<std::uint64_t>(run.weights));
+  hash.add(isa_name(run.isa));
+  for (const std::uint64_t sum : tensors) hash.add(sum);
   return hash.value();
 }
 
@@ -50,8 +61,25 @@ std::uint64_t of_rope(const ModelConfig& config) {
 
 }  // namespace
 
+WeightRun weight_run(const ModelOptions& options) {
+  return {options.weights, resolve_isa(options.run.isa)};
+}
+
 CacheFingerprint cache_fingerprint(const ModelFile& file, const ModelOptions& options) {
-  return {of_model(file), of_weights(file, options), of_rope(file.config()), 0};
+  return {of_model(file), of_weights(checksums(file), weight_run(options)), of_rope(file.config()),
+          0};
+}
+
+std::optional<WeightRun> run_of_weights(const ModelFile& file, std::uint64_t fingerprint) {
+  const std::vector<std::uint64_t> tensors = checksums(file);
+  for (const WeightForm weights : {WeightForm::float32, WeightForm::bfloat16}) {
+    // Also those that this processor lacks.
+    for (int isa = 1; isa_name(static_cast<Isa>(isa)) != std::string_view("unknown"); ++isa) {
+      const WeightRun run{weights, static_cast<Isa>(isa)};
+      if (of_weights(tensors, run) == fingerprint) return run;
+    }
+  }
+  return {};
 }
 
 }  // namespace polyhead::inline v0::models

@@ -1,18 +1,13 @@
 // A number that stands for what was added to it, in order.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <span>
 #include <string_view>
-
-#include "base/checksum.hpp"
 
 namespace polyhead::inline v0::models {
 
-/// FNV-1a over what is added, of arrays over their checksums: tells things apart, is no secret's
-/// hash.
+/// FNV-1a over what is added: tells things apart, is no secret's hash.
 class Fingerprint {
  public:
   void add(std::string_view text) {
@@ -27,7 +22,6 @@ class Fingerprint {
     std::memcpy(&bits, &number, sizeof bits);
     add(bits);
   }
-  void add(std::span<const std::byte> bytes) { add(base::checksum(bytes)); }
   std::uint64_t value() const { return hash_; }
 
  private:
