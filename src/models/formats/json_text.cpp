@@ -48,8 +48,11 @@ json read_json(const std::string& path, std::size_t max_bytes, int max_depth) {
   return parse_json(path, "the file", text, max_depth);
 }
 
-json member(const json& object, const char* name) {
-  return object.is_object() ? object.value(name, json()) : json();
+const json& member(const json& object, const char* name) {
+  static const json null;
+  if (!object.is_object()) return null;
+  const auto found = object.find(name);
+  return found == object.end() ? null : *found;
 }
 
 }  // namespace polyhead::inline v0::formats

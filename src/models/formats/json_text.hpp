@@ -15,7 +15,8 @@ nlohmann::json parse_json(const std::string& path, const std::string& what, std:
 /// The same for a whole file of at most `max_bytes`.
 nlohmann::json read_json(const std::string& path, std::size_t max_bytes, int max_depth);
 
-/// The object's member; null where there is none, or no object.
-nlohmann::json member(const nlohmann::json& object, const char* name);
+/// The object's member, which lasts as long as the object; null where there is none, or no object.
+const nlohmann::json& member(const nlohmann::json& object, const char* name);
+const nlohmann::json& member(nlohmann::json&& object, const char* name) = delete;
 
 }  // namespace polyhead::inline v0::formats

@@ -59,10 +59,10 @@ void add_ends(TokenizerSpec& spec, const json& config) {
 
 /// "chat_template" is a text, or a list of named ones of which "default" counts.
 std::string chat_template_of(const json& config) {
-  const json given = member(config, "chat_template");
+  const json& given = member(config, "chat_template");
   if (given.is_string()) return given.get<std::string>();
   for (const json& named : given.is_array() ? given : json::array()) {
-    const json text = member(named, "template");
+    const json& text = member(named, "template");
     if (member(named, "name") == "default" && text.is_string()) return text.get<std::string>();
   }
   return "";
@@ -81,7 +81,7 @@ void read_merges(TokenizerSpec& spec, const json& merges) {
 }
 
 void expect_absent(const TokenizerSpec& spec, const json& model, const char* name) {
-  const json value = member(model, name);
+  const json& value = member(model, name);
   const bool nothing = value.is_null() || value == false || value == 0.0 ||
                        (value.is_string() && value.get_ref<const std::string&>().empty());
   if (!nothing)
@@ -162,9 +162,9 @@ void read_word_piece(TokenizerSpec& spec, const json& file, const json& model) {
 }
 
 void read_tokenizer_json(TokenizerSpec& spec, const json& file) {
-  const json model = member(file, "model"), vocabulary = member(model, "vocab");
+  const json &model = member(file, "model"), &vocabulary = member(model, "vocab");
   const json added = list_setting(spec.source, file, "added_tokens");
-  const json type = member(model, "type");
+  const json& type = member(model, "type");
   const bool words = type == "WordPiece";
   const bool merged = type == "BPE" || (type.is_null() && model.contains("merges"));
   if (!words && !merged) {

@@ -59,7 +59,7 @@ json steps_of(const json& part, const char* list) {
   for (json& one : steps) {
     if (!one.is_object()) continue;
     one.erase("trim_offsets");
-    const json type = member(one, "type");
+    const json& type = member(one, "type");
     if (type == "ByteLevel" && !one.contains("use_regex")) one["use_regex"] = true;
     if (type == "Metaspace" && one.contains("prepend_scheme")) {
       one.erase("add_prefix_space");
@@ -97,13 +97,13 @@ std::string byte_level_split(const json& cut) {
 /// One special token of a template on one side of the text.
 std::int32_t template_token(const TokenizerSpec& spec, const json& side, const json& table) {
   const json token = side.size() == 1 ? member(side[0], "SpecialToken") : json();
-  const json name = member(token, "id");
+  const json& name = member(token, "id");
   const std::int32_t id = name.is_string() ? find_piece(spec, name.get<std::string>()) : -1;
   if (id < 0)
     refuse_template(spec,
                     "puts " + shortened(side) + " beside a text (expected one token or none)");
   const auto text = name.get<std::string>();
-  const json ids = member(member(table, text.c_str()), "ids");
+  const json& ids = member(member(table, text.c_str()), "ids");
   if (ids != json::array({id})) {
     refuse_template(spec, "gives " + formats::quote(text) + " the ids " + shortened(ids) +
                               " (expected [" + std::to_string(id) + "], as in the vocabulary)");
@@ -181,7 +181,7 @@ void recognise_word_piece(TokenizerSpec& spec, const json& normalizer, const jso
 void recognise_template(TokenizerSpec& spec, const json& post_processor) {
   bool found = false;
   for (const json& one : steps_of(post_processor, "processors")) {
-    const json type = member(one, "type"), single = member(one, "single");
+    const json &type = member(one, "type"), &single = member(one, "single");
     if (type == "ByteLevel") continue;
     if (type == "TemplateProcessing" && single.is_array()) {
       if (std::exchange(found, true))

@@ -30,7 +30,7 @@ void refuse_tokenizer(const std::string& source, const std::string& what) {
 
 std::optional<bool> flag(const std::string& source, const json& object, const char* name,
                          const std::string& where) {
-  const json found = member(object, name);
+  const json& found = member(object, name);
   if (found.is_null()) return std::nullopt;
   if (!found.is_boolean()) refuse_type(source, found, where + name, "true or false");
   return found.get<bool>();
@@ -38,7 +38,7 @@ std::optional<bool> flag(const std::string& source, const json& object, const ch
 
 std::string text_setting(const std::string& source, const json& object, const char* name,
                          const std::string& where) {
-  const json found = member(object, name);
+  const json& found = member(object, name);
   if (found.is_null()) return "";
   if (!found.is_string()) refuse_type(source, found, where + name, "a text");
   return found.get<std::string>();

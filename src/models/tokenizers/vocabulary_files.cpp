@@ -50,7 +50,7 @@ std::set<std::string> named_tokens(const VocabularyFiles& files) {
     for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                              "cls_token", "mask_token"})
       names.insert(token_text(member(*table, name)));
-    const json more = member(*table, "additional_special_tokens");
+    const json& more = member(*table, "additional_special_tokens");
     for (const json& token : more.is_array() ? more : json::array())
       names.insert(token_text(token));
   }
@@ -59,7 +59,7 @@ std::set<std::string> named_tokens(const VocabularyFiles& files) {
 
 /// Tokens beside the vocabulary: tokenizer_config.json's, or added_tokens.json's from before.
 json added_tokens(const TokenizerSpec& spec, const VocabularyFiles& files) {
-  const json by_id = member(files.tokenizer_config, "added_tokens_decoder");
+  const json& by_id = member(files.tokenizer_config, "added_tokens_decoder");
   if (!by_id.is_null()) return tokens_by_id(spec, by_id);
   json added = json::array();
   if (files.added_tokens.is_null()) return added;
