@@ -10,9 +10,7 @@
 #include "cli/stream_text.hpp"
 #include "models/formats/npy.hpp"
 #include "models/model.hpp"
-#include "models/sampler.hpp"
 #include "models/tokenizers/tokenizer.hpp"
-#include "polyhead/error.h"
 #include "support/effort.h"
 #include "support/golden_model.hpp"
 #include "support/json.hpp"
@@ -331,73 +329,6 @@ TEST(Embed, ALineAVector) {
   const Outcome refused = run_program({"embed", "minilm", "--file", long_line});
   EXPECT_EQ(refused.status, cli::kFailure);
   EXPECT_NE(refused.err.find("line 2"), std::string::npos) << refused.err;
-}
-
-TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
-  for (const models::Sampling& sampling :
-       {models::Sampling{}, models::Sampling{0.8f, 0, 0.9f, 0.0f, 1},
-        models::Sampling{1.0f, 2, 1.0f, 0.2f, 1}}) {
-    models::Sampler sampler(sampling);
-    EXPECT_THROW(sampler.next(std::vector<float>{1.0f, NAN, 2.0f}), InvalidArgument);
-    EXPECT_THROW(sampler.next(std::vector<float>{NAN, NAN}), InvalidArgument);
-    EXPECT_THROW(sampler.next(std::vector<float>{-INFINITY, -INFINITY}), InvalidArgument);
-    EXPECT_EQ(sampler.next(std::vector<float>{-INFINITY, 0.0f}), 1);
-  }
-}
-
-TEST(Sampler, FollowsItsLimits) {
-  const std::vector<float> logits = {1.0f, 3.0f, 2.0f, 3.0f, -1.0f};
-  EXPECT_EQ(models::Sampler({}).next(logits), 1);  // greedy: the first on ties
-  EXPECT_EQ(models::Sampler({2.0f, 1, 1.0f, 0.0f, 9}).next(logits), 1);
-  models::Sampler narrow({1.0f, 0, 0.5f, 0.0f, 3});  // 1 and 3 have 0.42 each: both are needed
-  models::Sampler wide({1.0f, 0, 1.0f, 0.0f, 3});
-  std::vector<int> counts(logits.size()), all(logits.size());
-  constexpr int kDraws = 20000;
-  for (int i = 0; i < kDraws; ++i) {
-    ++counts[static_cast<std::size_t>(narrow.next(logits))];
-    ++all[static_cast<std::size_t>(wide.next(logits))];
-  }
-  EXPECT_EQ(counts[0] + counts[2] + counts[4], 0);
-  double total = 0.0;
-  for (const float logit : logits) total += std::exp(static_cast<double>(logit));
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const double p = std::exp(static_cast<double>(logits[i])) / total;
-    EXPECT_NEAR(all[i], kDraws * p, 5 * std::sqrt(kDraws * p)) << i;  // five deviations
-  }
-  EXPECT_THROW(models::Sampler({-1.0f, 0, 1.0f}), InvalidArgument);
-  EXPECT_THROW(models::Sampler({1.0f, -1, 1.0f}), InvalidArgument);
-  EXPECT_THROW(models::Sampler({1.0f, 0, 0.0f}), InvalidArgument);
-}
-
-// Of e^(x / T): 1, 0.61, 0.37 and 0.08 times the best at T = 2, after which min_p applies.
-TEST(Sampler, MinPIsAShareOfTheBest) {
-  const std::vector<float> logits = {-1.0f, 3.0f, 2.0f, -2.0f, 4.0f};
-  constexpr int kDraws = 20000;
-  const auto counts = [&](const models::Sampling& sampling) {
-    models::Sampler sampler(sampling);
-    std::vector<int> found(logits.size());
-    for (int i = 0; i < kDraws; ++i) ++found[static_cast<std::size_t>(sampler.next(logits))];
-    return found;
-  };
-  const std::vector<int> kept = counts({.temperature = 2.0f, .min_p = 0.3f, .seed = 3});
-  EXPECT_EQ(kept[0] + kept[3], 0);
-  const double total = 1.0 + std::exp(-0.5) + std::exp(-1.0);
-  for (const auto& [id, weight] : {std::pair{4, 1.0}, {1, std::exp(-0.5)}, {2, std::exp(-1.0)}}) {
-    const double expected = kDraws * weight / total;
-    EXPECT_NEAR(kept[static_cast<std::size_t>(id)], expected, 5 * std::sqrt(expected)) << id;
-  }
-  EXPECT_EQ(counts({.temperature = 2.0f, .min_p = 1.0f, .seed = 3})[4], kDraws);
-  EXPECT_EQ(counts({.temperature = 2.0f, .min_p = 0.0f, .seed = 3}),
-            counts({.temperature = 2.0f, .seed = 3}));
-  EXPECT_EQ(counts({.temperature = 2.0f, .min_p = 0.01f, .seed = 3}),
-            counts({.temperature = 2.0f, .seed = 3}))
-      << "all are probable enough";
-  // What is left of the best two by the third rule is what both leave.
-  EXPECT_EQ(counts({.temperature = 2.0f, .top_k = 2, .min_p = 0.5f, .seed = 3}),
-            counts({.temperature = 2.0f, .top_k = 2, .seed = 3}));
-  EXPECT_EQ(counts({.temperature = 2.0f, .top_k = 3, .min_p = 0.7f, .seed = 3})[4], kDraws);
-  EXPECT_THROW(models::Sampler({.temperature = 1.0f, .min_p = 1.5f}), InvalidArgument);
-  EXPECT_THROW(models::Sampler({.temperature = 1.0f, .min_p = NAN}), InvalidArgument);
 }
 
 std::string streamed(const std::vector<std::string>& pieces, bool terminal = false) {
