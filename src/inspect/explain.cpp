@@ -1,17 +1,15 @@
 // One query row in double, every intermediate number kept.
 #include "polyhead/explain.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "attention/validate.hpp"
 #include "base/element.hpp"
 #include "base/float_environment.hpp"
 #include "base/refuse.hpp"
 #include "kernels/contract.hpp"
-#include "kernels/dropout.hpp"
 #include "kernels/reference/attend.hpp"
 
 namespace polyhead::inline v0 {
@@ -41,7 +39,6 @@ struct Row {
   Sequence sequence;
   std::int64_t query;
   kernels::KeyRange gone;  // keys whose place another one has
-  std::int64_t q_pos() const { return sequence.q_pos0 + query; }
   bool has(std::int64_t key) const { return key < gone.begin || key >= gone.end; }
 };
 
@@ -56,42 +53,20 @@ std::vector<double> key_row_of(const Row& at, const Operand& of, const std::byte
   return row;
 }
 
-/// Weights and LSE from the masked scores.
-void softmax(const ScoreSpec& spec, HeadTrace& trace) {
-  trace.weights.assign(trace.masked.size(), 0.0);
-  trace.lse = kMinusInfinity;
+/// Weights, what dropout leaves of them, and LSE, from the masked scores.
+void softmax(const Row& row, HeadTrace& trace) {
+  const ScoreSpec& spec = row.call.score;
   if (spec.sink != nullptr) {
     trace.has_sink = true;
     trace.sink = spec.sink[trace.head * spec.sink_stride];
   }
-  double largest = kMinusInfinity;
-  bool any = false;  // a score that is not -inf; NaN is one
-  for (const double score : trace.masked) {
-    largest = score > largest ? score : largest;
-    any = any || score != kMinusInfinity;
+  trace.weights = trace.masked;
+  trace.lse = kernels::reference::softmax(spec, trace.head, trace.weights);
+  for (std::size_t key = 0; key < trace.weights.size(); ++key) {
+    if (!trace.visible[key]) trace.weights[key] = 0.0;  // beside a NaN too
   }
-  if (!any) return;
-  if (trace.has_sink) largest = std::max(largest, trace.sink);
-  double total = trace.has_sink ? std::exp(trace.sink - largest) : 0.0;
-  for (const double score : trace.masked) total += std::exp(score - largest);
-  for (std::size_t key = 0; key < trace.masked.size(); ++key) {
-    if (trace.visible[key]) trace.weights[key] = std::exp(trace.masked[key] - largest) / total;
-  }
-  trace.lse = largest + std::log(total);
-}
-
-std::vector<double> drop_out(const Row& row, const HeadTrace& trace) {
-  const ScoreSpec& spec = row.call.score;
-  std::vector<double> dropped = trace.weights;
-  if (spec.dropout == 0.0f) return dropped;
-  const std::int64_t batch = row.sequence.batch;
-  const std::int64_t id = spec.sequence_ids.given() ? spec.sequence_ids[batch] : batch;
-  for (std::size_t key = 0; key < dropped.size(); ++key) {
-    const bool keep = kernels::dropout_keeps_pair(spec.seed, id, trace.head, row.q_pos(),
-                                                  static_cast<std::int64_t>(key), spec.dropout);
-    dropped[key] *= keep ? 1.0 / (1.0 - static_cast<double>(spec.dropout)) : 0.0;  // NaN stays NaN
-  }
-  return dropped;
+  trace.dropped = trace.weights;
+  kernels::reference::drop_out(row.call, row.sequence, trace.head, row.query, trace.dropped);
 }
 
 std::vector<double> weighted_values(const AttendCall& call, const HeadTrace& trace) {
@@ -128,8 +103,7 @@ HeadTrace trace_head(const Row& row, std::int64_t head) {
     trace.visible.push_back(seen);
     trace.masked.push_back(seen ? score : kMinusInfinity);
   }
-  softmax(call.score, trace);
-  trace.dropped = drop_out(row, trace);
+  softmax(row, trace);
   trace.output = weighted_values(call, trace);
   return trace;
 }
@@ -212,7 +186,7 @@ RowTrace explain(const AttentionArguments& arguments, const ExplainRow& row, Con
   RowTrace trace;
   trace.batch = row.batch;
   trace.query = row.query;
-  trace.q_pos = at.q_pos();
+  trace.q_pos = at.sequence.q_pos0 + at.query;
   trace.kv_len = at.sequence.kv_len;
   trace.scale = static_cast<double>(call.score.scale);
   for (std::int64_t head = 0; head < call.q_heads; ++head) {

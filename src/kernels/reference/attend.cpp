@@ -69,43 +69,6 @@ double final_score(const Row& row, std::int64_t key) {
                   static_cast<double>(row.call.score.scale) * dot_product(row, key));
 }
 
-// Step 4: the softmax over the visible keys, the sink in its denominator only. Turns scores (-inf:
-// hidden) into weights and returns their LSE; a row without a visible key has zeros and -inf, sink
-// or not.
-double softmax(const Row& row, std::vector<double>& scores) {
-  double largest = kMinusInfinity;
-  for (double s : scores) {
-    if (s > largest) largest = s;
-  }
-  const bool any_nan =
-      std::any_of(scores.begin(), scores.end(), [](double s) { return std::isnan(s); });
-  if (largest == kMinusInfinity && !any_nan) {
-    std::fill(scores.begin(), scores.end(), 0.0);
-    return kMinusInfinity;
-  }
-  double sink = kMinusInfinity;
-  if (row.call.score.sink != nullptr)
-    sink = row.call.score.sink[row.head * row.call.score.sink_stride];
-  largest = std::max(largest, sink);
-  double total = std::exp(sink - largest);
-  for (double s : scores) total += std::exp(s - largest);
-  for (double& s : scores) s = std::exp(s - largest) / total;
-  return largest + std::log(total);
-}
-
-void drop_out(const Row& row, std::vector<double>& weights) {
-  const ScoreSpec& score = row.call.score;
-  if (score.dropout == 0.0f) return;
-  const std::int64_t batch = row.sequence.batch;
-  const std::int64_t id = score.sequence_ids.given() ? score.sequence_ids[batch] : batch;
-  for (std::size_t key = 0; key < weights.size(); ++key) {
-    const bool keep = dropout_keeps_pair(score.seed, id, row.head, row.q_pos(),
-                                         static_cast<std::int64_t>(key), score.dropout);
-    // A NaN stays one: its row has no weights to drop.
-    weights[key] *= keep ? 1.0 / (1.0 - static_cast<double>(score.dropout)) : 0.0;
-  }
-}
-
 // Step 5: the sum of the values, each times its weight; what is hidden is not read.
 void weigh_values(const Row& row, const std::vector<double>& weights,
                   const std::vector<char>& hidden, double* out) {
@@ -146,11 +109,11 @@ void attend_row(const Row& row, std::size_t at, double* dense_weights, Result& r
     weights[static_cast<std::size_t>(key)] = s;
     hidden[static_cast<std::size_t>(key)] = hides(row.call.score, s);
   }
-  result.lse[at] = softmax(row, weights);
+  result.lse[at] = softmax(row.call.score, row.head, weights);
   const bool empty = result.lse[at] == kMinusInfinity;
   if (empty) hidden.assign(hidden.size(), 1);  // of weights of 0 alone too
   row_statistics(weights, empty, at, result);
-  drop_out(row, weights);
+  drop_out(row.call, row.sequence, row.head, row.query, weights);
   if (row.call.v.data != nullptr) {
     weigh_values(row, weights, hidden,
                  result.out.data() + at * static_cast<std::size_t>(row.call.value_dim));
@@ -198,6 +161,38 @@ double modified(const AttendCall& call, const Sequence& sequence, std::int64_t h
 
 bool hides(const ScoreSpec& spec, double score) {
   return spec.may_hide() && score == kMinusInfinity;
+}
+
+// Step 4: the softmax over the visible keys.
+double softmax(const ScoreSpec& spec, std::int64_t head, std::vector<double>& scores) {
+  double largest = kMinusInfinity;
+  for (double s : scores) {
+    if (s > largest) largest = s;
+  }
+  const bool any_nan =
+      std::any_of(scores.begin(), scores.end(), [](double s) { return std::isnan(s); });
+  if (largest == kMinusInfinity && !any_nan) {
+    std::fill(scores.begin(), scores.end(), 0.0);
+    return kMinusInfinity;
+  }
+  const double sink = spec.sink == nullptr ? kMinusInfinity : spec.sink[head * spec.sink_stride];
+  largest = std::max(largest, sink);
+  double total = std::exp(sink - largest);
+  for (double s : scores) total += std::exp(s - largest);
+  for (double& s : scores) s = std::exp(s - largest) / total;
+  return largest + std::log(total);
+}
+
+void drop_out(const AttendCall& call, const Sequence& s, std::int64_t head, std::int64_t query,
+              std::vector<double>& weights) {
+  const ScoreSpec& score = call.score;
+  if (score.dropout == 0.0f) return;
+  const std::int64_t id = score.sequence_ids.given() ? score.sequence_ids[s.batch] : s.batch;
+  for (std::size_t key = 0; key < weights.size(); ++key) {
+    const bool keep = dropout_keeps_pair(score.seed, id, head, s.q_pos0 + query,
+                                         static_cast<std::int64_t>(key), score.dropout);
+    weights[key] *= keep ? 1.0 / (1.0 - static_cast<double>(score.dropout)) : 0.0;
+  }
 }
 
 bool visible(const AttendCall& call, const Sequence& s, std::int64_t head, std::int64_t query,

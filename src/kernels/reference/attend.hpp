@@ -28,6 +28,16 @@ double modified(const AttendCall& call, const Sequence& sequence, std::int64_t h
 /// Whether a final score hides its pair.
 bool hides(const ScoreSpec& spec, double score);
 
+/// Turns the final scores of a row (-inf: hidden) into its weights, a head's sink in the
+/// denominator only, and returns their LSE. A row without a visible key has zeros and -inf, sink or
+/// not; of one that holds a NaN all weights are NaN, those of hidden keys too.
+double softmax(const ScoreSpec& spec, std::int64_t head, std::vector<double>& scores);
+
+/// Drops weights of a row, 0, and makes up for it in the others. A NaN stays one: its row has no
+/// weights to drop.
+void drop_out(const AttendCall& call, const Sequence& sequence, std::int64_t head,
+              std::int64_t query, std::vector<double>& weights);
+
 /// Every result of a call, dense. Rows are the query tokens: batch * q_len, or all of q when
 /// ragged.
 struct Result {
