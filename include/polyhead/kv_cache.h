@@ -46,8 +46,10 @@ void load_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<KvCache* const> caches);
 
 /// Keys and values of `batch` sequences, each [length, kv_heads, dim]. Keys are stored as attention
-/// reads them: rotated when the layer uses RoPE. Converting to `type` rounds to nearest even.
-/// Movable; not for concurrent writers.
+/// reads them: rotated when the layer uses RoPE. Converting to `type` rounds to nearest even: to
+/// half a unit in the last place of float16, bfloat16 and 8-bit floats, to half a scale of int8 and
+/// a whole one of int4, of which the largest code is 7 beside -8 (docs/caches.md). Movable; not for
+/// concurrent writers.
 class KvCache {
  public:
   /// Throws InvalidArgument for impossible sizes or types, std::bad_alloc without memory for them.

@@ -48,10 +48,11 @@ Mask causal(Align align = Align::unstated);
 
 /// Each query sees keys q_pos - left .. q_pos + right, itself included; -1 is unbounded. A window
 /// of W keys that ends with the query is window(W - 1, 0). Throws InvalidArgument for values under
-/// -1.
+/// -1. Source: Beltagy et al. 2020.
 Mask window(std::int64_t left, std::int64_t right, Align align = Align::unstated);
 
-/// A window that also sees the first `first_tokens` keys. Throws as window() does.
+/// A window that also sees the first `first_tokens` keys. Throws as window() does. Source: Xiao et
+/// al. 2024 (StreamingLLM).
 Mask window_and_first(std::int64_t left, std::int64_t right, std::int64_t first_tokens,
                       Align align = Align::unstated);
 
@@ -61,7 +62,7 @@ Mask window_and_first(std::int64_t left, std::int64_t right, std::int64_t first_
 Mask lengths(ConstView kv_lengths, ConstView q_lengths = {});
 
 /// Prefix-LM: causal, but the first `length` keys are visible to every query. prefix(0) is
-/// causal().
+/// causal(). Source: Raffel et al. 2020.
 Mask prefix(std::int64_t length, Align align = Align::unstated);
 Mask prefix(ConstView lengths, Align align = Align::unstated);
 

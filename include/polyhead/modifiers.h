@@ -64,7 +64,8 @@ struct Alibi {
 
 /// Dropout on the weights: each is zeroed with `probability`, the others are divided by
 /// (1 - probability). Random numbers are Philox4x32-10 keyed by (seed, sequence id, head, q_pos,
-/// kv_pos): the same whatever the tiling or batching.
+/// kv_pos): the same whatever the tiling or batching. Sources: Srivastava et al. 2014; Salmon et
+/// al. 2011 (Philox).
 struct Dropout {
   float probability = 0.0f;  ///< in [0, 1)
   std::uint64_t seed = 0;
@@ -76,7 +77,9 @@ inline constexpr int kMaxCustomModifiers = 4;
 /// In the order in which they apply:
 ///   s = scale * q.k;  s = soft_cap * tanh(s / soft_cap);  s += bias;  s -= slope * distance;
 ///   custom[0], custom[1], ...
-/// then the mask, the softmax (with `sink` in its denominator) and dropout.
+/// then the mask, the softmax (with `sink` in its denominator) and dropout. In float32; what that
+/// errs by is in docs/numerics.md. Sources: Gemma Team 2024 (soft-cap), OpenAI 2025 (gpt-oss:
+/// sink).
 struct Modifiers {
   std::optional<float> scale{};  ///< finite; default 1 / sqrt(head_dim)
   float soft_cap = 0.0f;         ///< 0 is none; else within 1e-30 .. 1e30
@@ -93,7 +96,7 @@ struct Modifiers {
 
 /// The closed-form ALiBi slope of `head`, 0 .. heads - 1, among `heads` (any number from 1 on): for
 /// a power of two 2^(-8 (head + 1) / heads); the rest take every second slope of the next power of
-/// two. Throws InvalidArgument for a head that is none of them.
+/// two. Throws InvalidArgument for a head that is none of them. Source: Press et al. 2022.
 float alibi_slope(std::int64_t head, std::int64_t heads);
 
 }  // namespace polyhead::inline v0

@@ -56,7 +56,9 @@ struct PagedBatch {
 /// the pool needs them, those least recently used going first: one by one, and of 128 pages or more
 /// in pieces of up to 64 that follow each other, at most an eighth of the pool ahead of need.
 ///
-/// The pool running out is a status, and changes nothing. Movable; not for concurrent use.
+/// Rows are rounded as KvCache's. The pool running out is a status, and changes nothing. Movable;
+/// not for concurrent use. Sources: Kwon et al. 2023 (pages); Zheng et al. 2024 (prefixes that
+/// stay).
 class PagedCache {
  public:
   enum class Status : std::uint8_t { ok, exhausted };
@@ -186,7 +188,7 @@ class PagedCache {
 /// largest code. Larger values that come later are clamped, infinities too, and a NaN becomes 0: no
 /// code under a fixed scale is either. A channel that is 0 throughout gets the least of the other
 /// scales of its head. Throws InvalidArgument, also for a k that is not finite, naming head and
-/// dim.
+/// dim. Source: Liu et al. 2024 (KIVI: keys by channel).
 std::vector<float> key_scales_by_channel(ConstView k, ElementType type);
 
 }  // namespace polyhead::inline v0

@@ -44,10 +44,9 @@ struct SlidingCacheConfig {
 
 /// Keys and values of `batch` sequences of any length, each in the pages of 64 tokens that
 /// first_tokens fill, those that window + chunk - 1 tokens do, and one more: a ring of pages, seen
-/// as a paged view. Tokens keep
-/// the positions they have in the sequence, so that attention over the view with mask() gives the
-/// bits of attention over all of the sequence with the same mask. Movable; not for concurrent
-/// writers.
+/// as a paged view. Tokens keep the positions they have in the sequence, so that attention over the
+/// view with mask() gives the bits of attention over all of the sequence with the same mask. Rows
+/// are rounded as KvCache's. Movable; not for concurrent writers. Source: Xiao et al. 2024.
 class SlidingCache {
  public:
   /// Throws InvalidArgument for impossible sizes or types, std::bad_alloc without memory for them.
