@@ -11,6 +11,7 @@
 
 #include "base/element.hpp"
 #include "cli/command.hpp"
+#include "cli/count_text.hpp"
 #include "cli/list_text.hpp"
 #include "models/formats/file_error.hpp"
 #include "models/formats/npy.hpp"
@@ -117,9 +118,12 @@ Array load_float_array(const std::string& place, const std::string& what) {
 
 Array load_integers(const std::string& text, const std::string& what, int most_axes) {
   if (is_written_out(text)) {
-    return numbers_written_out<std::int64_t>(
-        text, what, "a whole number of 64 bits",
-        [](const std::string& s, std::size_t* n) { return std::stoll(s, n); });
+    return numbers_written_out<std::int64_t>(text, what, "a whole number of 64 bits",
+                                             [](const std::string& s, std::size_t* n) -> long long {
+                                               if (begins_with_zero(s))
+                                                 return 0;  // what a comma left of 1,000
+                                               return std::stoll(s, n);
+                                             });
   }
   Array array = load_list(text, what);
   if (array.view.type != ElementType::int32 && array.view.type != ElementType::int64) {

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/ceil_div.hpp"
+#include "cli/kv_options.hpp"
 #include "cli/option_checks.hpp"
 #include "cli/table.hpp"
 #include "models/cache_notes.hpp"
@@ -60,11 +61,24 @@ std::string other_run(const models::WeightRun& saved, const models::WeightRun& h
   return "was saved with " + was + ", this run has " + is;
 }
 
-/// What the library says of a file whose fingerprint is another, as far as it is known what that
-/// fingerprint is of.
+/// "was saved with --kv-type f32, this run has bf16" for "sequence 0: its type is float32, expected
+/// bfloat16"; what is said of anything else as it is.
+std::string other_type(const std::string& what) {
+  constexpr std::string_view kIs = "its type is ", kExpected = ", expected ";
+  const std::size_t is = what.find(kIs), expected = what.find(kExpected);
+  if (is == what.npos || expected == what.npos) return what;
+  const std::size_t found = is + kIs.size();
+  return "was saved with --kv-type " + kv_type_name(what.substr(found, expected - found)) +
+         ", this run has " + kv_type_name(what.substr(expected + kExpected.size()));
+}
+
+/// What the library says of a file whose fingerprint, type or frames are others, as far as it is
+/// known what that comes of.
 std::string in_words(const std::string& what, const CacheOrigin& origin) {
+  if (what.find("in other frames") != what.npos)
+    return "was saved with other --kv-keys or --kv-text than this run has";
   constexpr std::string_view kBegins = "was saved with another fingerprint of the ";
-  if (!what.starts_with(kBegins)) return what;
+  if (!what.starts_with(kBegins)) return other_type(what);
   const std::string_view part = std::string_view(what).substr(kBegins.size());
   if (part.starts_with("model"))
     return "was saved with another model, or another configuration of this one";
@@ -161,8 +175,8 @@ void CacheOptions::load(models::Batcher& batcher, const CacheOrigin& origin,
     if (batcher.remembered(prompt) > 0) return;
   }
   console.err << "polyhead: " << printable(load_) << ": nothing of it is used: "
-              << (prompts.size() == 1 ? "the prompt does not begin" : "no prompt begins")
-              << " with a whole page (" << batcher.cache().config().page_tokens
+              << (prompts.size() == 1 ? "the prompt does not go on" : "no prompt goes on")
+              << " from a whole page (" << batcher.cache().config().page_tokens
               << " tokens) of what it holds\n";
 }
 

@@ -137,7 +137,8 @@ void CallOptions::add_mask_options(CLI::App& app) {
       ->check(not_empty())
       ->transform(count(1))
       ->needs(app.get_option("--window"));
-  option("--prefix", prefix_, "N|FILE", "Causal, but the first N keys are seen by all");
+  option("--prefix", prefix_, "N|LIST|FILE",
+         "Causal, but the first N keys are seen by all; a list has one a sequence");
   option("--lengths", lengths_, "LIST|FILE", "Valid keys of each sequence, such as 5,7");
   option("--q-lengths", q_lengths_, "LIST|FILE", "Valid queries of each sequence");
   option("--documents", documents_, "LIST|FILE",

@@ -253,6 +253,11 @@ void Generate::report(const Console& console, const Outcome& outcome) const {
   // The first token comes of the prompt's run.
   const std::size_t steps = outcome.ids.empty() ? 0 : outcome.ids.size() - 1;
   const double written = rate(steps, outcome.decode);
+  if (files_.saves() && outcome.saved == 0) {
+    console.err << "polyhead: nothing saved: prompt and answer, less its last token, fill no page "
+                   "of "
+                << many_.page_tokens << " tokens (--page-tokens)\n";
+  }
   if (json_) {
     nlohmann::ordered_json summary;
     summary["prompt_ids"] = outcome.prompt;
@@ -276,10 +281,6 @@ void Generate::report(const Console& console, const Outcome& outcome) const {
     console.err << "; " << grouped(outcome.loaded) << " tokens of the prompt were in the file";
   if (outcome.saved > 0) console.err << "; " << grouped(outcome.saved) << " tokens saved";
   console.err << '\n';
-  if (files_.saves() && outcome.saved == 0) {
-    console.err << "polyhead: nothing saved: prompt and answer fill no page of "
-                << many_.page_tokens << " tokens (--page-tokens)\n";
-  }
 }
 
 void check_decoder(const ModelFile& file) {

@@ -24,6 +24,13 @@ constexpr std::int64_t kLeast = 512;         // tokens: fewer tell too little of
 
 }  // namespace
 
+std::string kv_type_name(const std::string& element) {
+  for (const auto& [name, type] : kTypes) {
+    if (element == element_name(type)) return name;
+  }
+  return element;
+}
+
 void KvOptions::add_options(CLI::App& app) {
   std::vector<std::string> names;
   for (const auto& [name, type] : kTypes) names.emplace_back(name);

@@ -13,6 +13,9 @@
 
 namespace polyhead::cli {
 
+/// What --kv-type calls the element type that the library calls `element`; of another one, that.
+std::string kv_type_name(const std::string& element);
+
 /// --kv-type, --kv-keys and --kv-text.
 class KvOptions {
  public:

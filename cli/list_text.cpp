@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <stdexcept>
 #include <string_view>
 #include <system_error>
 
@@ -80,13 +79,8 @@ void refuse_twice(const std::string& option, const std::string& entry) {
 }
 
 std::int64_t whole(const std::string& text, const std::string& what) {
-  std::size_t used = 0;
-  long long value = -1;
-  try {
-    value = std::stoll(text, &used);
-  } catch (const std::logic_error&) {
-  }
-  if (text.empty() || used != text.size() || value < 0)
+  std::int64_t value = 0;
+  if (!read_index(text, value))
     throw UsageError(what + ": '" + text + "' is not a whole number from 0 to 2^63 - 1");
   return value;
 }

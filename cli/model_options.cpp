@@ -61,10 +61,15 @@ std::string read_all(std::istream& from, const std::string& place, std::size_t m
 }
 
 std::string read_text(const std::string& place) {
+  struct stat status {};
+  const auto note_read_from = [&](int failed) {
+    if (failed == 0 && S_ISREG(status.st_mode)) formats::note_read(status);
+  };
   if (place == "-") {
     std::string text = read_all(std::cin, "standard input");
     // std::cin, which shares its file with C, takes an error for the end.
     if (std::ferror(stdin)) throw formats::FileError("standard input", "cannot be read");
+    note_read_from(::fstat(STDIN_FILENO, &status));
     return text;
   }
   std::error_code failed;  // what cannot be looked at is refused when it is opened
@@ -73,8 +78,7 @@ std::string read_text(const std::string& place) {
   std::ifstream file(place, std::ios::binary);
   if (!file.is_open())
     throw formats::FileError(place, std::string("cannot be opened: ") + std::strerror(errno));
-  struct stat status {};
-  if (::stat(place.c_str(), &status) == 0) formats::note_read(status);
+  note_read_from(::stat(place.c_str(), &status));
   std::string text = read_all(file, place);
   if (!file.good() && !file.eof()) throw formats::FileError(place, "cannot be read");
   return text;

@@ -22,14 +22,15 @@ using nlohmann::ordered_json;
 constexpr const char* kExample =
     "Examples:\n"
     "  polyhead tokenize smollm2 --text 'The cat sat on the mat'\n"
-    "  polyhead tokenize smollm2 --ids 504,2644,3814\n";
+    "  polyhead tokenize smollm2 --ids 504,2644,2643";
 
 /// What --ids lists, which may stand in brackets as JSON has it. Throws UsageError.
 std::vector<std::int64_t> listed_ids(const std::string& list) {
   const bool brackets = list.size() > 1 && list.front() == '[' && list.back() == ']';
+  const std::string listed = brackets ? list.substr(1, list.size() - 2) : list;
   std::vector<std::int64_t> ids;
-  for (const std::string& piece :
-       full_pieces_of("--ids", brackets ? list.substr(1, list.size() - 2) : list))
+  if (brackets && listed.find_first_not_of(' ') == listed.npos) return ids;
+  for (const std::string& piece : full_pieces_of("--ids", listed))
     ids.push_back(whole(piece, "--ids"));
   return ids;
 }

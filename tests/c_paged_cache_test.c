@@ -211,11 +211,9 @@ static void test_values_in_keys(void) {
 static void test_paths_in_messages(void) {
   static char path[20001];
   const char* const named =
-      "/nowhere/KvCache: type is, use_projections is false/statistics.entropy";
+      "statistics.entropy/KvCache: type is, use_projections is false, extend()";
   size_t bytes = 0;
-  CHECK_REFUSED(polyhead_paged_sequences_notes(named, &kPrint, NULL, 0, &bytes),
-                "/KvCache: type is,");
-  CHECK(strstr(polyhead_last_error(), "/statistics.entropy") != NULL);
+  CHECK_REFUSED(polyhead_paged_sequences_notes(named, &kPrint, NULL, 0, &bytes), named);
   memset(path, 'p', sizeof path - 1);
   CHECK_REFUSED(polyhead_paged_sequences_notes(path, &kPrint, NULL, 0, &bytes), "load_notes: ppp");
   CHECK(strstr(polyhead_last_error(), "ppp [...] ppp") != NULL);

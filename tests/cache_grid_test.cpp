@@ -27,12 +27,12 @@ namespace {
 
 namespace reference = kernels::reference;
 
-enum class GridMask { own, window, prefix, documents, bytes, bits, tree };
+enum class GridMask { own, window, prefix, documents, bytes, bits, hidden, tree };
 constexpr int kGridMasks = static_cast<int>(GridMask::tree) + 1;
 constexpr const char* kMaskNames[] = {"own",   "window", "prefix", "documents",
-                                      "bytes", "bits",   "tree"};
+                                      "bytes", "bits",   "hidden", "tree"};
 
-// As many as share no factor with the 28 pairs of mask and group, so that a pair gets them in
+// As many as share no factor with the 32 pairs of mask and group, so that a pair gets them in
 // turns.
 enum class GridModifier {
   none,
@@ -155,6 +155,12 @@ class GridCall {
         detail::Layout layout{{batch, std::int64_t{1}, most, keys},
                               {row * 8 * most, std::int64_t{0}, row * 8, std::int64_t{1}}};
         mask = mask & boolean(ConstView(table.bytes().data(), ElementType::bit, layout));
+        return;
+      }
+      case GridMask::hidden: {
+        Tensor& table = keep(ElementType::boolean, {batch, 1, 1, keys});
+        table.fill([&](const Index&) { return random_.chance(0.3) ? 1.0 : 0.0; });
+        mask = mask & hidden(table.const_view());
         return;
       }
       case GridMask::tree:
@@ -300,10 +306,10 @@ class Sweep {
   bool takes(bool decoding, int modifier) const {
     if (effort() == Effort::full) return true;
     if (effort() == Effort::smoke && count_ % 41 != 0) return false;
-    return count_ % kGridModifiers == modifier && (count_ % 28 + count_ / 56) % 2 == decoding;
+    return count_ % kGridModifiers == modifier && (count_ % 32 + count_ / 64) % 2 == decoding;
   }
 
-  int count_ = 0;  // of pairs, 28 a cache
+  int count_ = 0;  // of pairs, 32 a cache
 };
 
 TEST(CacheGrid, EveryKindTypeMaskAndGroupAgainstTheReference) {

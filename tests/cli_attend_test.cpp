@@ -185,6 +185,8 @@ TEST(Attend, TheOutputMayBeLeftOut) {
 
 TEST(Attend, RefusesListsThatAreNone) {
   const AttendArrays arrays;
+  expect_refused(arrays.command({"--prefix", "1,000"}), 2,
+                 "--prefix: '000' is not a whole number of 64 bits");
   expect_refused(arrays.command({"--prefix", "1 2"}), 2,
                  "--prefix: '1 2' is not a whole number of 64 bits");
   expect_refused(arrays.command({"--lengths", "6,"}), 2,

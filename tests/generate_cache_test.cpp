@@ -90,16 +90,16 @@ TEST_F(GenerateCache, SaysWhereNothingOfAFileIsUsed) {
     return made.err;
   };
   const std::string nothing = "begin.kv: nothing of it is used: ";
-  const std::string page = " with a whole page (8 tokens) of what it holds\n";
+  const std::string page = " from a whole page (8 tokens) of what it holds\n";
   for (const std::string& prompt : {std::string("jj"), "j" + kBegin, kBegin.substr(0, 8)}) {
     const std::string err = said({"--prompt", prompt});
-    EXPECT_NE(err.find(nothing + "the prompt does not begin" + page), std::string::npos) << err;
+    EXPECT_NE(err.find(nothing + "the prompt does not go on" + page), std::string::npos) << err;
   }
   EXPECT_EQ(said({"--prompt", kBegin.substr(0, 9)}).find(nothing), std::string::npos);
   // Prompts that share a page with each other share none with the file.
   const std::string others = folder_.write("others.txt", "jjjjjjjjja\njjjjjjjjjb\n");
   const std::string err = said({"--prompts", others});
-  EXPECT_NE(err.find(nothing + "no prompt begins" + page), std::string::npos) << err;
+  EXPECT_NE(err.find(nothing + "no prompt goes on" + page), std::string::npos) << err;
   const std::string one = folder_.write("one.txt", "jjjjjjjjja\n" + kBegin + "\n");
   EXPECT_EQ(said({"--prompts", one}).find(nothing), std::string::npos);
 }
@@ -182,7 +182,8 @@ TEST_F(GenerateCache, FramesComeFromTheFile) {
         EXPECT_EQ(many["cache"]["shared_tokens"], 16);
       }
     }
-    const std::string in_frames = ": was saved in other frames than the pool's (a file serves";
+    const std::string in_frames =
+        ": was saved with other --kv-keys or --kv-text than this run has (a file serves";
     const auto refused = [&](const std::vector<std::string>& how, const std::string& why) {
       const std::string said = refusal(file, how);
       EXPECT_NE(said.find(file + why), std::string::npos) << said;
@@ -203,7 +204,7 @@ TEST_F(GenerateCache, TheTypeThatIsTakenAnywayMayBeNamed) {
       {"--prompt", kBegin, "--kv-type", "f32", "--page-tokens", "8", "--load-cache", file});
   EXPECT_EQ(made["cache"]["loaded_tokens"], 16);
   const std::string said = refusal(file, {"--kv-type", "bf16"});
-  EXPECT_NE(said.find(file + ": sequence 0: its type is float32, expected bfloat16"),
+  EXPECT_NE(said.find(file + ": was saved with --kv-type f32, this run has bf16"),
             std::string::npos)
       << said;
   EXPECT_NE(said.find("that it was saved with)"), std::string::npos) << said;
@@ -328,9 +329,13 @@ TEST_F(GenerateCache, SaysWhereNothingFillsAPage) {
   const Outcome made =
       test::run_program(arguments(model_, {"--prompt", "ab", "--save-cache", file}));
   EXPECT_EQ(made.status, cli::kSuccess);
-  EXPECT_NE(made.err.find("nothing saved: prompt and answer fill no page of 64 tokens"),
+  EXPECT_NE(made.err.find(
+                "nothing saved: prompt and answer, less its last token, fill no page of 64 tokens"),
             std::string::npos)
       << made.err;
+  const Outcome listed =
+      test::run_program(arguments(model_, {"--prompt", "ab", "--save-cache", file, "--json"}));
+  EXPECT_NE(listed.err.find("nothing saved"), std::string::npos) << listed.err;
   EXPECT_FALSE(std::filesystem::exists(file));
 }
 

@@ -261,6 +261,24 @@ TEST(Layer, TheStepOfAttentionAsksWhoseLengthsTheyAre) {
                  View(heads.data(), {kOne, kQueries, c.q_heads, c.value_dim}),
                  {.lengths = ConstView(x_lengths, {1})});
   });
+  expect_call_refused("MultiHeadAttention::attend: k: extent -5 of axis 1 is negative", [&] {
+    layer.attend(ConstView(q.data(), {kOne, kQueries, c.q_heads, c.head_dim}),
+                 ConstView(k.data(), {kOne, -kKeys, c.kv_heads, c.head_dim}),
+                 ConstView(v.data(), {kOne, kKeys, c.kv_heads, c.value_dim}),
+                 View(heads.data(), {kOne, kQueries, c.q_heads, c.value_dim}),
+                 {.context_lengths = ConstView(context_lengths, {1})});
+  });
+  std::vector<std::int64_t> own(heads.size() / 2, 1);
+  expect_call_refused(
+      "MultiHeadAttention::attend: heads overlaps context_lengths (or cannot be shown not to)",
+      [&] {
+        layer.attend(
+            ConstView(q.data(), {kOne, kQueries, c.q_heads, c.head_dim}),
+            ConstView(k.data(), {kOne, kKeys, c.kv_heads, c.head_dim}),
+            ConstView(v.data(), {kOne, kKeys, c.kv_heads, c.value_dim}),
+            View(reinterpret_cast<float*>(own.data()), {kOne, kQueries, c.q_heads, c.value_dim}),
+            {.context_lengths = ConstView(own.data(), {1})});
+      });
   EXPECT_EQ(heads[0], 7.0f);
   attend(
       {.lengths = ConstView(x_lengths, {1}), .context_lengths = ConstView(context_lengths, {1})});

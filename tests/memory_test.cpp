@@ -179,12 +179,14 @@ TEST(Regression, NothingIsTouchedBeyondAnEdge) {
         if (c.mask == MaskKind::boolean_full) {
           a.mask.visible = visible.const_view();
           a.mask.visible.data = table.data();
+          if (at_end) std::swap(a.mask.visible, a.mask.hidden);
         } else if (c.mask == MaskKind::bits) {
           const std::int64_t row = (c.kv_len + 7) / 8 * 8;
           const std::int64_t one = 1, none = 0;
           a.mask.visible =
               ConstView(packed.data(), ElementType::bit,
                         detail::Layout({one, one, c.q_len, c.kv_len}, {none, none, row, one}));
+          if (at_end) std::swap(a.mask.visible, a.mask.hidden);
         }
         if (c.modifier == ModifierKind::bias_full) {
           a.modifiers.bias = bias.const_view();

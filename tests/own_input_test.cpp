@@ -1,7 +1,12 @@
 // No command writes its result over a file that it has read.
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <string>
 #include <vector>
 
@@ -34,6 +39,23 @@ TEST(OwnInput, OfAModelsCommandsIsKept) {
   const std::string config = folder.file("config.json");
   expect_kept({"look", model, "--text", "abc", "-o", config}, config);
   expect_kept({"plan", config, "--html", config}, config);
+}
+
+// Standard input that the shell took from a file.
+TEST(OwnInput, OfStandardInputIsKept) {
+  const ScratchDirectory folder;
+  const std::string model = tiny_llama(folder), text = folder.write("text.txt", "abcabc");
+  const auto kept = [&](const std::vector<std::string>& arguments) {
+    const int before = dup(STDIN_FILENO), file = open(text.c_str(), O_RDONLY);
+    dup2(file, STDIN_FILENO);
+    expect_kept(arguments, text);
+    dup2(before, STDIN_FILENO);
+    close(file), close(before);
+    std::cin.clear();
+    std::clearerr(stdin);
+  };
+  kept({"look", model, "--file", "-", "-o", text});
+  kept({"generate", model, "--prompt", "-", "--max-tokens", "1", "--save-cache", text});
 }
 
 TEST(OwnInput, OfASavedCacheIsKept) {

@@ -379,7 +379,9 @@ class Twin {
         for (std::int64_t h = 0; h < kHeads; ++h) {
           const Index place{page, t % size, h};
           make_key(numbers[at], layer, h);
-          ASSERT_TRUE(is_held(view.k, view.k_scales, place)) << "k of token " << t;
+          const float* const channels =
+              key_scales.empty() ? nullptr : key_scales.data() + (layer * kHeads + h) * c.head_dim;
+          ASSERT_TRUE(is_held(view.k, view.k_scales, place, channels)) << "k of token " << t;
           if (!c.values_in_keys) make_value(numbers[at], h);
           ASSERT_TRUE(is_held(view.v, view.v_scales, place)) << "v of token " << t;
         }
@@ -387,8 +389,10 @@ class Twin {
     }
   }
 
-  /// Whether `row`, or its beginning, is what a view shows at [page, token of it, head].
-  bool is_held(const ConstView& view, const ConstView& scales, const Index& place) const {
+  /// Whether `row`, or its beginning, is what a view shows at [page, token of it, head], under the
+  /// head's scales by channel where it has those.
+  bool is_held(const ConstView& view, const ConstView& scales, const Index& place,
+               const float* channels = nullptr) const {
     const auto offset = [&](const ConstView& of) {
       std::int64_t sum = 0;
       for (std::size_t axis = 0; axis < 3; ++axis) sum += place[axis] * of.layout.strides[axis];
@@ -397,8 +401,15 @@ class Twin {
     const std::int64_t dim = view.layout.extents[3];
     const auto* const data = static_cast<const std::byte*>(view.data);
     if (!row.held_in(data + bytes_apart(view.type, offset(view)), view.type, dim)) return false;
-    if (!scales.given() || scales.layout.axes == 2)
-      return true;  // by channel: they are the model's
+    if (channels != nullptr) {
+      if (scales.layout.axes != 2) return false;
+      const auto* const found =
+          static_cast<const float*>(scales.data) + place[2] * scales.layout.strides[0];
+      for (std::int64_t d = 0; d < dim; ++d)
+        if (found[d * scales.layout.strides[1]] != channels[d]) return false;
+      return true;
+    }
+    if (!scales.given()) return row.scales.empty();
     for (std::int64_t block = 0; block < base::code_blocks(dim); ++block) {
       const auto* const found = static_cast<const float*>(scales.data) + offset(scales);
       if (found[block * scales.layout.strides[3]] != row.scales[static_cast<std::size_t>(block)])

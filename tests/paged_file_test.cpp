@@ -301,13 +301,17 @@ TEST_F(PagedFile, SaysTheScalesThatItsCacheHas) {
 
 TEST_F(PagedFile, SaysThatACacheWithoutHeadsHasScalesByChannel) {
   const float none = 0.5f;
-  for (const auto& [heads, dim] : {std::pair<std::int64_t, std::int64_t>{0, 8}, {2, 0}, {0, 0}}) {
+  struct Sizes {
+    std::int64_t layers, heads, dim;
+  };
+  for (const auto& [layers, heads, dim] :
+       {Sizes{2, 0, 8}, {2, 2, 0}, {2, 0, 0}, {0, 2, 8}, {0, 0, 0}}) {
     const PagedCacheConfig config{.pages = 4,
-                                  .layers = 2,
+                                  .layers = layers,
                                   .kv_heads = heads,
                                   .head_dim = dim,
                                   .type = ElementType::int8,
-                                  .key_scales = ConstView(&none, {2, heads, dim})};
+                                  .key_scales = ConstView(&none, {layers, heads, dim})};
     PagedCache from(config);
     save_sequences(path_, kPrint, from, std::vector{from.create()});
     const KeyScales scales = load_key_scales(path_, kPrint);
@@ -316,7 +320,7 @@ TEST_F(PagedFile, SaysThatACacheWithoutHeadsHasScalesByChannel) {
     same.key_scales = scales.view();
     PagedCache to(same);
     std::vector<std::int64_t> into;
-    EXPECT_EQ(load(to, into), "ok") << heads << " " << dim;
+    EXPECT_EQ(load(to, into), "ok") << layers << " " << heads << " " << dim;
   }
 }
 

@@ -22,7 +22,7 @@ TEST(PublicStructs, EveryMemberHasAValueOfItsOwn) {
   EXPECT_TRUE((HeadStudy{.q_heads = 1}.tokens.empty()));
   EXPECT_TRUE((HeadStudy{.q_heads = 1}.maps.empty()));
   EXPECT_TRUE(DraftTree{.held = 1}.parents.empty());
-  EXPECT_TRUE(KeyScales{.layers = 1}.values.empty());
+  EXPECT_TRUE(KeyScales{.by_channel = true}.values.empty());
   EXPECT_FALSE(AttentionArguments{.q = {}}.out.given());
   EXPECT_FALSE(InspectArguments{.heads = {}}.weights.given());
   EXPECT_EQ(Limits{.batch = 2}.batch, 2);

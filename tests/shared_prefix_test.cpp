@@ -349,11 +349,21 @@ TEST(SharedPrefix, WithHiddenKeys) {
                                     {std::int64_t{3}, 2 * kSplit}}) {
     Tensor hides(ElementType::boolean, {3, 1, 1, 2 * kSplit + 70});
     hides.fill([&](const Index& at) { return at[0] == 2 && at[3] == gap ? 1.0 : 0.0; });
-    Forest forest({}, branches);
-    forest.arguments.mask = causal(Align::end) & hidden(hides.const_view());
-    expect_same_bits(forest, std::to_string(gap));
-    const KeysRead keys = forest.keys(Isa::portable);
-    EXPECT_EQ(keys.apart - keys.together, spared);
+    const std::int64_t row = (2 * kSplit + 70 + 7) / 8;
+    Tensor bits(ElementType::boolean, {3, row});
+    bits.fill([](const Index&) { return 0.0; });
+    bits.bytes()[static_cast<std::size_t>(2 * row + gap / 8)] = std::byte{1} << (gap % 8);
+    const ConstView packed(
+        bits.bytes().data(), ElementType::bit,
+        detail::Layout({std::int64_t{3}, std::int64_t{1}, std::int64_t{1}, 2 * kSplit + 70},
+                       {row * 8, std::int64_t{0}, std::int64_t{0}, std::int64_t{1}}));
+    for (const ConstView& table : {hides.const_view(), packed}) {
+      Forest forest({}, branches);
+      forest.arguments.mask = causal(Align::end) & hidden(table);
+      expect_same_bits(forest, std::to_string(gap));
+      const KeysRead keys = forest.keys(Isa::portable);
+      EXPECT_EQ(keys.apart - keys.together, spared);
+    }
   }
 }
 

@@ -74,6 +74,8 @@ TEST(TokenizeCommand, RefusesIdsThatNoTokenHas) {
   refused({"--ids", "1,32000000000"}, cli::kFailure,
           "--ids: 32000000000 is no token's, expected 0 to ");
   refused({"--ids", "1,-2"}, cli::kBadUsage, "--ids: '-2' is not a whole number");
+  EXPECT_EQ(tokenize({"--ids", "[]"}).out, "\n");
+  refused({"--ids", "+1"}, cli::kBadUsage, "--ids: '+1' is not a whole number");
   refused({"--ids", "[1,2"}, cli::kBadUsage, "--ids: '[1' is not a whole number");
   refused({"--ids", "1,,2"}, cli::kBadUsage, "has an empty entry");
   refused({"--ids", "1", "--text", "a"}, cli::kBadUsage, "excludes");

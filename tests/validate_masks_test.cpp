@@ -184,9 +184,8 @@ TEST(Refused, Modifiers) {
     a.modifiers.dropout.sequence_ids = {ids, {1}};
   });
   expect_refused(
-      "attention: modifiers.bias is boolean, expected float32, float16 or bfloat16 (a boolean mask "
-      "is "
-      "mask.visible)",
+      "attention: modifiers.bias is boolean, expected float32, float16 or bfloat16 (boolean masks "
+      "are mask.visible and mask.hidden)",
       [](auto& a) {
         a.modifiers.bias = {bytes, {1, 1, 3, 5}};
       });

@@ -81,13 +81,14 @@ void save_sequences(const std::string& path, const CacheFingerprint& fingerprint
 
 /// Scales of keys by channel.
 struct KeyScales {
+  bool by_channel = false;  ///< whether there are any
   std::int64_t layers = 0, kv_heads = 0, head_dim = 0;
   std::vector<float> values{};  ///< [layers][kv_heads][head_dim]
 
-  /// As PagedCacheConfig::key_scales takes them: not given where all three sizes are 0, which is
-  /// where there are none. (Of a cache of no heads they are given, and no value.)
+  /// As PagedCacheConfig::key_scales takes them: not given where there are none. (Of a cache of no
+  /// heads they are given, and no value.)
   ConstView view() const {
-    if (layers == 0 && kv_heads == 0 && head_dim == 0) return {};
+    if (!by_channel) return {};
     return {values.data(), {layers, kv_heads, head_dim}};
   }
 };

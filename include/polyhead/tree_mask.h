@@ -43,7 +43,8 @@ struct DraftTree {
 /// give a window to the trees, and use no ALiBi or dropout beside it, which count places, as other
 /// masks' windows do. A ring's own, which goes with every call over it, leaves all to be seen that
 /// a tree's window w shows where it is w + drafted tokens - 1. Owns its table: one bit a (query,
-/// key) pair. Source: Miao et al. 2024 (SpecInfer).
+/// key) pair: no other boolean mask goes beside it, but a hidden one does. Source: Miao et al. 2024
+/// (SpecInfer).
 class TreeMask {
  public:
   explicit TreeMask(const DraftTree& tree) : TreeMask(std::span(&tree, 1)) {}

@@ -60,7 +60,7 @@ void check_axes(const char* call, const char* name, const ConstView& view,
     if (extent < 0) base::refuse(call, name, ": ", axis.name, " (", extent, ") is negative");
     if (!accepts(axis, extent)) {
       base::refuse(call, name, ": ", axis.name, " is ", extent, ", expected ", axis.size,
-                   rule_words(axis.rule));
+                   axis.size == 1 && axis.rule == Axis::or_one ? "" : rule_words(axis.rule));
     }
   }
 }

@@ -32,15 +32,11 @@ std::int64_t alike(const kernels::PairTable& table, bool value, std::int64_t row
   if (table.key == 0 && !bits) return (table.data[row] != std::byte{0}) == value ? most : 0;
   if (table.key != 1) return 0;
   const std::byte of_bits{static_cast<unsigned char>(value ? 0xff : 0)};
+  const auto differs = [&](std::byte b) {
+    return bits ? b != of_bits : (b != std::byte{0}) != value;
+  };
   const std::byte* const from = table.data + (bits ? row / 8 : row);
-  const std::byte *const end = from + (bits ? most / 8 : most), *const gap = std::find_if(
-                                                                    from, end, [&](std::byte b) {
-                                                                      return bits
-                                                                                 ? b != of_bits
-                                                                                 : (b !=
-                                                                                    std::byte{0}) !=
-                                                                                       value;
-                                                                    });
+  const std::byte* const gap = std::find_if(from, from + (bits ? most / 8 : most), differs);
   return bits ? (gap - from) * 8 : gap - from;
 }
 

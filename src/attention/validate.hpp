@@ -20,8 +20,7 @@ enum class Purpose { forward, second_pass, trace };
 
 /// What refusals call the call and its output.
 struct CallName {
-  const char* call;
-  const char* out = "out";
+  const char *call, *out;
 
   CallName(const char* of, const char* output = "out") : call(of), out(output) {}
 };

@@ -77,8 +77,9 @@ void check_settings(const char* call, const Mask& mask, const Modifiers& modifie
                  kLeastSoftCap, " .. ", kMostSoftCap);
   }
   if (modifiers.bias.given() && !base::is_floating(modifiers.bias.type)) {
-    base::refuse(call, "modifiers.bias is ", element_name(modifiers.bias.type),
-                 ", expected float32, float16 or bfloat16 (a boolean mask is mask.visible)");
+    base::refuse(
+        call, "modifiers.bias is ", element_name(modifiers.bias.type),
+        ", expected float32, float16 or bfloat16 (boolean masks are mask.visible and mask.hidden)");
   }
   if (modifiers.alibi.use_default_slopes && modifiers.alibi.slopes.given())
     base::refuse(call, "modifiers.alibi has both slopes and use_default_slopes, expected one");

@@ -99,7 +99,7 @@ std::string cache::read_key_scales(std::span<const std::byte> from, KeyScales& s
     }
     count *= of;
   }
-  scales = {sizes[kLayers], sizes[kHeads], sizes[kHeadDim], std::vector<float>(count)};
+  scales = {true, sizes[kLayers], sizes[kHeads], sizes[kHeadDim], std::vector<float>(count)};
   take(from, scales.values.data(), count * 4);  // there, as was just checked
   return {};
 }

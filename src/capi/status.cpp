@@ -13,7 +13,6 @@ namespace polyhead::inline v0::capi {
 namespace {
 
 constexpr std::size_t kMessageBytes = 4096;  // longer than any message without a caller's path
-constexpr std::size_t kCutBytes = 3600;      // of one that is cut: renamed, it still fits
 thread_local char last_message[kMessageBytes] = "";
 
 /// What the library calls an argument, and what C does where that is another name.
@@ -45,8 +44,7 @@ void append(std::size_t& used, std::string_view text) noexcept {
   last_message[used] = '\0';
 }
 
-/// Appends what the library says, in C's names. A name begins a word: what a path has within it is
-/// the caller's.
+/// Appends what the library says, in C's names, which stand there as words.
 void append_renamed(std::size_t& used, std::string_view text) noexcept {
   bool begins = true;
   while (!text.empty()) {
@@ -57,6 +55,29 @@ void append_renamed(std::size_t& used, std::string_view text) noexcept {
     begins = text.front() == ' ' || text.front() == '(';
     text.remove_prefix(found ? renamed->library.size() : 1);
   }
+}
+
+/// Appends what is said of a file: its path is the caller's, whatever it is called, and where it is
+/// too long something within it is left out, since the reason stands behind it.
+void append_of_file(std::size_t& used, std::string_view text) noexcept {
+  constexpr std::string_view kCut = " [...] ";
+  constexpr std::size_t kHalf = (kMessageBytes - 1 - kCut.size()) / 2;
+  if (text.size() < kMessageBytes) return append(used, text);
+  const auto within_a_character = [&](std::size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xc0u) == 0x80u;
+  };
+  std::size_t head = kHalf, tail = text.size() - kHalf;
+  while (head > kHalf - 4 && within_a_character(head)) --head;
+  while (tail < text.size() - kHalf + 4 && within_a_character(tail)) ++tail;
+  append(used, text.substr(0, head));
+  append(used, kCut);
+  append(used, text.substr(tail));
+}
+
+/// Of load_... and save_..., the calls that take paths.
+bool is_of_file(std::string_view text) {
+  return text.starts_with("load_") || text.starts_with("save_") ||
+         text.starts_with("polyhead_paged_sequences_");
 }
 
 }  // namespace
@@ -86,13 +107,10 @@ polyhead_status record(polyhead_status status, const char* call, const char* for
 polyhead_status record_refusal(const char* message) noexcept {
   const std::string_view text = message;
   std::size_t used = 0;
-  if (text.size() <= kCutBytes) {
+  if (is_of_file(text))
+    append_of_file(used, text);
+  else
     append_renamed(used, text);
-  } else {  // the reason stands last, behind a path
-    append_renamed(used, text.substr(0, kCutBytes / 2));
-    append(used, " [...] ");
-    append_renamed(used, text.substr(text.size() - kCutBytes / 2));
-  }
   return POLYHEAD_INVALID_ARGUMENT;
 }
 

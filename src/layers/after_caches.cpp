@@ -51,7 +51,7 @@ Ready ready(const Layer& layer, const Input& input, const LayerCall& call, const
 void finish(const Layer& layer, const Input& input, Ready& call, const KvView& kv, const Rows& y,
             Scratch& scratch) {
   call.arguments.kv = kv;
-  layers::attend(layer, kCall, call.arguments, scratch);
+  layers::attend(layer, {kCall, "y"}, call.arguments, scratch);
   layers::close_heads(layer, input, call.heads, y, scratch);
 }
 

@@ -142,6 +142,17 @@ void check_outputs(const char* name, const char* output, const View& to, const L
   }
 }
 
+door::Inputs lengths_read(const char* name, const LayerCall& call) {
+  door::Inputs read;
+  for (const auto& [of, view] : {std::pair{"lengths", call.lengths},
+                                 {"offsets", call.offsets},
+                                 {"context_lengths", call.context_lengths},
+                                 {"context_offsets", call.context_offsets}}) {
+    if (view.given()) read.add(door::footprint_of(name, of, view));
+  }
+  return read;
+}
+
 Rows output_of(const Layer& layer, const Input& input, const View& y, const LayerCall& call) {
   const Rows rows = rows_of(input.name, "y", y, layer.output_columns());
   check_same_rows(input.name, "y", rows, "x", input.rows);
@@ -154,14 +165,7 @@ Rows output_of(const Layer& layer, const Input& input, const View& y, const Laye
     if (view.given()) others[count++] = door::footprint_of(input.name, name, view);
   }
   door::check_writable(input.name, door::footprint_of(input.name, "y", y), others, count);
-  door::Inputs read;
-  for (const auto& [name, view] : {std::pair{"lengths", call.lengths},
-                                   {"offsets", call.offsets},
-                                   {"context_lengths", call.context_lengths},
-                                   {"context_offsets", call.context_offsets}}) {
-    if (view.given()) read.add(door::footprint_of(input.name, name, view));
-  }
-  check_outputs(input.name, "y", y, call, read);
+  check_outputs(input.name, "y", y, call, lengths_read(input.name, call));
   return rows;
 }
 

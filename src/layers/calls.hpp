@@ -47,6 +47,9 @@ void refuse_context(const char* name, const LayerCall& call, const Why&... why) 
   }
 }
 
+/// The lengths and offsets of a call, which no output of it may touch.
+door::Inputs lengths_read(const char* name, const LayerCall& call);
+
 /// No output of a call, `to` and its LSE and statistics, touches what is read meanwhile.
 void check_outputs(const char* name, const char* output, const View& to, const LayerCall& call,
                    const door::Inputs& read);

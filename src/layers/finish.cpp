@@ -59,7 +59,7 @@ void close_heads(const Layer& layer, const Input& input, const Rows& heads, cons
 void finish(const Layer& layer, const Input& input, AttentionArguments& arguments, const Rows& y,
             Scratch& scratch) {
   const Rows heads = open_heads(layer, input, arguments, y, scratch);
-  attend(layer, input.name, arguments, scratch);
+  attend(layer, {input.name, "y"}, arguments, scratch);
   close_heads(layer, input, heads, y, scratch);
 }
 

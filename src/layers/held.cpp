@@ -168,7 +168,7 @@ void foresee(const Layer& layer, const Input& input, AttentionArguments argument
   arguments.kv.k = {&kRow, {input.sequences, longest, c.kv_heads, c.head_dim}, nowhere};
   arguments.kv.v = {&kRow, {input.sequences, longest, c.kv_heads, c.value_dim}, nowhere};
   arguments.kv.lengths = ConstView(ends, {input.sequences});
-  door::resolve(arguments, input.name);
+  door::resolve(arguments, {input.name, "y"});
 }
 
 ConstView token_rows(const ConstView& rows, std::int64_t first, std::int64_t count) {

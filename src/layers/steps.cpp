@@ -136,6 +136,7 @@ void check_named(const char* name, const ConstView& q, const LayerCall& call) {
 void check_named_context(const char* name, const ConstView& k, const LayerCall& call) {
   if (call.offsets.given() && call.context_lengths.given())
     base::refuse(name, "context_lengths and offsets are both given, expected one");
+  if (k.layout.axes == (call.context_offsets.given() ? 3 : 4)) door::footprint_of(name, "k", k);
   if (k.layout.axes == 4) {
     layers::check_lengths(name, "context_lengths", call.context_lengths, k.layout.extents[0],
                           k.layout.extents[1]);
@@ -163,6 +164,7 @@ void MultiHeadAttention::attend(ConstView q, ConstView k, ConstView v, View head
   q = joined(q, call), k = joined(k, call), v = joined(v, call), heads = joined(heads, call);
   check_named(kName, q, call);
   check_named_context(kName, k, call);
+  layers::check_outputs(kName, "heads", heads, call, layers::lengths_read(kName, call));
   check_q_heads(kName, state_->config, q);
   check_kv_heads(kName, state_->config, "k", k, "v", v);
   check_whose_lengths(kName, q, k, call);
@@ -187,6 +189,7 @@ void MultiHeadAttention::attend(ConstView q, const KvView& kv, View heads,
   layers::refuse_context(kName, call, ", but kv has its own");
   q = joined(q, call), heads = joined(heads, call);
   check_named(kName, q, call);
+  layers::check_outputs(kName, "heads", heads, call, layers::lengths_read(kName, call));
   check_q_heads(kName, state_->config, q);
   check_kv_heads(kName, state_->config, "kv.k", kv.k, "kv.v", kv.v);
   AttentionArguments arguments = layers::arguments_of(*state_, kName, call);

@@ -286,11 +286,11 @@ class Case {
     }
     if (chance(4)) {
       const ElementType type = from_.pick({ElementType::boolean, ElementType::bit});
-      mask.visible = make(pairs(false), type, false, Fill::bits);
+      mask.visible = make(pairs(type == ElementType::boolean), type, false, Fill::bits);
     }
     if (chance(8)) {
       const ElementType type = from_.pick({ElementType::boolean, ElementType::bit});
-      mask.hidden = make(pairs(false), type, false, Fill::bits);
+      mask.hidden = make(pairs(type == ElementType::boolean), type, false, Fill::bits);
     }
     if (chance(6)) {
       mask.align = chance(8) ? mask.align : Align::unstated;

@@ -97,16 +97,17 @@ class Forest {
     a.kv.page_table = ConstView(batch_.table.data() + at * batch_.pages_a_sequence,
                                 {std::int64_t{1}, batch_.pages_a_sequence});
     a.kv.lengths = ConstView(batch_.lengths.data() + at, {1});
-    const auto of_sequence = [&](ConstView& view, int bits) {
+    const auto of_sequence = [&](ConstView& view) {
       if (!view.given() || view.layout.extents[0] == 1) return;
+      const std::int64_t bits =
+          view.type == ElementType::bit ? 1 : 8 * std::int64_t{element_bytes(view.type)};
       view.data = static_cast<const std::byte*>(view.data) + at * view.layout.strides[0] * bits / 8;
       view.layout.extents[0] = 1;
     };
-    of_sequence(a.mask.visible, 1);
-    of_sequence(a.mask.hidden, 8);
-    of_sequence(a.mask.kv_documents, 64);
-    of_sequence(a.modifiers.bias, 8 * static_cast<int>(element_bytes(a.modifiers.bias.type)));
-    of_sequence(a.modifiers.dropout.sequence_ids, 64);
+    for (ConstView* table :
+         {&a.mask.visible, &a.mask.hidden, &a.mask.kv_documents, &a.modifiers.bias})
+      of_sequence(*table);
+    of_sequence(a.modifiers.dropout.sequence_ids);
     return a;
   }
 

@@ -13,6 +13,7 @@ class Reserved {
   explicit Reserved(std::size_t bytes) : bytes_(bytes) {
     data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (valid()) madvise(data_, bytes_, MADV_NOHUGEPAGE);  // a touch takes 4 KiB, not 2 MiB
   }
   ~Reserved() {
     if (valid()) munmap(data_, bytes_);
