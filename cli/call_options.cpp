@@ -151,7 +151,7 @@ void CallOptions::add_mask_options(CLI::App& app) {
   option("--hide", hidden_, "FILE",
          "The same, but true may not attend, as in nn.MultiheadAttention's masks");
   app.add_flag("--packed-mask", packed_mask_,
-               "Rows of --mask and --hide are bits in bytes (numpy.packbits, bitorder='little')")
+               "Rows of --mask and --hide are bits in bytes (numpy.packbits,\nbitorder='little')")
       ->group(kMaskGroup);
 }
 
