@@ -66,7 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const Gguf file("fuzz", std::as_bytes(std::span(data, size)), nullptr);
     read_values(file);
     for (const auto& tensor : file.tensors()) {
-      read_weights({tensor.name, tensor.type, tensor.shape, false, tensor.data});
+      read_weights({tensor.name, tensor.type, tensor.shape, false, tensor.data, tensor.name});
     }
     read_model(data, size);
   });
