@@ -55,6 +55,12 @@ Array numbers_written_out(const std::string& text, const std::string& what, cons
   return {view, std::move(values)};
 }
 
+/// As std::stoll, but that 000, which a comma left of 1,000, is no number.
+long long integer_of(const std::string& text, std::size_t* used) {
+  if (begins_with_zero(text)) throw std::invalid_argument(text);
+  return std::stoll(text, used);
+}
+
 void check_axes(const Array& list, const std::string& place, const std::string& what,
                 int most_axes) {
   const detail::Layout& layout = list.view.layout;
@@ -118,12 +124,7 @@ Array load_float_array(const std::string& place, const std::string& what) {
 
 Array load_integers(const std::string& text, const std::string& what, int most_axes) {
   if (is_written_out(text)) {
-    return numbers_written_out<std::int64_t>(text, what, "a whole number of 64 bits",
-                                             [](const std::string& s, std::size_t* n) -> long long {
-                                               if (begins_with_zero(s))
-                                                 return 0;  // what a comma left of 1,000
-                                               return std::stoll(s, n);
-                                             });
+    return numbers_written_out<std::int64_t>(text, what, "a whole number of 64 bits", integer_of);
   }
   Array array = load_list(text, what);
   if (array.view.type != ElementType::int32 && array.view.type != ElementType::int64) {

@@ -254,9 +254,8 @@ void Generate::report(const Console& console, const Outcome& outcome) const {
   const std::size_t steps = outcome.ids.empty() ? 0 : outcome.ids.size() - 1;
   const double written = rate(steps, outcome.decode);
   if (files_.saves() && outcome.saved == 0) {
-    console.err << "polyhead: nothing saved: prompt and answer, less its last token, fill no page "
-                   "of "
-                << many_.page_tokens << " tokens (--page-tokens)\n";
+    console.err << "polyhead: nothing saved: prompt and answer, less its last token, fill no page"
+                << " of " << many_.page_tokens << " tokens (--page-tokens)\n";
   }
   if (json_) {
     nlohmann::ordered_json summary;

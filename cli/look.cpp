@@ -111,15 +111,12 @@ void Look::take_text(LookData& look) const {
   look.delimiters = delimiters_of(*look.tokenizer, look.ids);
 }
 
-/// A whole number, which is a part of `entry`.
-std::int64_t index_of(const std::string& text, const std::string& option,
-                      const std::string& entry) {
-  return whole(text, text == entry ? option : option + ": '" + entry + "'");
-}
-
-/// The entries of a list that may not have been given.
-std::vector<std::string> entries_of(const char* option, const std::string& list) {
-  return list.empty() ? std::vector<std::string>() : full_pieces_of(option, list);
+/// What "LAYER.HEAD" names. Throws UsageError.
+std::pair<std::int64_t, std::int64_t> head_of(const std::string& entry) {
+  const std::string what = "--heads: '" + entry + "'";
+  const std::size_t dot = entry.find('.');
+  if (dot == std::string::npos) throw UsageError(what + " is not LAYER.HEAD");
+  return {whole(entry.substr(0, dot), what), whole(entry.substr(dot + 1), what)};
 }
 
 /// What options say of layers, heads and rows, whatever the model has.
@@ -127,12 +124,10 @@ void Look::read_lists() {
   layer_ranges_ = ranges_of("--layers", layers_);
   row_ranges_ = ranges_of("--rows", rows_text_);
   pairs_.clear();
-  for (const std::string& piece : entries_of("--heads", heads_)) {
-    const std::size_t dot = piece.find('.');
-    if (dot == std::string::npos) throw UsageError("--heads: '" + piece + "' is not LAYER.HEAD");
-    const std::pair pair(index_of(piece.substr(0, dot), "--heads", piece),
-                         index_of(piece.substr(dot + 1), "--heads", piece));
-    if (std::ranges::find(pairs_, pair) != pairs_.end()) refuse_twice("--heads", piece);
+  if (heads_.empty()) return;
+  for (const std::string& entry : full_pieces_of("--heads", heads_)) {
+    const auto pair = head_of(entry);
+    if (std::ranges::find(pairs_, pair) != pairs_.end()) refuse_twice("--heads", entry);
     pairs_.push_back(pair);
   }
 }

@@ -110,71 +110,76 @@ TEST(Mask, DocumentsAndTables) {
             (Picture{"...", "#.."}));
 }
 
-// What hides is what shows, turned around: bytes of every row, of keys alone, one for all keys, and
-// bits, beside a mask of the other kind.
-TEST(Mask, HiddenIsTheOppositeOfBoolean) {
+/// Calls body(problem, isa) for calls of two sequences with 150 keys each.
+template <class Body>
+void for_each_call(const Body& body) {
   for (Isa isa : isas()) {
     for (const Types& types : {kTypes[0], kTypes[1]}) {
       for (const std::int64_t q_len : {1, 3, 40}) {
         Case c = small_case(types, q_len, 150);
         c.batch = 2;
         Problem p(c);
-        Tensor causal_rows(ElementType::boolean, {1, 1, q_len, 150});
-        causal_rows.fill([&](const Index& at) { return at[3] <= 150 - q_len + at[2] ? 1.0 : 0.0; });
-        const auto expect_opposites = [&](const ConstView& shows, const ConstView& hides) {
-          p.mask = boolean(shows) & causal(Align::end);
-          p.run(isa);
-          const Outputs expected(p);
-          p.mask = hidden(hides) & boolean(causal_rows.const_view());
-          p.run(isa);
-          EXPECT_EQ(differing_bits(Outputs(p), expected), 0) << isa_name(isa) << describe(c);
-        };
-        const Index shapes[] = {{2, 4, q_len, 150}, {2, 1, 1, 150}, {2, 4, q_len, 1}};
-        for (const Index& shape : shapes) {
-          Tensor shows(ElementType::boolean, shape), hides(ElementType::boolean, shape);
-          shows.fill([](const Index& at) { return (at[0] + at[1] + at[2] + at[3]) % 3; });
-          hides.fill([&](const Index& at) { return shows.get(at) == 0.0 ? 1.0 : 0.0; });
-          expect_opposites(shows.const_view(), hides.const_view());
-        }
-        Tensor bits(ElementType::boolean, {2, 19}), turned(ElementType::boolean, {2, 19});
-        for (std::size_t i = 0; i < bits.bytes().size(); ++i) {
-          bits.bytes()[i] = static_cast<std::byte>(i * 73);
-          turned.bytes()[i] = ~bits.bytes()[i];
-        }
-        const detail::Layout rows(
-            {2, 1, 1, 150}, {std::int64_t{152}, std::int64_t{0}, std::int64_t{0}, std::int64_t{1}});
-        expect_opposites({bits.bytes().data(), ElementType::bit, rows},
-                         {turned.bytes().data(), ElementType::bit, rows});
+        body(p, isa);
       }
     }
   }
 }
 
+// What hides is what shows, turned around: bytes of every row, of keys alone, one for all keys, and
+// bits, beside a mask of the other kind.
+TEST(Mask, HiddenIsTheOppositeOfBoolean) {
+  for_each_call([](Problem& p, Isa isa) {
+    const Case& c = p.description();
+    const std::int64_t q_len = c.q_len;
+    Tensor causal_rows(ElementType::boolean, {1, 1, q_len, 150});
+    causal_rows.fill([&](const Index& at) { return at[3] <= 150 - q_len + at[2] ? 1.0 : 0.0; });
+    const auto expect_opposites = [&](const ConstView& shows, const ConstView& hides) {
+      p.mask = boolean(shows) & causal(Align::end);
+      p.run(isa);
+      const Outputs expected(p);
+      p.mask = hidden(hides) & boolean(causal_rows.const_view());
+      p.run(isa);
+      EXPECT_EQ(differing_bits(Outputs(p), expected), 0) << isa_name(isa) << describe(c);
+    };
+    const Index shapes[] = {{2, 4, q_len, 150}, {2, 1, 1, 150}, {2, 4, q_len, 1}};
+    for (const Index& shape : shapes) {
+      Tensor shows(ElementType::boolean, shape), hides(ElementType::boolean, shape);
+      shows.fill([](const Index& at) { return (at[0] + at[1] + at[2] + at[3]) % 3; });
+      hides.fill([&](const Index& at) { return shows.get(at) == 0.0 ? 1.0 : 0.0; });
+      expect_opposites(shows.const_view(), hides.const_view());
+    }
+    Tensor bits(ElementType::boolean, {2, 19}), turned(ElementType::boolean, {2, 19});
+    for (std::size_t i = 0; i < bits.bytes().size(); ++i) {
+      bits.bytes()[i] = static_cast<std::byte>(i * 73);
+      turned.bytes()[i] = ~bits.bytes()[i];
+    }
+    const detail::Layout rows(
+        {2, 1, 1, 150}, {std::int64_t{152}, std::int64_t{0}, std::int64_t{0}, std::int64_t{1}});
+    expect_opposites({bits.bytes().data(), ElementType::bit, rows},
+                     {turned.bytes().data(), ElementType::bit, rows});
+  });
+}
+
 // A mask whose rows say the same of all keys, by an extent of 1, by a stride of 0, or in full.
 TEST(Mask, OneBooleanForAllKeys) {
-  for (Isa isa : isas()) {
-    for (const Types& types : {kTypes[0], kTypes[1]}) {
-      for (const std::int64_t q_len : {1, 3, 40}) {
-        Case c = small_case(types, q_len, 150);
-        c.batch = 2;
-        Problem p(c);
-        Tensor one(ElementType::boolean, {2, 4, q_len, 1});
-        one.fill([](const Index& at) { return (at[0] + at[1] + at[2]) % 3 != 0 ? 1.0 : 0.0; });
-        Tensor full(ElementType::boolean, {2, 4, q_len, 150});
-        full.fill([&](const Index& at) { return one.get({at[0], at[1], at[2], 0}); });
-        p.mask = boolean(full.const_view()) & causal(Align::end);
-        p.run(isa);
-        const Outputs expected(p);
-        p.mask = boolean(one.const_view()) & causal(Align::end);
-        p.run(isa);
-        EXPECT_EQ(differing_bits(Outputs(p), expected), 0) << isa_name(isa) << describe(c);
-        p.mask.visible.layout.extents[3] = 150;
-        p.mask.visible.layout.strides[3] = 0;
-        p.run(isa);
-        EXPECT_EQ(differing_bits(Outputs(p), expected), 0) << isa_name(isa) << describe(c);
-      }
-    }
-  }
+  for_each_call([](Problem& p, Isa isa) {
+    const Case& c = p.description();
+    const std::int64_t q_len = c.q_len;
+    Tensor one(ElementType::boolean, {2, 4, q_len, 1});
+    one.fill([](const Index& at) { return (at[0] + at[1] + at[2]) % 3 != 0 ? 1.0 : 0.0; });
+    Tensor full(ElementType::boolean, {2, 4, q_len, 150});
+    full.fill([&](const Index& at) { return one.get({at[0], at[1], at[2], 0}); });
+    p.mask = boolean(full.const_view()) & causal(Align::end);
+    p.run(isa);
+    const Outputs expected(p);
+    p.mask = boolean(one.const_view()) & causal(Align::end);
+    p.run(isa);
+    EXPECT_EQ(differing_bits(Outputs(p), expected), 0) << isa_name(isa) << describe(c);
+    p.mask.visible.layout.extents[3] = 150;
+    p.mask.visible.layout.strides[3] = 0;
+    p.run(isa);
+    EXPECT_EQ(differing_bits(Outputs(p), expected), 0) << isa_name(isa) << describe(c);
+  });
 }
 
 TEST(Mask, JoiningWindowsIntersects) {
