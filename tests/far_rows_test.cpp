@@ -41,11 +41,7 @@ class Far {
  public:
   /// `slot` says where a slot of the near view goes.
   Far(const ConstView& near, Place place, const std::vector<std::int64_t>& slots)
-      : near_(near), far_(layout(near, place)) {
-    const auto& extents = far_.extents;
-    reserved_.emplace_back(static_cast<std::size_t>(bytes_apart(
-        near.type, (extents[0] - 1) * far_.strides[0] + (extents[1] - 1) * far_.strides[1] +
-                       extents[2] * far_.strides[2] + row_of(near))));
+      : near_(near), far_(layout(near, place)), reserved_(bytes()) {
     if (!valid()) return;
     for (std::size_t slot = 0; slot < slots.size(); ++slot) {
       for (std::int64_t t = 0; t < near.layout.extents[1]; ++t) {
@@ -55,10 +51,19 @@ class Far {
     }
   }
 
-  bool valid() const { return reserved_.front().valid(); }
-  ConstView view() const { return {reserved_.front().bytes(), near_.type, far_}; }
+  bool valid() const { return reserved_.valid(); }
+  ConstView view() const { return {reserved_.bytes(), near_.type, far_}; }
 
  private:
+  /// From the first to the last element.
+  std::size_t bytes() const {
+    const auto& extents = far_.extents;
+    const auto& strides = far_.strides;
+    return static_cast<std::size_t>(
+        bytes_apart(near_.type, (extents[0] - 1) * strides[0] + (extents[1] - 1) * strides[1] +
+                                    extents[2] * strides[2] + row_of(near_)));
+  }
+
   /// Elements of a row with its padding.
   static std::int64_t row_of(const ConstView& near) {
     const std::int64_t dim = near.layout.extents[3];
@@ -93,7 +98,7 @@ class Far {
     const bool dense = near_.layout.strides[3] == 1 || near_.type != f32;
     const std::int64_t steps = dense ? 1 : near_.layout.extents[3];
     for (std::int64_t i = 0; i < steps; ++i) {
-      std::memcpy(reserved_.front().bytes() + offset(far_, to) + i * 4,
+      std::memcpy(reserved_.bytes() + offset(far_, to) + i * 4,
                   static_cast<const std::byte*>(near_.data) + offset(near_.layout, from) +
                       i * near_.layout.strides[3] * 4,
                   static_cast<std::size_t>(dense ? bytes_apart(near_.type, row_of(near_)) : 4));
@@ -102,7 +107,7 @@ class Far {
 
   ConstView near_;
   detail::Layout far_;
-  std::deque<Reserved> reserved_;
+  Reserved reserved_;
 };
 
 /// A cache of one sequence, in one piece or in pages, and the same rows far from each other.

@@ -244,9 +244,13 @@ class Twin {
   /// The row of a head, from the number of its token.
   void make_key(std::uint64_t number, std::int64_t layer, std::int64_t head) {
     const PagedCacheConfig& c = cache.config();
-    const float* const channels =
-        key_scales.empty() ? nullptr : key_scales.data() + (layer * kHeads + head) * c.head_dim;
-    row.make(c.type, c.head_dim, number + static_cast<std::uint64_t>(head), channels);
+    row.make(c.type, c.head_dim, number + static_cast<std::uint64_t>(head),
+             channels_of(layer, head));
+  }
+  /// Its scales by channel, where keys have those.
+  const float* channels_of(std::int64_t layer, std::int64_t head) const {
+    if (key_scales.empty()) return nullptr;
+    return key_scales.data() + (layer * kHeads + head) * cache.config().head_dim;
   }
   void make_value(std::uint64_t number, std::int64_t head) {
     const PagedCacheConfig& c = cache.config();
@@ -379,9 +383,8 @@ class Twin {
         for (std::int64_t h = 0; h < kHeads; ++h) {
           const Index place{page, t % size, h};
           make_key(numbers[at], layer, h);
-          const float* const channels =
-              key_scales.empty() ? nullptr : key_scales.data() + (layer * kHeads + h) * c.head_dim;
-          ASSERT_TRUE(is_held(view.k, view.k_scales, place, channels)) << "k of token " << t;
+          ASSERT_TRUE(is_held(view.k, view.k_scales, place, channels_of(layer, h)))
+              << "k of token " << t;
           if (!c.values_in_keys) make_value(numbers[at], h);
           ASSERT_TRUE(is_held(view.v, view.v_scales, place)) << "v of token " << t;
         }
