@@ -1,15 +1,13 @@
 #include "cli/cache_options.hpp"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <charconv>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
 
 #include "base/ceil_div.hpp"
 #include "cli/kv_options.hpp"
 #include "cli/option_checks.hpp"
+#include "cli/said_of_file.hpp"
 #include "cli/table.hpp"
 #include "models/cache_notes.hpp"
 #include "models/formats/file_error.hpp"
@@ -32,18 +30,6 @@ std::int64_t page_bytes(const models::Model& model, std::int64_t page_tokens,
   return model.make_pool(1, page_tokens, form).cache().bytes();
 }
 
-/// "begin.kv: is damaged" for "load_notes: begin.kv is damaged": the file before what is wrong with
-/// it, and not what was called.
-std::string said_of(const std::string& file, std::string_view what) {
-  constexpr std::string_view kAfterCall = ": ";
-  const std::size_t call = what.find(kAfterCall);
-  if (call != what.npos) what.remove_prefix(call + kAfterCall.size());
-  if (!what.starts_with(file)) return std::string(what);
-  what.remove_prefix(file.size());
-  what.remove_prefix(std::min(what.find_first_not_of(" ,:"), what.size()));
-  return std::string(what);
-}
-
 /// What a run is other than this one, in the words of its options.
 std::string other_run(const models::WeightRun& saved, const models::WeightRun& here) {
   const auto form = [](models::WeightForm weights) {
@@ -58,56 +44,54 @@ std::string other_run(const models::WeightRun& saved, const models::WeightRun& h
     was.append(was.empty() ? "" : " and ").append("--isa ").append(isa_name(saved.isa));
     is.append(is.empty() ? "" : " and ").append(isa_name(here.isa));
   }
-  return "was saved with " + was + ", this run has " + is;
+  return "with " + was + ", this run has " + is;
 }
 
-/// "was saved with --kv-type f32, this run has bf16" for "sequence 0: its type is float32, expected
-/// bfloat16"; what is said of anything else as it is.
-std::string other_type(const std::string& what) {
-  constexpr std::string_view kIs = "its type is ", kExpected = ", expected ";
-  const std::size_t is = what.find(kIs), expected = what.find(kExpected);
-  if (is == what.npos || expected == what.npos) return what;
-  const std::size_t found = is + kIs.size();
-  return "was saved with --kv-type " + kv_type_name(what.substr(found, expected - found)) +
-         ", this run has " + kv_type_name(what.substr(expected + kExpected.size()));
+/// What a file was saved with, where its fingerprint is another than this run's; empty: it is not.
+std::string other_origin(const CacheFingerprint& saved, const CacheOrigin& origin) {
+  const CacheFingerprint& here = origin.fingerprint;
+  if (saved.model != here.model) return "with another model, or another configuration of this one";
+  if (saved.weights != here.weights) {
+    const auto run = models::run_of_weights(*origin.file, saved.weights);
+    return run ? other_run(*run, models::weight_run(origin.run))
+               : "with other weights than the model's";
+  }
+  if (saved.rope != here.rope)
+    return "with other rotations of positions (RoPE) than the model's configuration says";
+  return {};
 }
 
-/// What the library says of a file whose fingerprint, type or frames are others, as far as it is
-/// known what that comes of.
-std::string in_words(const std::string& what, const CacheOrigin& origin) {
-  if (what.find("in other frames") != what.npos)
-    return "was saved with other --kv-keys or --kv-text than this run has";
-  constexpr std::string_view kBegins = "was saved with another fingerprint of the ";
-  if (!what.starts_with(kBegins)) return other_type(what);
-  const std::string_view part = std::string_view(what).substr(kBegins.size());
-  if (part.starts_with("model"))
-    return "was saved with another model, or another configuration of this one";
-  if (part.starts_with("RoPE"))
-    return "was saved with other rotations of positions (RoPE) than the model's configuration says";
-  if (!part.starts_with("weights (")) return what;
-  std::uint64_t found = 0;
-  const std::string_view digits = part.substr(std::string_view("weights (").size());
-  std::from_chars(digits.data(), digits.data() + digits.size(), found);
-  const auto saved = models::run_of_weights(*origin.file, found);
-  return saved ? other_run(*saved, models::weight_run(origin.run))
-               : "was saved with other weights than the model's";
+/// What a file was saved with that this run has not, whose cache holds `type` and, where they are
+/// known, `frames`; empty: nothing, or it is no such file.
+std::string other_than(const std::string& file, const CacheOrigin& origin, ElementType type,
+                       const std::vector<LayerFrames>* frames) try {
+  const CacheFileInfo saved = load_cache_file_info(file);
+  if (saved.kind != CacheFileInfo::Kind::sequences) return {};
+  if (std::string other = other_origin(saved.fingerprint, origin); !other.empty()) return other;
+  if (saved.count > 0 && saved.type != type)
+    return "with --kv-type " + kv_type_name(saved.type) + ", this run has " + kv_type_name(type);
+  if (frames != nullptr && load_notes(file, saved.fingerprint) != models::notes_of(*frames))
+    return "with other --kv-keys or --kv-text than this run has";
+  return {};
+} catch (const InvalidArgument&) {
+  return {};  // what it was refused for says more
 }
 
-/// Calls what reads or writes `file`; where it is of another run, says what it must be of.
-template <class Call>
-auto in_own_words(const std::string& file, const CacheOrigin& origin, const Call& call) {
-  try {
-    return call();
-  } catch (const InvalidArgument& error) {
-    const std::string what = said_of(file, error.what());
-    const auto says = [&](const char* words) { return what.find(words) != std::string::npos; };
-    if (says("another fingerprint") || says("its type is") || says("in other frames")) {
-      throw FileError(file, in_words(what, origin) +
+/// Calls what reads `file`. Throws FileError for what is refused: where the file is of another run,
+/// as `other` then says, for that.
+template <class Call, class Other>
+auto unless_of_other_run(const std::string& file, const Call& call, const Other& other) {
+  return said_of_file(file, [&] {
+    try {
+      return call();
+    } catch (const InvalidArgument&) {
+      const std::string with = other();
+      if (with.empty()) throw;
+      throw FileError(file, "was saved " + with +
                                 " (a file serves the model, --weights, --isa, --kv-type, --kv-keys "
                                 "and --kv-text that it was saved with)");
     }
-    throw FileError(file, what);
-  }
+  });
 }
 
 }  // namespace
@@ -159,18 +143,23 @@ std::int64_t CacheOptions::pages(const models::Model& model,
 models::CacheForm CacheOptions::form(const models::Model& model, ElementType type,
                                      std::int64_t page_tokens, const CacheOrigin& origin) const {
   checked_bytes(model, page_tokens, {type});
-  return in_own_words(load_, origin, [&] {
+  const auto form_of_file = [&] {
     auto frames = models::frames_of_notes(load_, load_notes(load_, origin.fingerprint));
     if (frames.empty()) throw FileError(load_, "was saved without --kv-keys channel");
     return models::CacheForm{type, {}, std::move(frames)};
-  });
+  };
+  return unless_of_other_run(load_, form_of_file,
+                             [&] { return other_than(load_, origin, type, nullptr); });
 }
 
-void CacheOptions::load(models::Batcher& batcher, const CacheOrigin& origin,
+void CacheOptions::load(models::Batcher& batcher, const models::CacheForm& form,
+                        const CacheOrigin& origin,
                         std::span<const std::span<const std::int32_t>> prompts,
                         const Console& console) const {
   if (!loads()) return;
-  in_own_words(load_, origin, [&] { batcher.load(load_, origin.fingerprint); });
+  unless_of_other_run(
+      load_, [&] { batcher.load(load_, origin.fingerprint); },
+      [&] { return other_than(load_, origin, batcher.cache().config().type, &form.frames); });
   for (const std::span<const std::int32_t> prompt : prompts) {
     if (batcher.remembered(prompt) > 0) return;
   }
@@ -183,8 +172,7 @@ void CacheOptions::load(models::Batcher& batcher, const CacheOrigin& origin,
 std::int64_t CacheOptions::save(models::Batcher& batcher, const CacheOrigin& origin,
                                 std::span<const std::int32_t> tokens) const {
   if (save_.empty()) return 0;
-  return in_own_words(save_, origin,
-                      [&] { return batcher.save(tokens, save_, origin.fingerprint); });
+  return said_of_file(save_, [&] { return batcher.save(tokens, save_, origin.fingerprint); });
 }
 
 }  // namespace polyhead::cli

@@ -39,9 +39,9 @@ class CacheOptions {
   /// Pages of `options` that hold all of --load-cache; 0 without one. Throws FileError.
   std::int64_t pages(const models::Model& model, const models::BatcherOptions& options) const;
 
-  /// Lets prompts begin with what --load-cache holds; says so where none of them does. Throws
-  /// FileError.
-  void load(models::Batcher& batcher, const CacheOrigin& origin,
+  /// Lets prompts begin with what --load-cache holds, in a batcher whose cache has this form; says
+  /// so where none of them does. Throws FileError.
+  void load(models::Batcher& batcher, const models::CacheForm& form, const CacheOrigin& origin,
             std::span<const std::span<const std::int32_t>> prompts, const Console& console) const;
 
   /// Writes what is held of `tokens`; how many that is, 0 without --save-cache. Throws

@@ -225,7 +225,7 @@ void Generate::speak_in_pages(const Model& model, const ModelFile& file, const T
         if (wanted && !text.write(tokenizer.written(id))) batcher.cancel(request);
       });
   const std::span<const std::int32_t> prompts[] = {outcome.prompt};
-  files_.load(batcher, options.origin, prompts, console);
+  files_.load(batcher, options.cache, options.origin, prompts, console);
   batcher.submit({outcome.prompt, options.rules.max_tokens, options.rules.sampling});
   while (batcher.step()) {
   }

@@ -318,7 +318,7 @@ void generate_many(const Console& console, const models::Model& model,
     std::vector<std::span<const std::int32_t>> ids;
     ids.reserve(prompts.size());
     for (const Prompt& prompt : prompts) ids.emplace_back(prompt.ids);
-    options.files->load(batcher, options.origin, ids, console);
+    options.files->load(batcher, options.cache, options.origin, ids, console);
   }
   for (const Prompt& prompt : prompts) {
     batcher.submit({prompt.ids, options.rules.max_tokens, options.rules.sampling});

@@ -1,12 +1,13 @@
-// polyhead info: what a model's file says of its attention, its size and its tokenizer.
+// polyhead info: what a model's file says of its attention, its size and its tokenizer, or a file
+// of saved caches of itself.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "base/joined.hpp"
 #include "cli/command.hpp"
+#include "cli/info_cache.hpp"
 #include "cli/info_tensors.hpp"
 #include "cli/json_text.hpp"
 #include "cli/model_options.hpp"
@@ -29,10 +30,12 @@ using nlohmann::ordered_json;
 constexpr const char* kExample =
     "MODEL is a GGUF file, a .safetensors file with its config.json beside it, a folder of both, "
     "or\n"
-    "smollm2, gemma3 or minilm where scripts/get-model fetched it. Only headers are read.\n\n"
+    "smollm2, gemma3 or minilm where scripts/get-model fetched it. Only headers are read.\n"
+    "A file of saved caches (generate --save-cache) is told by its first bytes.\n\n"
     "Examples:\n"
     "  polyhead info smollm2\n"
-    "  polyhead info smollm2 --tensors";
+    "  polyhead info smollm2 --tensors\n"
+    "  polyhead info begin.kv";
 
 struct Part {
   const char* name;
@@ -63,15 +66,6 @@ std::vector<Part> parts_of(const ModelFile& file) {
   }
   std::erase_if(parts, [](const Part& part) { return part.parameters == 0; });
   return parts;
-}
-
-std::string bytes_text(std::uint64_t bytes) {
-  constexpr const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  double amount = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (amount >= 1024.0 && unit + 1 < std::size(units)) amount /= 1024.0, ++unit;
-  return unit == 0 ? grouped(static_cast<long long>(bytes)) + " bytes"
-                   : fixed(amount, 1) + " " + units[unit];
 }
 
 std::string number_text(double value) {
@@ -152,18 +146,14 @@ const char* pooling_name(models::Pooling pooling) {
   return names[static_cast<std::size_t>(pooling)];
 }
 
-std::string fingerprint_text(std::uint64_t fingerprint) {
-  std::ostringstream text;
-  text << std::hex << fingerprint;
-  return std::string(16 - text.str().size(), '0') + text.str();
-}
-
 class Info : public Command {
  public:
   const char* name() const override { return "info"; }
-  const char* summary() const override { return "A model's attention, parameters and KV cache"; }
+  const char* summary() const override {
+    return "A model's attention, parameters and KV cache; what a saved cache holds";
+  }
   void add_options(CLI::App& app) override {
-    app.add_option("model", model_, "The model's file or folder")
+    app.add_option("model", model_, "The model's file or folder, or a file of saved caches")
         ->required()
         ->type_name("MODEL")
         ->check(not_empty());
@@ -172,7 +162,9 @@ class Info : public Command {
     app.footer(kExample);
   }
   void run(const Console& console) override {
-    const ModelFile file(models::model_path(model_));
+    const std::string path = models::model_path(model_);
+    if (is_cache_file(path)) return run_cache_file(console, path);
+    const ModelFile file(path);
     if (json_) {
       ordered_json json = json_of(file);
       if (tensors_) json["tensors"] = tensors_json(file);
@@ -186,6 +178,7 @@ class Info : public Command {
   }
 
  private:
+  void run_cache_file(const Console& console, const std::string& path) const;
   static void print(const Console& console, const ModelFile& file);
   static void print_layers(const Console& console, const ModelConfig& config);
   static void print_parts(const Console& console, const ModelFile& file);
@@ -194,6 +187,15 @@ class Info : public Command {
   std::string model_;
   bool json_ = false, tensors_ = false;
 };
+
+void Info::run_cache_file(const Console& console, const std::string& path) const {
+  if (tensors_)
+    throw formats::FileError(path, "is a file of saved caches, expected a model for --tensors");
+  if (json_)
+    console.out << json_text(cache_file_json(path));
+  else
+    print_cache_file(console, path);
+}
 
 void Info::print(const Console& console, const ModelFile& file) {
   const ModelConfig& config = file.config();

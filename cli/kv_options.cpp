@@ -24,11 +24,11 @@ constexpr std::int64_t kLeast = 512;         // tokens: fewer tell too little of
 
 }  // namespace
 
-std::string kv_type_name(const std::string& element) {
-  for (const auto& [name, type] : kTypes) {
-    if (element == element_name(type)) return name;
+std::string kv_type_name(ElementType type) {
+  for (const auto& [name, of] : kTypes) {
+    if (of == type) return name;
   }
-  return element;
+  return element_name(type);
 }
 
 void KvOptions::add_options(CLI::App& app) {

@@ -13,8 +13,8 @@
 
 namespace polyhead::cli {
 
-/// What --kv-type calls the element type that the library calls `element`; of another one, that.
-std::string kv_type_name(const std::string& element);
+/// What --kv-type calls a type that caches hold.
+std::string kv_type_name(ElementType type);
 
 /// --kv-type, --kv-keys and --kv-text.
 class KvOptions {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 
 #include "models/formats/file_error.hpp"
 #include "models/tokenizers/unicode.hpp"
@@ -61,6 +62,21 @@ std::string grouped(long long value) {
     digits.insert(at, ",");
   }
   return digits;
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  constexpr const char* units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  double amount = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (amount >= 1024.0 && unit + 1 < std::size(units)) amount /= 1024.0, ++unit;
+  return unit == 0 ? grouped(static_cast<long long>(bytes)) + " bytes"
+                   : fixed(amount, 1) + " " + units[unit];
+}
+
+std::string fingerprint_text(std::uint64_t fingerprint) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(fingerprint));
+  return text;
 }
 
 Table Table::numbers(std::size_t count) {

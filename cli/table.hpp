@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,12 @@ std::string fixed(double value, int decimals = 4);
 
 /// "1,024" for 1024.
 std::string grouped(long long value);
+
+/// "36.0 KiB"; "1,023 bytes" of less than one.
+std::string bytes_text(std::uint64_t bytes);
+
+/// In 16 hexadecimal digits.
+std::string fingerprint_text(std::uint64_t fingerprint);
 
 class Table {
  public:

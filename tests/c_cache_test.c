@@ -23,6 +23,7 @@ static void test_contiguous(void) {
 
   CHECK_OK(polyhead_kv_cache_create(&config, &loaded));
   CHECK_OK(polyhead_kv_caches_save(FILE_NAME, &kPrint, (const polyhead_kv_cache* const*)&cache, 1));
+  check_info(FILE_NAME, POLYHEAD_FILE_OF_CACHES, 1, kBatch);
   CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kOther, &loaded, 1),
                 "another fingerprint of the weights");
   CHECK_REFUSED(polyhead_kv_caches_load(FILE_NAME, &kPrint, &loaded, 0), "holds 1 caches");

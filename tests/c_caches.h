@@ -76,6 +76,24 @@ static inline polyhead_sliding_cache_config sliding_config(void) {
 static const polyhead_cache_fingerprint kPrint = {sizeof(polyhead_cache_fingerprint), 1, 2, 3, 4};
 static const polyhead_cache_fingerprint kOther = {sizeof(polyhead_cache_fingerprint), 1, 9, 3, 4};
 
+/* What is said of a file of caches of these sizes, or of sequences of one layer. */
+static inline void check_info(const char* path, int32_t kind, int64_t count, int64_t batch) {
+  const int sliding = kind == POLYHEAD_FILE_OF_SLIDING_CACHES;
+  polyhead_cache_file_info info = {.struct_bytes = sizeof info};
+  CHECK_OK(polyhead_cache_file_load_info(path, &info));
+  CHECK(info.struct_bytes == sizeof info && info.kind == kind && info.count == count);
+  CHECK(memcmp(&info.print, &kPrint, sizeof kPrint) == 0);
+  CHECK(info.layers == 1 && info.batch == batch && info.kv_heads == kKvHeads);
+  CHECK(info.head_dim == kDim && info.value_dim == kValueDim && info.tokens == kKvLen);
+  CHECK(info.element_type == POLYHEAD_FLOAT32 && !info.values_in_keys && !info.keys_by_channel);
+  CHECK((info.window > 0) == sliding && (info.chunk > 0) == sliding && info.notes_bytes == 0);
+  CHECK_REFUSED(polyhead_cache_file_load_info(path, NULL), "info is null");
+  CHECK_REFUSED(polyhead_cache_file_load_info(NULL, &info), "path is null");
+  CHECK_REFUSED(polyhead_cache_file_load_info("nowhere", &info), "nowhere cannot be opened");
+  info.struct_bytes = 1;
+  CHECK_REFUSED(polyhead_cache_file_load_info(path, &info), "info.struct_bytes (1)");
+}
+
 static inline polyhead_paged_cache_config paged_config(int64_t pages) {
   polyhead_paged_cache_config config = {.struct_bytes = sizeof config};
   config.pages = pages;

@@ -107,6 +107,7 @@ static void test_paged(void) {
   CHECK_OK(polyhead_paged_sequence_release(cache, fork));
 
   CHECK_OK(polyhead_paged_sequences_save(FILE_NAME, &kPrint, cache, sequences, kBatch, NULL, 0));
+  check_info(FILE_NAME, POLYHEAD_FILE_OF_SEQUENCES, kBatch, 1);
   config = paged_config(4);
   CHECK_OK(polyhead_paged_cache_create(&config, &other));
   CHECK(polyhead_paged_sequences_load(FILE_NAME, &kPrint, other, 7, loaded, kBatch) ==

@@ -42,6 +42,7 @@ static void test_sliding(void) {
   CHECK_OK(polyhead_sliding_cache_create(&config, &loaded));
   CHECK_OK(polyhead_sliding_caches_save(FILE_NAME, &kPrint,
                                         (const polyhead_sliding_cache* const*)&cache, 1));
+  check_info(FILE_NAME, POLYHEAD_FILE_OF_SLIDING_CACHES, 1, kBatch);
   CHECK_REFUSED(polyhead_sliding_caches_load(FILE_NAME, &kOther, &loaded, 1),
                 "another fingerprint of the weights");
   CHECK_REFUSED(polyhead_sliding_caches_load(FILE_NAME, &kPrint, NULL, 1), "caches is null");

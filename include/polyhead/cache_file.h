@@ -22,6 +22,30 @@ struct CacheFingerprint {
   bool operator==(const CacheFingerprint&) const = default;
 };
 
+/// What a file of saved caches is: how to make caches that take what it holds. Sizes are those of
+/// the first cache or sequence of the file (sequences of one file have the same, but for their
+/// tokens), and 0 where it holds none.
+struct CacheFileInfo {
+  enum class Kind : std::uint8_t { caches, sliding_caches, sequences };
+  Kind kind = Kind::caches;
+  CacheFingerprint fingerprint{};  ///< that it was saved with
+  std::int64_t count = 0;          ///< caches, or sequences
+  std::int64_t notes_bytes = 0;    ///< beside sequences
+  ElementType type = ElementType::float32;
+  std::int64_t layers = 0;  ///< of a sequence, else 1
+  std::int64_t batch = 0;   ///< of a cache, else 1
+  std::int64_t kv_heads = 0, head_dim = 0, value_dim = 0;
+  bool values_in_keys = false;
+  bool keys_by_channel = false;                          ///< how their codes are scaled
+  std::int64_t window = 0, first_tokens = 0, chunk = 0;  ///< of sliding caches
+  std::int64_t tokens = 0;                               ///< of the batch's longest
+};
+
+/// What a file is, whatever its fingerprint: so that caches can be made for it, and told of what
+/// model or run it is. Reads all of it. Throws InvalidArgument naming the path: not such a file,
+/// another version, a wrong checksum, or sizes and lengths that nothing has.
+CacheFileInfo load_cache_file_info(const std::string& path);
+
 /// Writes the caches (one a layer, say) to one file: version, fingerprint, each cache's sizes,
 /// lengths, scales and rows, and a checksum of it all. The file appears, or replaces another, at
 /// once, when it is complete; links at `path` are followed, and what is no regular file there (a

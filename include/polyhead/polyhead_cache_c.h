@@ -278,6 +278,36 @@ typedef struct polyhead_cache_fingerprint {
 POLYHEAD_C_API polyhead_status polyhead_paged_cache_serve(polyhead_paged_cache* cache,
                                                           const polyhead_cache_fingerprint* print);
 
+enum {
+  POLYHEAD_FILE_OF_CACHES = 0,
+  POLYHEAD_FILE_OF_SLIDING_CACHES = 1,
+  POLYHEAD_FILE_OF_SEQUENCES = 2
+};
+
+/* What a file of saved caches is: how to make caches that take what it holds. Sizes are those of
+ * the first cache or sequence of the file (sequences of one file have the same, but for their
+ * tokens), and 0 where it holds none. */
+typedef struct polyhead_cache_file_info {
+  size_t struct_bytes;
+  polyhead_cache_fingerprint print; /* that it was saved with */
+  int64_t count;                    /* caches, or sequences */
+  int64_t notes_bytes;              /* beside sequences */
+  int64_t layers;                   /* of a sequence, else 1 */
+  int64_t batch;                    /* of a cache, else 1 */
+  int64_t kv_heads, head_dim, value_dim;
+  int64_t window, first_tokens, chunk; /* of sliding caches */
+  int64_t tokens;                      /* of the batch's longest */
+  int32_t kind;
+  int32_t element_type; /* 0 where the file holds none */
+  int32_t values_in_keys;
+  int32_t keys_by_channel; /* how their codes are scaled */
+} polyhead_cache_file_info;
+
+/* Fills `info`, whatever fingerprint the file was saved with; the caller has set its struct_bytes.
+ * Reads all of the file. Refuses what is no such file, another version, and a damaged one. */
+POLYHEAD_C_API polyhead_status polyhead_cache_file_load_info(const char* path,
+                                                             polyhead_cache_file_info* info);
+
 /* Writes `count` caches (one a layer, say) to one file, which appears at once, when it is complete.
  */
 POLYHEAD_C_API polyhead_status polyhead_kv_caches_save(const char* path,

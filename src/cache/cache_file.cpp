@@ -11,11 +11,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/checksum.hpp"
 #include "base/refuse.hpp"
+#include "cache/first_sizes.hpp"
 #include "cache/paged_saving.hpp"
 #include "cache/saved_bytes.hpp"
 #include "cache/saved_file.hpp"
@@ -54,10 +56,9 @@ Header header_of(const Kind& kind, const CacheFingerprint& f, std::size_t items)
   return header;
 }
 
-/// The items' part of a file, everything else having been checked; how many they are is in `found`.
+/// What lies between a file's header, which goes into `found`, and its checksum, which is right.
 std::span<const std::byte> checked_body(const Kind& kind, const std::string& path,
-                                        std::span<const std::byte> bytes,
-                                        const CacheFingerprint& fingerprint, Header& found) {
+                                        std::span<const std::byte> bytes, Header& found) {
   const char* const call = kind.call;
   if (bytes.size() < kHeaderBytes + kChecksumBytes || std::memcmp(bytes.data(), kind.magic, 8) != 0)
     base::refuse(call, path, " is not a file of saved ", kind.items);
@@ -69,14 +70,33 @@ std::span<const std::byte> checked_body(const Kind& kind, const std::string& pat
   const std::span<const std::byte> summed = bytes.first(bytes.size() - kChecksumBytes);
   if (sum != base::checksum(summed))
     base::refuse(call, path, " is damaged or incomplete: its checksum does not match");
+  return summed.subspan(kHeaderBytes);
+}
+
+/// The same of a file that was saved with `fingerprint`.
+std::span<const std::byte> checked_body(const Kind& kind, const std::string& path,
+                                        std::span<const std::byte> bytes,
+                                        const CacheFingerprint& fingerprint, Header& found) {
+  const std::span<const std::byte> body = checked_body(kind, path, bytes, found);
   const Header expected = header_of(kind, fingerprint, found.items);
   constexpr const char* kNames[] = {"model", "weights", "RoPE", "tokens"};
   for (std::size_t i = 0; i < 4; ++i) {
     if (found.fingerprint[i] != expected.fingerprint[i])
-      base::refuse(call, path, " was saved with another fingerprint of the ", kNames[i], " (",
+      base::refuse(kind.call, path, " was saved with another fingerprint of the ", kNames[i], " (",
                    found.fingerprint[i], "), expected ", expected.fingerprint[i]);
   }
-  return summed.subspan(kHeaderBytes);
+  return body;
+}
+
+/// The notes at the front of what sequences' files hold, which `body` is moved past.
+std::span<const std::byte> take_notes(const Kind& kind, const std::string& path,
+                                      std::span<const std::byte>& body) {
+  std::uint64_t noted = 0;
+  if (!cache::take(body, &noted, sizeof noted) || noted > body.size())
+    base::refuse(kind.call, path, " promises ", noted, " bytes of notes, but has ", body.size());
+  const std::span<const std::byte> notes = body.first(noted);
+  body = body.subspan(noted);
+  return notes;
 }
 
 /// Writes what `put_items`, called with a sink, puts behind the header, and a checksum. It is
@@ -187,14 +207,8 @@ class SequencesFile {
         path_(path),
         bytes_(cache::read_file(kind.call, path, {kind.magic, sizeof Header::magic})),
         fingerprint_(fingerprint),
-        body_(checked_body(kind, path, bytes_, fingerprint, header_)) {
-    std::uint64_t noted = 0;
-    if (!cache::take(body_, &noted, sizeof noted) || noted > body_.size()) {
-      base::refuse(call_, path_, " promises ", noted, " bytes of notes, but has ", body_.size());
-    }
-    notes_ = body_.first(noted);
-    body_ = body_.subspan(noted);
-  }
+        body_(checked_body(kind, path, bytes_, fingerprint, header_)),
+        notes_(take_notes(kind, path, body_)) {}
 
   std::size_t count() const { return header_.items; }
   std::span<const std::byte> notes() const { return notes_; }
@@ -246,7 +260,42 @@ class SequencesFile {
   std::span<const std::byte> body_, notes_;
 };
 
+/// The kind of what begins like a file of saved caches.
+const Kind& kind_of(const char* call, const std::string& path, std::span<const std::byte> bytes,
+                    CacheFileInfo::Kind& kind) {
+  using enum CacheFileInfo::Kind;
+  constexpr std::pair<CacheFileInfo::Kind, const Kind*> kKinds[] = {
+      {caches, &kCaches}, {sliding_caches, &kSliding}, {sequences, &kSequences}};
+  for (const auto& [name, of] : kKinds) {
+    if (bytes.size() < sizeof Header::magic || std::memcmp(bytes.data(), of->magic, 8) != 0)
+      continue;
+    kind = name;
+    return *of;
+  }
+  base::refuse(call, path, " is not a file of saved caches or sequences");
+}
+
 }  // namespace
+
+CacheFileInfo load_cache_file_info(const std::string& path) {
+  constexpr const char* kCall = "load_cache_file_info";
+  constexpr std::string_view kAllKinds = "PHKV";
+  const std::vector<std::byte> bytes = cache::read_file(kCall, path, kAllKinds);
+  CacheFileInfo info;
+  Kind kind = kind_of(kCall, path, bytes, info.kind);
+  kind.call = kCall;
+  Header header;
+  std::span<const std::byte> body = checked_body(kind, path, bytes, header);
+  const auto& print = header.fingerprint;
+  info.fingerprint = {print[0], print[1], print[2], print[3]};
+  info.count = header.items;
+  if (info.kind == CacheFileInfo::Kind::sequences)
+    info.notes_bytes = std::ssize(take_notes(kind, path, body));
+  if (info.count == 0) return info;
+  if (const std::string wrong = cache::read_first_sizes(body, info); !wrong.empty())
+    base::refuse(kCall, path, ", the first of its ", kind.items, ": ", wrong);
+  return info;
+}
 
 void save_caches(const std::string& path, const CacheFingerprint& fingerprint,
                  std::span<const KvCache> caches) {

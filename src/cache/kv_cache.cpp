@@ -207,15 +207,7 @@ void KvCache::keep(std::int64_t sequence, std::int64_t first,
 
 namespace {
 
-/// What must agree before rows can be taken over.
-constexpr cache::SizeName kSizes[] = {{"type", cache::SizeKind::type},
-                                      {"batch"},
-                                      {"kv_heads"},
-                                      {"head_dim"},
-                                      {"value_dim"},
-                                      {"values_in_keys"},
-                                      {"key_scales", cache::SizeKind::scales}};
-using SavedSizes = cache::SavedSizes<std::size(kSizes)>;
+using SavedSizes = cache::SavedSizes<std::size(cache::kCacheSizes)>;
 
 SavedSizes sizes_of(const KvCacheConfig& c) {
   return {static_cast<std::int64_t>(c.type),
@@ -258,7 +250,7 @@ void KvCache::save(const cache::Sink& to) const {
 bool KvCache::load(std::span<const std::byte>& from, std::string& wrong) {
   const State& s = *state_;
   std::span<const std::byte> rest = from;
-  wrong = cache::take_sizes(rest, kSizes, sizes_of(s.config));
+  wrong = cache::take_sizes(rest, cache::kCacheSizes, sizes_of(s.config));
   if (!wrong.empty()) return false;
   std::vector<std::int64_t> lengths(s.lengths.size());
   std::vector<float> scales(s.key_scales.size());

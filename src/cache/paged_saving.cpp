@@ -20,16 +20,7 @@ using cache::Equal;
 using cache::Held;
 using cache::Store;
 
-/// What must agree before rows can be taken over, and how many of them there are.
-constexpr cache::SizeName kSizes[] = {{"type", cache::SizeKind::type},
-                                      {"layers"},
-                                      {"kv_heads"},
-                                      {"head_dim"},
-                                      {"value_dim"},
-                                      {"values_in_keys"},
-                                      {"key_scales", cache::SizeKind::scales}};
-using Sizes = cache::SavedSizes<std::size(kSizes)>;
-enum : std::size_t { kLayers = 1, kHeads = 2, kHeadDim = 3, kByChannel = 6 };
+using Sizes = cache::SavedSizes<std::size(cache::kSequenceSizes)>;
 
 Sizes sizes_of(const PagedCacheConfig& c) {
   return {static_cast<std::int64_t>(c.type),
@@ -78,12 +69,12 @@ std::string cache::read_key_scales(std::span<const std::byte> from, KeyScales& s
   if (!take(from, &sizes, sizeof sizes) || !take(from, &length, sizeof length))
     return too_few_bytes("sizes and length", sizeof sizes + sizeof length, from.size());
   scales = {};
-  if (sizes[kByChannel] == 0) return {};
-  constexpr std::size_t kExtents[] = {kLayers, kHeads, kHeadDim};
+  if (sizes[kScalesAt] == 0) return {};
+  constexpr std::size_t kExtents[] = {kManyAt, kHeadsAt, kHeadDimAt};
   bool any = true;
   for (const std::size_t size : kExtents) {
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();  // of a PagedCache
-    if (std::string wrong = impossible_length(kSizes[size].name, sizes[size], 0, kMost);
+    if (std::string wrong = impossible_length(kSequenceSizes[size].name, sizes[size], 0, kMost);
         !wrong.empty())
       return wrong;
     any = any && sizes[size] > 0;
@@ -93,13 +84,13 @@ std::string cache::read_key_scales(std::span<const std::byte> from, KeyScales& s
     const auto of = static_cast<std::size_t>(sizes[size]);
     // Without products that a damaged file could make too large.
     if (any && count > from.size() / 4 / of) {
-      return std::string(kCutShort) + ": its key_scales are of [" + std::to_string(sizes[kLayers]) +
-             ", " + std::to_string(sizes[kHeads]) + ", " + std::to_string(sizes[kHeadDim]) +
+      return std::string(kCutShort) + ": its key_scales are of [" + std::to_string(sizes[kManyAt]) +
+             ", " + std::to_string(sizes[kHeadsAt]) + ", " + std::to_string(sizes[kHeadDimAt]) +
              "] (layers, kv_heads, head_dim), found " + std::to_string(from.size()) + " bytes";
     }
     count *= of;
   }
-  scales = {true, sizes[kLayers], sizes[kHeads], sizes[kHeadDim], std::vector<float>(count)};
+  scales = {true, sizes[kManyAt], sizes[kHeadsAt], sizes[kHeadDimAt], std::vector<float>(count)};
   take(from, scales.values.data(), count * 4);  // there, as was just checked
   return {};
 }
@@ -107,7 +98,8 @@ std::string cache::read_key_scales(std::span<const std::byte> from, KeyScales& s
 std::string PagedCache::State::take_saved(std::span<const std::byte>& from,
                                           cache::Saved& to) const {
   std::span<const std::byte> rest = from;
-  if (std::string differs = cache::take_sizes(rest, kSizes, sizes_of(config)); !differs.empty())
+  if (std::string differs = cache::take_sizes(rest, cache::kSequenceSizes, sizes_of(config));
+      !differs.empty())
     return differs;
   std::vector<float> scales(key_scales.size());
   if (!cache::take(rest, &to.length, sizeof to.length))

@@ -19,11 +19,53 @@
 
 namespace polyhead::inline v0::cache {
 
-/// How a size is shown: as it is, as an element type, or as by channel (1) or by token (0).
-enum class SizeKind : std::uint8_t { number, type, scales };
+/// What a size is, and so how it is shown: a number, an element type, 0 or 1, or by channel (1) or
+/// by token (0).
+enum class SizeKind : std::uint8_t { number, type, flag, scales };
 struct SizeName {
   const char* name;
   SizeKind kind = SizeKind::number;
+};
+
+/// The sizes at the front of each: what must agree before rows can be taken over.
+inline constexpr SizeName kSequenceSizes[] = {{"type", SizeKind::type},
+                                              {"layers"},
+                                              {"kv_heads"},
+                                              {"head_dim"},
+                                              {"value_dim"},
+                                              {"values_in_keys", SizeKind::flag},
+                                              {"key_scales", SizeKind::scales}};
+inline constexpr SizeName kCacheSizes[] = {{"type", SizeKind::type},
+                                           {"batch"},
+                                           {"kv_heads"},
+                                           {"head_dim"},
+                                           {"value_dim"},
+                                           {"values_in_keys", SizeKind::flag},
+                                           {"key_scales", SizeKind::scales}};
+inline constexpr SizeName kSlidingSizes[] = {{"type", SizeKind::type},
+                                             {"batch"},
+                                             {"kv_heads"},
+                                             {"head_dim"},
+                                             {"value_dim"},
+                                             {"values_in_keys", SizeKind::flag},
+                                             {"key_scales", SizeKind::scales},
+                                             {"window"},
+                                             {"first_tokens"},
+                                             {"chunk"}};
+
+/// Where those are that all have in common; of sequences the second one is layers, else the batch.
+enum SizePlace : std::size_t {
+  kTypeAt,
+  kManyAt,
+  kHeadsAt,
+  kHeadDimAt,
+  kValueDimAt,
+  kInKeysAt,
+  kScalesAt,
+  kWindowAt,  ///< of sliding caches, as what follows
+  kFirstTokensAt,
+  kChunkAt,
+  kMostSizes
 };
 
 template <std::size_t count>

@@ -339,18 +339,7 @@ void SlidingCache::read(std::int64_t sequence, View k, View v) const {
 
 namespace {
 
-/// What must agree before pages can be taken over: the last three say which token lies where.
-constexpr cache::SizeName kSizes[] = {{"type", cache::SizeKind::type},
-                                      {"batch"},
-                                      {"kv_heads"},
-                                      {"head_dim"},
-                                      {"value_dim"},
-                                      {"values_in_keys"},
-                                      {"key_scales", cache::SizeKind::scales},
-                                      {"window"},
-                                      {"first_tokens"},
-                                      {"chunk"}};
-using SavedSizes = cache::SavedSizes<std::size(kSizes)>;
+using SavedSizes = cache::SavedSizes<std::size(cache::kSlidingSizes)>;
 
 SavedSizes sizes_of(const SlidingCacheConfig& c) {
   return {static_cast<std::int64_t>(c.type),
@@ -387,7 +376,7 @@ bool SlidingCache::load(std::span<const std::byte>& from, std::string& wrong) {
   };
   State& s = *state_;
   std::span<const std::byte> rest = from;
-  wrong = cache::take_sizes(rest, kSizes, sizes_of(s.config));
+  wrong = cache::take_sizes(rest, cache::kSlidingSizes, sizes_of(s.config));
   if (!wrong.empty()) return false;
   std::vector<std::int64_t> lengths(s.lengths.size()), longest(s.longest.size());
   std::vector<float> scales(s.key_scales.size());

@@ -57,8 +57,14 @@ void fill_empty_channels(std::vector<float>& scales, std::int64_t dim) {
 
 }  // namespace
 
+bool is_storable(std::int64_t type) {
+  if (type != static_cast<std::uint8_t>(type)) return false;
+  const auto known = static_cast<ElementType>(type);
+  return base::is_floating(known) || base::is_code(known);
+}
+
 void check_storable(const char* call, ElementType type) {
-  if (base::is_floating(type) || base::is_code(type)) return;
+  if (is_storable(static_cast<std::int64_t>(type))) return;
   base::refuse(call, "type is ", element_name(type), ", expected ", base::kTypesOfCaches);
 }
 

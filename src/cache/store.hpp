@@ -87,6 +87,9 @@ class Store {
   std::vector<float> channel_scales_;  // [head][dim]
 };
 
+/// Whether a cache can hold the element type of that number, which a file may have from anywhere.
+bool is_storable(std::int64_t type);
+
 /// Throws InvalidArgument, in the name of `call`, unless a cache can hold `type`.
 void check_storable(const char* call, ElementType type);
 

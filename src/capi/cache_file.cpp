@@ -22,6 +22,36 @@ std::vector<Cache*> to_caches(const char* call, Handle* const* handles, int64_t 
 
 }  // namespace
 
+polyhead_status polyhead_cache_file_load_info(const char* path, polyhead_cache_file_info* info) {
+  using Kind = polyhead::CacheFileInfo::Kind;
+  static_assert(static_cast<int>(Kind::caches) == POLYHEAD_FILE_OF_CACHES &&
+                    static_cast<int>(Kind::sequences) == POLYHEAD_FILE_OF_SEQUENCES,
+                "the two lists of kinds run in parallel");
+  constexpr const char* kCall = "polyhead_cache_file_load_info";
+  return guarded(kCall, [&] {
+    check_written(kCall, "info", need(kCall, "info", info));
+    const polyhead::CacheFileInfo from = polyhead::load_cache_file_info(need(kCall, "path", path));
+    const bool any = from.count > 0;
+    write_struct(info, polyhead_cache_file_info{.struct_bytes = 0,
+                                                .print = to_c(from.fingerprint),
+                                                .count = from.count,
+                                                .notes_bytes = from.notes_bytes,
+                                                .layers = from.layers,
+                                                .batch = from.batch,
+                                                .kv_heads = from.kv_heads,
+                                                .head_dim = from.head_dim,
+                                                .value_dim = from.value_dim,
+                                                .window = from.window,
+                                                .first_tokens = from.first_tokens,
+                                                .chunk = from.chunk,
+                                                .tokens = from.tokens,
+                                                .kind = static_cast<int32_t>(from.kind),
+                                                .element_type = any ? to_c(from.type) : 0,
+                                                .values_in_keys = from.values_in_keys,
+                                                .keys_by_channel = from.keys_by_channel});
+  });
+}
+
 polyhead_status polyhead_kv_caches_save(const char* path, const polyhead_cache_fingerprint* print,
                                         const polyhead_kv_cache* const* caches, int64_t count) {
   constexpr const char* kCall = "polyhead_kv_caches_save";

@@ -68,6 +68,15 @@ ElementType to_element(const char* call, const char* name, std::int32_t element_
       call, name, element_type);
 }
 
+std::int32_t to_c(ElementType type) {
+  static_assert(
+      static_cast<int>(ElementType::float32) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT32 &&
+          static_cast<int>(ElementType::bit) + POLYHEAD_FLOAT32 == POLYHEAD_BIT &&
+          static_cast<int>(ElementType::float8_e5m2) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT8_E5M2,
+      "the two lists of element types run in parallel");
+  return static_cast<std::int32_t>(type) + POLYHEAD_FLOAT32;
+}
+
 Isa to_isa(const char* call, std::int32_t isa) {
   switch (isa) {
     case POLYHEAD_ISA_AUTOMATIC:
@@ -124,16 +133,10 @@ bool is_dense_float32(const View& view, const detail::Layout& dense) {
 }
 
 void fill_view(polyhead_view* view, const ConstView& from) {
-  static_assert(
-      static_cast<int>(ElementType::float32) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT32 &&
-          static_cast<int>(ElementType::bit) + POLYHEAD_FLOAT32 == POLYHEAD_BIT &&
-          static_cast<int>(ElementType::float8_e5m2) + POLYHEAD_FLOAT32 == POLYHEAD_FLOAT8_E5M2,
-      "the two lists of element types run in parallel");
   if (view == nullptr) return;
   const std::size_t bytes = view->struct_bytes;
-  *view =
-      polyhead_make_view(from.data, static_cast<int32_t>(from.type) + POLYHEAD_FLOAT32,
-                         from.layout.axes, from.layout.extents.data(), from.layout.strides.data());
+  *view = polyhead_make_view(from.data, to_c(from.type), from.layout.axes,
+                             from.layout.extents.data(), from.layout.strides.data());
   if (bytes > sizeof *view) view->struct_bytes = bytes;
 }
 

@@ -74,6 +74,8 @@ std::int64_t not_zero(const char* call, const char* name, std::int64_t number);
 void check_reserved(const char* call, const char* name, std::int32_t reserved);
 
 ElementType to_element(const char* call, const char* name, std::int32_t element_type);
+/// The other way round.
+std::int32_t to_c(ElementType type);
 Isa to_isa(const char* call, std::int32_t isa);
 bool to_bool(const char* call, const char* name, std::int32_t value);
 

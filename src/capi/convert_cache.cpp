@@ -24,4 +24,8 @@ CacheFingerprint to_fingerprint(const char* call, const polyhead_cache_fingerpri
   return {from.model, from.weights, from.rope, from.tokens};
 }
 
+polyhead_cache_fingerprint to_c(const CacheFingerprint& print) {
+  return {sizeof(polyhead_cache_fingerprint), print.model, print.weights, print.rope, print.tokens};
+}
+
 }  // namespace polyhead::inline v0::capi

@@ -18,5 +18,6 @@ void need_values(const char* call, const Config& config, const polyhead_view* v)
 void fill_kv_view(const char* call, polyhead_kv_view* view, const KvView& from);
 
 CacheFingerprint to_fingerprint(const char* call, const polyhead_cache_fingerprint* print);
+polyhead_cache_fingerprint to_c(const CacheFingerprint& print);
 
 }  // namespace polyhead::inline v0::capi
