@@ -158,7 +158,6 @@ static void check_plan(const polyhead_sliding_cache* cache, const polyhead_rope_
   polyhead_in_cache_arguments call = {
       .struct_bytes = sizeof call, .q = &q_view, .out = &out_view, .lse = &lse_view};
   size_t bytes = 0;
-  CHECK_REFUSED(polyhead_in_cache_plan_create(&limits, NULL, NULL, &plan), "rope is null");
   CHECK_REFUSED(polyhead_in_cache_plan_create(&limits, rope, NULL, NULL), "plan is null");
   CHECK_OK(polyhead_in_cache_plan_create(&limits, rope, NULL, &plan));
   CHECK_REFUSED(polyhead_in_cache_workspace_create(NULL, &workspace), "plan is null");
@@ -218,9 +217,13 @@ static void test_positions_in_the_cache(void) {
   config.window = config.chunk = kKvLen;
   CHECK_OK(polyhead_sliding_cache_create(&config, &cache));
   CHECK_OK(polyhead_sliding_cache_append(cache, &k_view, &v_view, NULL));
+  CHECK_OK(polyhead_sliding_cache_mask(cache, &mask));
+  expect_call(&call, &mask); /* what a model without rope has */
+  poison(out, kOut);
+  CHECK_OK(polyhead_sliding_cache_attend_in_cache(cache, NULL, &in_cache, NULL));
+  CHECK(memcmp(out, expected, sizeof expected) == 0);
+  poison(out, kOut);
   CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &rope, &in_cache, NULL), "pairing");
-  CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, NULL, &in_cache, NULL),
-                "rope is null");
   CHECK_REFUSED(
       (in_cache.q = NULL, polyhead_sliding_cache_attend_in_cache(cache, &rope, &in_cache, NULL)),
       "q is null");
@@ -232,7 +235,6 @@ static void test_positions_in_the_cache(void) {
   memcpy(rows_lse, lse, sizeof lse);
   check_plan(cache, &rope);
   CHECK_OK(polyhead_apply_rope(&q_view, &positions_view, &rope));
-  CHECK_OK(polyhead_sliding_cache_mask(cache, &mask));
   expect_call(&call, &mask);
   CHECK(memcmp(rows_out, expected, sizeof expected) == 0);
   CHECK(memcmp(rows_lse, expected_lse, sizeof expected_lse) == 0);
@@ -263,6 +265,7 @@ static void test_values_in_keys(void) {
   CHECK_REFUSED(polyhead_sliding_cache_attend_in_cache(cache, &rope, &in_cache, NULL),
                 "values_in_keys");
   CHECK(all_poisoned(out, kOut));
+  CHECK_OK(polyhead_sliding_cache_attend_in_cache(cache, NULL, &in_cache, NULL));
   polyhead_sliding_cache_destroy(cache);
 }
 

@@ -184,8 +184,8 @@ TEST_F(LayerCacheRefusals, PositionsInTheCache) {
             kForward + "statistics are given, expected none with positions in the cache");
   EXPECT_EQ(over_ring({.bias = ConstView(bias.data(), {1, 1, 1, 10})}),
             kForward +
-                "modifiers has bias, expected scale, soft_cap and sink alone: the others go "
-                "by positions");
+                "modifiers has bias, expected scale, soft_cap, alibi and sink alone: the "
+                "others go by positions in the sequence");
   EXPECT_EQ(over_ring({.mask = polyhead::documents(ConstView(documents, {2, 5}),
                                                    ConstView(documents, {2, 5}))}),
             kForward +
@@ -202,11 +202,6 @@ TEST_F(LayerCacheRefusals, PositionsInTheCache) {
             kForward +
                 "mask has a window of (2, 0) and 1 first tokens, expected the cache's (3, 0) "
                 "and 1 with positions in the cache");
-  LayerConfig still = decoder(kFloat32);
-  still.rope.reset();
-  const MultiHeadAttention plain = Model(still).layer(Isa::automatic);
-  EXPECT_EQ(refusal_of([&] { plain.forward(rows(), ring, out(), SlidingPositions::in_cache); }),
-            kForward + "the layer has no rope, expected one with positions in the cache");
   // The cache's own window is no other.
   layer.forward(rows(), ring, out(), SlidingPositions::in_cache,
                 {.mask = polyhead::window_and_first(3, 0, 1)});

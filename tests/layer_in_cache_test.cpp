@@ -38,13 +38,13 @@ std::vector<float> in_cache_by_hand(const MultiHeadAttention& layer, SlidingCach
     std::vector<std::int64_t> positions(static_cast<std::size_t>(n));
     std::iota(positions.begin(), positions.end(), at);
     const View rows(turned.data(), {n, packed}), still_rows(q.data(), {n, packed});
-    layer.project(part, rows, ConstView(positions.data(), {n}));
+    layer.project(part, rows, layer.config().rope ? ConstView(positions.data(), {n}) : ConstView());
     plain.project(part, still_rows);
     const polyhead::LayerHeads split = layer.split(rows);
     cache.append(split.k, split.v);
     const View out(heads.data(), {std::int64_t{1}, n, std::int64_t{4}, std::int64_t{16}});
     polyhead::attend_in_cache(
-        cache, *layer.config().rope,
+        cache, layer.config().rope,
         {.q = plain.split(still_rows).q, .out = out, .modifiers = layer.config().modifiers});
     layer.output(layer.concat(out), View(y.data() + at * kColumns, {n, kColumns}));
   }
@@ -53,24 +53,28 @@ std::vector<float> in_cache_by_hand(const MultiHeadAttention& layer, SlidingCach
 
 TEST(LayerInCache, PositionsInTheCacheAreAttendInCache) {
   const float sinks[] = {0.5f, -1.0f, 2.0f, 0.0f};
-  LayerConfig config = decoder(kFloat32);
-  config.modifiers.sink = ConstView(sinks, {4});
-  const MultiHeadAttention layer = Model(config).layer(Isa::automatic);
-  const auto x = random_floats(kTokens * kColumns, 31);
-  for (const ElementType held : kHeldTypes) {
-    SlidingCache by_hand = ring_of(layer, held, 4);
-    const auto expected = in_cache_by_hand(layer, by_hand, x, 30);
-    for (const std::int64_t chunk : {1, 7, 30}) {
-      SlidingCache cache = ring_of(layer, held, 4);
-      std::vector<float> y(x.size(), std::nanf(""));
-      for (std::int64_t at = 0; at < kTokens; at += chunk) {
-        const std::int64_t n = std::min(chunk, kTokens - at);
-        layer.forward(ConstView(x.data() + at * kColumns, {n, kColumns}), cache,
-                      View(y.data() + at * kColumns, {n, kColumns}), SlidingPositions::in_cache);
+  for (const bool alibi : {false, true}) {  // with RoPE, or of a model that has none
+    LayerConfig config = decoder(kFloat32);
+    config.modifiers.sink = ConstView(sinks, {4});
+    config.modifiers.alibi.use_default_slopes = alibi;
+    if (alibi) config.rope.reset();
+    const MultiHeadAttention layer = Model(config).layer(Isa::automatic);
+    const auto x = random_floats(kTokens * kColumns, 31);
+    for (const ElementType held : kHeldTypes) {
+      SlidingCache by_hand = ring_of(layer, held, 4);
+      const auto expected = in_cache_by_hand(layer, by_hand, x, 30);
+      for (const std::int64_t chunk : {1, 7, 30}) {
+        SlidingCache cache = ring_of(layer, held, 4);
+        std::vector<float> y(x.size(), std::nanf(""));
+        for (std::int64_t at = 0; at < kTokens; at += chunk) {
+          const std::int64_t n = std::min(chunk, kTokens - at);
+          layer.forward(ConstView(x.data() + at * kColumns, {n, kColumns}), cache,
+                        View(y.data() + at * kColumns, {n, kColumns}), SlidingPositions::in_cache);
+        }
+        expect_same_bits(
+            y, expected,
+            std::string(polyhead::element_name(held)) + ", chunks of " + std::to_string(chunk));
       }
-      expect_same_bits(
-          y, expected,
-          std::string(polyhead::element_name(held)) + ", chunks of " + std::to_string(chunk));
     }
   }
 }

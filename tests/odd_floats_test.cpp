@@ -112,12 +112,13 @@ TEST(OddFloats, SmallDropoutIsDropout) {
   rope.pairing = RopePairing::half_split;
   Modifiers dropout;
   dropout.dropout.probability = kSmall;
-  EXPECT_EQ(refusal_among_odd_floats([&] {
-              attend_in_cache(ring, rope,
-                              {.q = rows.const_view(), .out = out.view(), .modifiers = dropout});
-            }),
-            "attend_in_cache: modifiers has dropout, expected scale, soft_cap and sink alone: the "
-            "others go by positions");
+  EXPECT_EQ(
+      refusal_among_odd_floats([&] {
+        attend_in_cache(ring, rope,
+                        {.q = rows.const_view(), .out = out.view(), .modifiers = dropout});
+      }),
+      "attend_in_cache: modifiers has dropout, expected scale, soft_cap, alibi and sink alone: the "
+      "others go by positions in the sequence");
   AttentionArguments call;
   call.q = call.k = call.v = rows.const_view();
   call.out = out.view();

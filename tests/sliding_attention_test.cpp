@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,9 +100,10 @@ struct Row {
   double lse;
 };
 
-/// The row of query `p`, its keys moved to their positions in the cache as the paper has it.
+/// The row of query `p`, its keys moved to their positions in the cache as the paper has it, under
+/// ALiBi of that slope.
 Row moved(const Text& text, std::int64_t b, std::int64_t p, std::int64_t head,
-          const SlidingCacheConfig& c, double sink) {
+          const SlidingCacheConfig& c, double sink, double slope) {
   const std::int64_t begin = std::max<std::int64_t>(0, p - c.window + 1);
   std::vector<std::int64_t> keys;
   for (std::int64_t t = 0; t < std::min(c.first_tokens, begin); ++t) keys.push_back(t);
@@ -114,7 +117,8 @@ Row moved(const Text& text, std::int64_t b, std::int64_t p, std::int64_t head,
                                          static_cast<std::int64_t>(place));
     double score = 0.0;
     for (std::size_t d = 0; d < k.size(); ++d) score += q[d] * k[d];
-    const double weight = std::exp(score / std::sqrt(static_cast<double>(kDim)));
+    const double distance = static_cast<double>(keys.size() - 1 - place);
+    const double weight = std::exp(score / std::sqrt(static_cast<double>(kDim)) - slope * distance);
     sum += weight;
     for (std::int64_t d = 0; d < kValueDim; ++d)
       out[static_cast<std::size_t>(d)] +=
@@ -126,14 +130,22 @@ Row moved(const Text& text, std::int64_t b, std::int64_t p, std::int64_t head,
 
 TEST(InCache, IsAttentionOverKeysMovedToTheirPlaces) {
   const float sinks[kQHeads] = {0.5f, -1.0f, 2.0f, 0.0f};
+  const float slopes[2 * kQHeads] = {-0.01f, 9, 0.3f, 9, 0.0f, 9, 0.05f, 9};
   const std::int64_t tokens = effort() == Effort::smoke ? 90 : 400;
   for (const auto& [window, first_tokens, chunk] :
        {std::tuple{20, 4, 1}, {33, 40, 7}, {64, 1, 64}, {1, 2, 3}, {25, 0, 5}}) {
     const Text text(tokens, static_cast<std::uint64_t>(window));
-    for (const bool sink : {false, true}) {
+    // With the closed form, with slopes of one's own (the first one grows with distance), without.
+    for (const int alibi : {0, 1, 2}) {
+      const bool sink = alibi != 0;
       SlidingCache cache(config(window, first_tokens, chunk));
       Modifiers modifiers;
       if (sink) modifiers.sink = ConstView(sinks, {kQHeads});
+      modifiers.alibi.use_default_slopes = alibi == 1;
+      if (alibi == 2) modifiers.alibi.slopes = ConstView(slopes, {kQHeads}, {2});
+      const auto slope_of = [&](std::int64_t head) {
+        return alibi == 0 ? 0.0f : alibi == 1 ? alibi_slope(head, kQHeads) : slopes[2 * head];
+      };
       for (std::int64_t first = 0; first < tokens; first += chunk) {
         const std::int64_t count = std::min<std::int64_t>(chunk, tokens - first);
         append(cache, text, first, count);
@@ -149,14 +161,17 @@ TEST(InCache, IsAttentionOverKeysMovedToTheirPlaces) {
           const std::int64_t head = at[2];
           const Row expected = moved(
               text, at[0], first + at[1], head, cache.config(),
-              sink ? static_cast<double>(sinks[head]) : -std::numeric_limits<double>::infinity());
+              sink ? static_cast<double>(sinks[head]) : -std::numeric_limits<double>::infinity(),
+              static_cast<double>(slope_of(head)));
           for (std::int64_t d = 0; d < kValueDim; ++d)
             worst.add(out.get({at[0], at[1], head, d}), expected.out[static_cast<std::size_t>(d)]);
           worst_lse.add(lse.get(at), expected.lse);
         });
         // docs/numerics.md with D = 24, |q.k| scaled below 12, its rotation's 4 roundings of q and
         // of k, scores within 24 of each other, values below 3.5.
-        const double e = (24 + 6 + 8) * 12 * 0x1p-24 + 4 * 24 * 0x1p-24;
+        // ALiBi adds two roundings of what is at most 0.3 * 82 more.
+        const double far = alibi == 0 ? 0 : 0.3 * 82;
+        const double e = (24 + 6 + 8) * 12 * 0x1p-24 + (4 * 24 + 2 * (far + 24)) * 0x1p-24;
         EXPECT_LE(worst.value(), 2 * 3.5 * (e + 82 * 0x1p-24))
             << window << " + " << first_tokens << " at " << first;
         // Weights' relative errors are at most e, their sum's so too; the lse is below 32.
@@ -167,9 +182,54 @@ TEST(InCache, IsAttentionOverKeysMovedToTheirPlaces) {
   }
 }
 
+// Without RoPE keys and q are as they came: ALiBi alone says where they stand, and the values of
+// latents are not turned with their keys.
+TEST(InCache, AModelWithoutRopeGoesByAlibi) {
+  constexpr std::int64_t kTokens = 90, kWindow = 20, kFirst = 3;
+  const Text text(kTokens, 8);
+  for (const bool in_keys : {false, true}) {
+    SlidingCacheConfig c = config(kWindow, kFirst, 30);
+    c.values_in_keys = in_keys;
+    SlidingCache cache(c);
+    Modifiers modifiers;
+    modifiers.alibi.use_default_slopes = true;
+    for (std::int64_t first = 0; first < kTokens; first += 30) {
+      cache.append(part(text.k, first, 30), in_keys ? ConstView() : part(text.v, first, 30));
+      Tensor out(f32, {kBatch, 30, kQHeads, kValueDim});
+      attend_in_cache(cache, std::nullopt,
+                      {.q = part(text.q, first, 30), .out = out.view(), .modifiers = modifiers});
+      LargestDifference worst;
+      for_each_index(out.extents(), [&](const Index& at) {
+        const std::int64_t p = first + at[1], kv_head = at[2] / (kQHeads / kHeads);
+        const std::int64_t begin = std::max<std::int64_t>(0, p - kWindow + 1);
+        const std::int64_t firsts = std::min(kFirst, begin);
+        double sum = 0.0, value = 0.0;
+        for (std::int64_t t = 0; t <= p; ++t) {
+          if (t >= firsts && t < begin) continue;
+          double score = 0.0;
+          for (std::int64_t d = 0; d < kDim; ++d)
+            score += text.q.get({at[0], p, at[2], d}) * text.k.get({at[0], t, kv_head, d});
+          const std::int64_t place = t < firsts ? t : t - begin + firsts;
+          const double distance = static_cast<double>(p - begin + firsts - place);
+          const double weight =
+              std::exp(score / std::sqrt(static_cast<double>(kDim)) -
+                       static_cast<double>(alibi_slope(at[2], kQHeads)) * distance);
+          sum += weight;
+          value += weight * (in_keys ? text.k : text.v).get({at[0], t, kv_head, at[3]});
+        }
+        worst.add(out.get(at), value / sum);
+      });
+      const double e = (24 + 6) * 12 * 0x1p-24 + 6 * 24 * 0x1p-24;
+      EXPECT_LE(worst.value(), 2 * 4.5 * (e + 23 * 0x1p-24)) << in_keys << " at " << first;
+    }
+  }
+}
+
 TEST(InCache, AnyChunksAndPaddingGiveTheSameBits) {
   const std::int64_t tokens = 150;
   const Text text(tokens, 3);
+  Modifiers modifiers;
+  modifiers.alibi.use_default_slopes = true;
   for (const ElementType type : {f32, bf16, ElementType::int8, ElementType::int4}) {
     for (Isa isa : isas()) {
       std::vector<std::vector<std::byte>> results;
@@ -182,7 +242,8 @@ TEST(InCache, AnyChunksAndPaddingGiveTheSameBits) {
           View out = all.view();
           out.data = all.address({0, first, 0, 0});
           out.layout.extents[1] = count;
-          attend_in_cache(cache, rope(), {.q = part(text.q, first, count), .out = out},
+          attend_in_cache(cache, rope(),
+                          {.q = part(text.q, first, count), .out = out, .modifiers = modifiers},
                           {.isa = isa});
         }
         results.push_back(all.bytes());
@@ -211,6 +272,7 @@ TEST(InCache, APlanGivesTheSameBits) {
   const std::vector<float> sinks = {0.5f, -1.0f, 2.0f, 0.0f};
   Modifiers modifiers;
   modifiers.sink = ConstView(sinks.data(), {kQHeads});
+  modifiers.alibi.use_default_slopes = true;
   for (const ElementType type : {f32, ElementType::int8}) {
     const InCachePlan plan(limits(50, tokens, type), rope());
     InCacheWorkspace workspace = plan.make_workspace();
@@ -478,10 +540,15 @@ TEST(InCache, RefusesByName) {
             "attend_in_cache: counts: sequence 1 has 3 queries, expected at most q_len (2), chunk "
             "(4) and its length (3)");
   Modifiers modifiers;
-  modifiers.alibi.use_default_slopes = true;
+  modifiers.dropout.probability = 0.5f;
   EXPECT_EQ(refused(part(text.q, 0, 2), modifiers),
-            "attend_in_cache: modifiers has alibi, expected scale, soft_cap and sink alone: the "
-            "others go by positions");
+            "attend_in_cache: modifiers has dropout, expected scale, soft_cap, alibi and sink "
+            "alone: the others go by positions in the sequence");
+  const float slopes[] = {1.0f, 2.0f, std::numeric_limits<float>::infinity(), 1.0f};
+  modifiers = {};
+  modifiers.alibi.slopes = ConstView(slopes, {4});
+  EXPECT_EQ(refused(part(text.q, 0, 2), modifiers),
+            "attend_in_cache: modifiers.alibi.slopes[2] (inf) is not finite");
   EXPECT_NE(refused(part(text.v, 0, 2)).find("attend_in_cache: q"), std::string::npos);
   Tensor lse(f32, {kBatch, 3, kQHeads});
   const std::string of_lse = refusal_of([&] {

@@ -123,7 +123,7 @@ struct PagedSequences {
   std::span<const std::int32_t> tokens{};
 };
 
-/// What RoPE counts over a SlidingCache.
+/// What RoPE and ALiBi count over a SlidingCache.
 ///   original  a token's place in its sequence
 ///   in_cache  its place among what the cache holds: the first tokens, then the window without a
 ///             gap (sliding_attention.h)
@@ -204,11 +204,11 @@ class MultiHeadAttention {
   /// The same over rings, under the layer's mask and the cache's: the bits of everything under that
   /// mask, however the tokens came, `chunk` of a sequence at most in a call. Keys are held turned
   /// by their place in the sequence for either kind of positions, so that calls may mix them. With
-  /// positions in the cache, as attend_in_cache: the layer has rope and `call` no positions; masks
-  /// are causal, or the cache's own, and nothing else; of the modifiers scale, soft-cap and sink
-  /// are served; row statistics and a mask's q_lengths (say `lengths`) are refused. A call that
-  /// fails takes its tokens back, but what they wrote over is gone: oldest() may have moved on, and
-  /// they count among what truncate() can take back.
+  /// positions in the cache, as attend_in_cache: `call` has no positions; masks are causal, or the
+  /// cache's own, and nothing else; of the modifiers scale, soft-cap, ALiBi and sink are served;
+  /// row statistics and a mask's q_lengths (say `lengths`) are refused. A call that fails takes its
+  /// tokens back, but what they wrote over is gone: oldest() may have moved on, and they count
+  /// among what truncate() can take back.
   void forward(ConstView x, SlidingCache& cache, View y, const LayerCall& call = {}) const;
   void forward(ConstView x, SlidingCache& cache, View y, SlidingPositions positions,
                const LayerCall& call = {}) const;

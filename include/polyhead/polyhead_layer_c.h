@@ -54,11 +54,12 @@ typedef struct polyhead_in_cache_arguments {
   const polyhead_view* counts;    /* int32/int64 [batch]: valid queries of each sequence */
   const polyhead_view* q_offsets; /* int32/int64 [batch + 1] of a ragged batch, whose q, out and lse
                                      have tokens in place of [batch, q_len] */
-  const polyhead_modifiers* modifiers; /* scale, soft-cap and sink are served */
+  const polyhead_modifiers* modifiers; /* scale, soft-cap, ALiBi and sink are served */
 } polyhead_in_cache_arguments;
 
-/* Attention over a sliding cache with RoPE positions counted in the cache, as StreamingLLM has
- * them: see sliding_attention.h. Caches of values_in_keys are not served. */
+/* Attention over a sliding cache with positions counted in the cache, as StreamingLLM has them: see
+ * sliding_attention.h. `rope` NULL: keys are as they came, and positions ALiBi's alone. Caches of
+ * values_in_keys are served without rope only. */
 POLYHEAD_C_API polyhead_status polyhead_sliding_cache_attend_in_cache(
     const polyhead_sliding_cache* cache, const polyhead_rope_config* rope,
     const polyhead_in_cache_arguments* arguments, const polyhead_options* options);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 #include "polyhead/attention.h"
 #include "polyhead/rope.h"
@@ -23,9 +24,10 @@ struct InCacheArguments {
 
 /// Attention over what a SlidingCache holds, with RoPE positions counted in the cache: a query at
 /// position p of its sequence sees the window's keys w .. p (w = p - window + 1, at least 0) and
-/// the first tokens before w. As RoPE sees them, first token t stands at t, the window follows the
-/// last of n first tokens without a gap (key j at j - w + n where w > n, else at j), and the query
-/// is the window's last. So no distance exceeds first_tokens + window, however long the sequence.
+/// the first tokens before w. As RoPE and ALiBi see them, first token t stands at t, the window
+/// follows the last of n first tokens without a gap (key j at j - w + n where w > n, else at j),
+/// and the query is the window's last. So no distance exceeds first_tokens + window, however long
+/// the sequence.
 ///
 /// q    [batch, q_len, q_heads, head_dim]  float32, float16 or bfloat16, NOT rotated: the last
 ///                                         tokens appended to each sequence, at most `chunk`
@@ -47,14 +49,16 @@ struct InCacheArguments {
 /// does not depend on how the tokens came in chunks. Without first tokens it has the bits of
 /// attention over view() with mask() and q rotated by p.
 ///
-/// Of `modifiers` scale, soft-cap and sink are served; the others depend on positions and are
-/// refused. So is a cache of values_in_keys, whose values `rope` would turn too.
+/// A model without RoPE has no `rope`, and keys and q as they are. Of `modifiers` scale, soft-cap,
+/// ALiBi and sink are served; bias, dropout and custom ones go by positions in the sequence and are
+/// refused. So is a cache of values_in_keys, whose values `rope` would turn too, unless there is
+/// none.
 ///
 /// Accuracy: as merge_partials; q of 16 bits is rounded to its type again when it has been turned.
 /// Throws InvalidArgument; nothing is written then. Allocates copies of q and of partial results,
 /// which InCachePlan does not. Source: Xiao et al. 2023
 /// (StreamingLLM), section 3.2.
-void attend_in_cache(const SlidingCache& cache, const RopeConfig& rope,
+void attend_in_cache(const SlidingCache& cache, const std::optional<RopeConfig>& rope,
                      const InCacheArguments& arguments, const Options& options = {});
 
 /// Scratch of one caller of an InCachePlan. Movable; used by one run at a time.
@@ -80,7 +84,8 @@ class InCachePlan {
   /// `q_len`, of a ragged batch, those of its longest sequence.
   /// Throws InvalidArgument for impossible limits or rope, or an instruction set this machine
   /// lacks.
-  InCachePlan(const Limits& limits, const RopeConfig& rope, const Options& options = {});
+  InCachePlan(const Limits& limits, const std::optional<RopeConfig>& rope,
+              const Options& options = {});
   /// What was moved from may be assigned to or destroyed, no more.
   InCachePlan(InCachePlan&&) noexcept;
   InCachePlan& operator=(InCachePlan&&) noexcept;

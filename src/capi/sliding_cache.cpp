@@ -1,6 +1,8 @@
 // The sliding cache behind polyhead_cache_c.h.
 #include "polyhead/sliding_cache.h"
 
+#include <optional>
+
 #include "capi/convert_layer.hpp"
 #include "capi/handles.hpp"
 #include "polyhead/sliding_attention.h"
@@ -29,6 +31,12 @@ class InCacheCall {
   ModifierSet modifiers_;
   polyhead::InCacheArguments arguments_;
 };
+
+std::optional<polyhead::RopeConfig> to_rope_if_any(const char* call,
+                                                   const polyhead_rope_config* rope) {
+  if (rope == nullptr) return {};
+  return to_rope(call, rope);
+}
 
 }  // namespace
 
@@ -157,7 +165,7 @@ polyhead_status polyhead_sliding_cache_attend_in_cache(const polyhead_sliding_ca
   return guarded(kCall, [&] {
     need(kCall, "cache", cache);
     const InCacheCall call(kCall, arguments);
-    polyhead::attend_in_cache(cache->cache, to_rope(kCall, rope), call.arguments(),
+    polyhead::attend_in_cache(cache->cache, to_rope_if_any(kCall, rope), call.arguments(),
                               to_options(kCall, options));
   });
 }
@@ -170,7 +178,7 @@ polyhead_status polyhead_in_cache_plan_create(const polyhead_limits* limits,
   return guarded(kCall, [&] {
     need(kCall, "plan", plan);
     *plan = new polyhead_in_cache_plan{polyhead::InCachePlan(
-        to_limits(kCall, limits), to_rope(kCall, rope), to_options(kCall, options))};
+        to_limits(kCall, limits), to_rope_if_any(kCall, rope), to_options(kCall, options))};
   });
 }
 

@@ -124,8 +124,6 @@ void check_in_cache_mask(const Mask& mask, const SlidingCacheConfig& c) {
 }
 
 void check_in_cache_call(const Layer& layer, const LayerCall& call, const SlidingCacheConfig& c) {
-  if (!layer.rotation)
-    base::refuse(kCall, "the layer has no rope, expected one with positions in the cache");
   if (call.positions.given())
     base::refuse(kCall, "positions are given, but they are those in the cache");
   const RowStatistics& rows = call.statistics;
@@ -160,10 +158,11 @@ void finish_in_cache(const Layer& layer, const Input& input, const Ready& call,
                                    .out = arguments.out,
                                    .lse = arguments.lse,
                                    .modifiers = arguments.modifiers,
+                                   .turned = layer.rotation.has_value(),
                                    .counts = arguments.mask.q_lengths,
                                    .offsets = arguments.q_offsets});
   attention.run(
-      *layer.rotation, scratch.in_cache,
+      layer.rotation ? &*layer.rotation : nullptr, scratch.in_cache,
       [&](const AttentionArguments& part) { layers::attend(layer, kCall, part, scratch); },
       engine.crew);
   layers::close_heads(layer, input, call.heads, y, scratch);

@@ -28,13 +28,13 @@ void check_in_cache(const char* name, const Modifiers& m) {
   const base::FloatEnvironment environment(base::Subnormals::kept);  // which dropout is none
   const bool custom =
       std::ranges::any_of(m.custom, [](const TileModifier* f) { return f != nullptr; });
-  if (m.bias.given() || m.alibi.given() || custom || m.dropout.probability != 0.0f) {
+  if (m.bias.given() || custom || m.dropout.probability != 0.0f) {
     base::refuse(name, "modifiers has ",
-                 m.bias.given()    ? "bias"
-                 : m.alibi.given() ? "alibi"
-                 : custom          ? "custom"
-                                   : "dropout",
-                 ", expected scale, soft_cap and sink alone: the others go by positions");
+                 m.bias.given() ? "bias"
+                 : custom       ? "custom"
+                                : "dropout",
+                 ", expected scale, soft_cap, alibi and sink alone: the others go by positions in "
+                 "the sequence");
   }
 }
 
@@ -70,6 +70,17 @@ InCacheCall cut(InCacheCall call) {
 
 }  // namespace
 
+void AlibiOfFirst::apply(const ScoreTile& tile) const {
+  for (int lane = 0; lane < tile.lane_count; ++lane) {
+    const std::int64_t place = std::min(tile.q_pos[lane] + window, last_place);
+    const auto from_tile = static_cast<float>(place - tile.first_kv_pos);
+    const float slope = slopes[tile.head[lane]];
+    float* score = tile.scores + lane;
+    for (int key = 0; key < tile.key_count; ++key, score += tile.lane_count)
+      *score -= slope * (from_tile - static_cast<float>(key));
+  }
+}
+
 InCache::InCache(const InCacheCall& call)
     : call_(cut(call)),
       config_(call.cache.config()),
@@ -82,7 +93,7 @@ InCache::InCache(const InCacheCall& call)
 void InCache::check() const {
   const char* const name = call_.name;
   const std::int64_t batch = config_.batch;
-  if (config_.values_in_keys) {
+  if (config_.values_in_keys && call_.turned) {
     base::refuse(name,
                  "cache has values_in_keys, expected values of their own: those in the keys would "
                  "be turned with them");
@@ -179,6 +190,13 @@ InCacheRooms::Places InCache::open(InCacheRooms& memory, int workers) const {
     rooms.first_lengths[b] = std::min(length, config_.first_tokens);
     rooms.first_starts[b] = start - config_.window;
   }
+  const Alibi& alibi = call_.modifiers.alibi;
+  for (std::int64_t head = 0; head < q_heads_ && alibi.given(); ++head) {
+    rooms.slopes[head] =
+        alibi.slopes.given()
+            ? static_cast<const float*>(alibi.slopes.data)[head * alibi.slopes.layout.strides[0]]
+            : alibi_slope(head, q_heads_);
+  }
   return rooms;
 }
 
@@ -196,13 +214,21 @@ AttentionArguments InCache::window_part(const Turning& turning,
 }
 
 AttentionArguments InCache::first_part(const AttentionArguments& window, const Turning& turning,
-                                       const InCacheRooms::Places& rooms) const {
+                                       const InCacheRooms::Places& rooms,
+                                       AlibiOfFirst& alibi) const {
   AttentionArguments first = window;
   first.kv.lengths = ConstView(rooms.first_lengths, {config_.batch});
   first.mask = causal();  // query p sees the first tokens t <= p - window
   first.mask.q_lengths = call_.counts;
   first.q_start = ConstView(rooms.first_starts, {config_.batch});
   first.q = rotated(turning, rooms.places, rooms.first_q);
+  if (call_.modifiers.alibi.given()) {
+    alibi.slopes = rooms.slopes;
+    alibi.window = config_.window;
+    alibi.last_place = config_.first_tokens + config_.window - 1;
+    first.modifiers.alibi = {};
+    first.modifiers.custom[0] = &alibi;
+  }
   return first;
 }
 
@@ -245,9 +271,11 @@ ConstView InCache::rotated(const Turning& turning, const std::int64_t* positions
     const std::int64_t count = std::min(kRowsPerItem, tokens() - first);
     std::byte* const rows = to + first * pitch;
     for (std::int64_t i = 0; i < count; ++i) copy_token(first + i, rows + i * pitch);
-    position::rotate_heads({rows, call_.q.type, {one, count, q_heads_, dim}},
-                           ConstView(positions + first, {one, count}), turning.rotation,
-                           turning.memory + worker * doubles);
+    if (turning.rotation != nullptr) {
+      position::rotate_heads({rows, call_.q.type, {one, count, q_heads_, dim}},
+                             ConstView(positions + first, {one, count}), *turning.rotation,
+                             turning.memory + worker * doubles);
+    }
     for (std::int64_t i = 0; i < count && call_.type != call_.q.type; ++i)
       narrow_token(rows + i * pitch);
   });

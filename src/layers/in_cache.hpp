@@ -17,17 +17,27 @@ struct InCacheCall {
   View out;          ///< as q
   View lse{};        ///< optional
   const Modifiers& modifiers;
+  bool turned = true;              ///< whether keys are, and q is to be
   ConstView counts{};              ///< [batch]: valid queries
   ConstView offsets{};             ///< ragged: [batch + 1] of q's tokens, then no counts
   const Limits* limits = nullptr;  ///< of the plan that runs it, if one does
 };
 
-/// Refuses modifiers that depend on positions.
+/// Refuses modifiers that depend on positions in another way than ALiBi does.
 void check_in_cache(const char* name, const Modifiers& modifiers);
 
 /// Refuses more rows of q than 64 bits count.
 void check_in_cache_rows(const char* name, std::int64_t batch, std::int64_t q_len,
                          std::int64_t q_heads);
+
+/// ALiBi between queries and first tokens, by their places in the cache.
+class AlibiOfFirst final : public TileModifier {
+ public:
+  void apply(const ScoreTile& tile) const override;
+  const float* slopes = nullptr;  ///< [q_heads]
+  std::int64_t last_place = 0;    ///< of queries: they stay there while the window moves on
+  std::int64_t window = 0;        ///< keys between a query and what its q_pos says
+};
 
 /// One checked call.
 class InCache {
@@ -37,9 +47,10 @@ class InCache {
   /// Of q, all sequences together; ragged, those that belong to one.
   std::int64_t tokens() const;
 
-  /// `attend` runs attention over its arguments; `crew` turns q and joins the parts.
+  /// `attend` runs attention over its arguments; `crew` turns q, by `rotation` if it is to be
+  /// turned, and joins the parts.
   template <class Attend>
-  void run(const position::Rotation& rotation, InCacheRooms& memory, const Attend& attend,
+  void run(const position::Rotation* rotation, InCacheRooms& memory, const Attend& attend,
            const Crew& crew) const {
     const InCacheRooms::Places rooms = open(memory, crew.workers);
     const Turning turning{rotation, rooms.turn, crew};
@@ -49,7 +60,8 @@ class InCache {
       window.lse = call_.lse;
       return attend(window);
     }
-    const AttentionArguments first = first_part(window, turning, rooms);
+    AlibiOfFirst alibi;
+    const AttentionArguments first = first_part(window, turning, rooms, alibi);
     attend(as_part(window, rooms, 0));
     attend(as_part(first, rooms, 1));
     join(rooms, {.executor = crew.executor, .threads = crew.workers});
@@ -65,7 +77,7 @@ class InCache {
 
   /// How q is turned, and by whom: `memory` is turning_doubles() of each worker.
   struct Turning {
-    const position::Rotation& rotation;
+    const position::Rotation* rotation;
     double* memory;
     const Crew& crew;
   };
@@ -73,7 +85,7 @@ class InCache {
   InCacheRooms::Places open(InCacheRooms& memory, int workers) const;
   AttentionArguments window_part(const Turning& turning, const InCacheRooms::Places& rooms) const;
   AttentionArguments first_part(const AttentionArguments& window, const Turning& turning,
-                                const InCacheRooms::Places& rooms) const;
+                                const InCacheRooms::Places& rooms, AlibiOfFirst& alibi) const;
   AttentionArguments as_part(AttentionArguments call, const InCacheRooms::Places& rooms,
                              std::int64_t part) const;
   void copy_token(std::int64_t token, std::byte* to) const;

@@ -33,6 +33,7 @@ class InCacheRooms {
     std::int64_t *ends, *places;                 // [tokens]
     std::int64_t *first_lengths, *first_starts;  // [batch]
     float *outs, *lses;                          // of both parts
+    float* slopes;                               // of ALiBi, [q_heads]
     double* turn;                                // what rotating takes, of each worker
   };
 
@@ -52,6 +53,7 @@ class InCacheRooms {
             integers(first_starts_, sizes.batch),
             reinterpret_cast<float*>(outs_.need(rows, 2 * 4 * sizes.value_dim)),
             reinterpret_cast<float*>(lses_.need(rows, 2 * 4)),
+            reinterpret_cast<float*>(slopes_.need(sizes.q_heads, 4)),
             reinterpret_cast<double*>(
                 turn_.need(turning, 8 * position::turning_doubles(sizes.head_dim / 2)))};
   }
@@ -59,13 +61,14 @@ class InCacheRooms {
   std::size_t bytes() const {
     std::size_t sum = 0;
     for (const Buffer* buffer : {&window_q_, &first_q_, &ends_, &places_, &first_lengths_,
-                                 &first_starts_, &outs_, &lses_, &turn_})
+                                 &first_starts_, &outs_, &lses_, &slopes_, &turn_})
       sum += buffer->bytes();
     return sum;
   }
 
  private:
-  Buffer window_q_, first_q_, ends_, places_, first_lengths_, first_starts_, outs_, lses_, turn_;
+  Buffer window_q_, first_q_, ends_, places_, first_lengths_, first_starts_, outs_, lses_, slopes_,
+      turn_;
 };
 
 }  // namespace polyhead::inline v0::layers

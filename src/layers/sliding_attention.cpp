@@ -1,6 +1,7 @@
 // Attention over a sliding cache with positions in the cache: at once, and prepared.
 #include "polyhead/sliding_attention.h"
 
+#include <optional>
 #include <utility>
 
 #include "attention/schedule.hpp"
@@ -13,7 +14,7 @@ namespace {
 constexpr const char* kCall = "attend_in_cache";
 
 layers::InCacheCall call_of(const SlidingCache& cache, const InCacheArguments& arguments,
-                            const Limits* limits = nullptr) {
+                            bool turned, const Limits* limits = nullptr) {
   return {.name = kCall,
           .cache = cache,
           .q = arguments.q,
@@ -21,22 +22,29 @@ layers::InCacheCall call_of(const SlidingCache& cache, const InCacheArguments& a
           .out = arguments.out,
           .lse = arguments.lse,
           .modifiers = arguments.modifiers,
+          .turned = turned,
           .counts = arguments.counts,
           .offsets = arguments.q_offsets,
           .limits = limits};
 }
 
+std::optional<position::Rotation> rotation_of(const std::optional<RopeConfig>& rope,
+                                              std::int64_t head_dim, bool tables) {
+  if (!rope) return {};
+  position::check_rope(kCall, *rope, head_dim);
+  return position::Rotation(*rope, head_dim, tables);
+}
+
 }  // namespace
 
-void attend_in_cache(const SlidingCache& cache, const RopeConfig& rope,
+void attend_in_cache(const SlidingCache& cache, const std::optional<RopeConfig>& rope,
                      const InCacheArguments& arguments, const Options& options) {
-  const layers::InCache call(call_of(cache, arguments));
-  const std::int64_t dim = cache.config().head_dim;
-  position::check_rope(kCall, rope, dim);
-  const bool tables = call.tokens() > position::kTableTokens;
+  const layers::InCache call(call_of(cache, arguments, rope.has_value()));
+  const auto rotation =
+      rotation_of(rope, cache.config().head_dim, call.tokens() > position::kTableTokens);
   layers::InCacheRooms rooms;
   call.run(
-      position::Rotation(rope, dim, tables), rooms,
+      rotation ? &*rotation : nullptr, rooms,
       [&](const AttentionArguments& part) { attention(part, options); }, crew_of(kCall, options));
 }
 
@@ -58,7 +66,7 @@ std::size_t InCacheWorkspace::bytes() const {
 
 struct InCachePlan::State {
   Limits limits;
-  position::Rotation rotation;
+  std::optional<position::Rotation> rotation;
   Crew crew;
   Plan attention;
 
@@ -73,11 +81,11 @@ struct InCachePlan::State {
   }
 };
 
-InCachePlan::InCachePlan(const Limits& limits, const RopeConfig& rope, const Options& options) {
+InCachePlan::InCachePlan(const Limits& limits, const std::optional<RopeConfig>& rope,
+                         const Options& options) {
   Plan attention(limits, options);
   layers::check_in_cache_rows(kCall, limits.batch, limits.q_len, limits.q_heads);
-  position::check_rope(kCall, rope, limits.head_dim);
-  state_ = std::make_unique<State>(State{limits, position::Rotation(rope, limits.head_dim, true),
+  state_ = std::make_unique<State>(State{limits, rotation_of(rope, limits.head_dim, true),
                                          crew_of(kCall, options), std::move(attention)});
 }
 InCachePlan::InCachePlan(InCachePlan&&) noexcept = default;
@@ -93,12 +101,13 @@ InCacheWorkspace InCachePlan::make_workspace() const {
 
 void InCachePlan::run(const SlidingCache& cache, const InCacheArguments& arguments,
                       InCacheWorkspace& workspace) const {
-  const layers::InCache call(call_of(cache, arguments, &state_->limits));
+  const std::optional<position::Rotation>& rotation = state_->rotation;
+  const layers::InCache call(call_of(cache, arguments, rotation.has_value(), &state_->limits));
   if (!workspace.state_) base::refuse(kCall, "workspace was moved from, expected the plan's");
   if (!workspace.state_->sizes.cover(state_->sizes()))
     base::refuse(kCall, "workspace is of smaller limits, expected one this plan made");
   call.run(
-      state_->rotation, workspace.state_->rooms,
+      rotation ? &*rotation : nullptr, workspace.state_->rooms,
       [&](const AttentionArguments& part) {
         state_->attention.run(part, workspace.state_->attention);
       },
