@@ -98,6 +98,13 @@ static void test_merge(void) {
   CHECK_OK(polyhead_merge_partials(&merge, NULL));
   CHECK(largest_difference(out, whole, kOut) <= 2 * kTolerance);
   CHECK(largest_difference(lse, merged_lse, kRows) <= 2 * kTolerance);
+
+  CHECK_OK(polyhead_lse_to_base2(&lse_view));
+  CHECK(fabs(lse[0] * 0.6931471805599453 - merged_lse[0]) <= 2 * kTolerance);
+  CHECK_OK(polyhead_lse_from_base2(&lse_view));
+  CHECK(largest_difference(lse, merged_lse, kRows) <= 2 * kTolerance);
+  CHECK_REFUSED(polyhead_lse_to_base2(NULL), "lse is null");
+  CHECK_REFUSED(polyhead_lse_from_base2(NULL), "lse is null");
 }
 
 static int causal_end(Pair at) { return at.key <= kKvLen - kQLen + at.query; }

@@ -18,6 +18,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 # The public headers that belong to a room: a room to its left may not include them.
 DOORS = {
     "rope.h": "position",
+    "adapters.h": "attention",
     "attention.h": "attention",
     "inspect.h": "inspect",
     "heads.h": "inspect",

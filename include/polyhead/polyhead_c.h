@@ -368,6 +368,10 @@ typedef struct polyhead_merge_arguments {
 POLYHEAD_C_API polyhead_status polyhead_merge_partials(const polyhead_merge_arguments* arguments,
                                                        const polyhead_options* options);
 
+/* LSEs to the base of 2, in which FlashInfer has them, and back, in place: float32 of any axes. */
+POLYHEAD_C_API polyhead_status polyhead_lse_to_base2(const polyhead_view* lse);
+POLYHEAD_C_API polyhead_status polyhead_lse_from_base2(const polyhead_view* lse);
+
 /* What a second pass may compute; each view is optional. See inspect.h. */
 typedef struct polyhead_inspect_arguments {
   size_t struct_bytes;

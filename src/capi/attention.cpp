@@ -2,6 +2,7 @@
 #include "polyhead/attention.h"
 
 #include "capi/convert.hpp"
+#include "polyhead/adapters.h"
 #include "polyhead/isa.h"
 
 using namespace polyhead::capi;
@@ -41,4 +42,16 @@ polyhead_status polyhead_merge_partials(const polyhead_merge_arguments* argument
     to.sink = to_view(kCall, "sink", from.sink);
     polyhead::merge_partials(to, to_options(kCall, options));
   });
+}
+
+polyhead_status polyhead_lse_to_base2(const polyhead_view* lse) {
+  constexpr const char* kCall = "polyhead_lse_to_base2";
+  return guarded(kCall,
+                 [&] { polyhead::lse_to_base2(to_view(kCall, "lse", need(kCall, "lse", lse))); });
+}
+
+polyhead_status polyhead_lse_from_base2(const polyhead_view* lse) {
+  constexpr const char* kCall = "polyhead_lse_from_base2";
+  return guarded(kCall,
+                 [&] { polyhead::lse_from_base2(to_view(kCall, "lse", need(kCall, "lse", lse))); });
 }
