@@ -40,12 +40,23 @@ void AnswerOptions::add_options(CLI::App& app) {
                  "among all")
       ->type_name("P")
       ->check(float32_if([](double p) { return p >= 0.0 && p <= 1.0; }, "from 0 to 1"));
+  app.add_option("--repeat-penalty", sampling.repeat_penalty,
+                 "Divides logits above 0 of tokens that are in prompt or answer already, and\n"
+                 "multiplies others of them; 1, the default: none")
+      ->type_name("F")
+      ->check(float32_if([](double f) { return f > 0.0; }, "above 0"));
+  app.add_option("--repeat-last", sampling.repeat_last,
+                 "Of the last N tokens only; 0, the default: of all")
+      ->type_name("N")
+      ->transform(count(0));
   app.add_option("--seed", sampling.seed, "Of the draws (default 0)")
       ->type_name("N")
       ->check(whole_number(0, kLargestSeed));
 }
 
 void AnswerOptions::check() const {
+  if (app_->count("--repeat-last") > 0 && app_->count("--repeat-penalty") == 0)
+    throw UsageError("--repeat-last needs --repeat-penalty");
   if (rules_.sampling.temperature > 0.0f) return;
   for (const char* option : {"--top-k", "--top-p", "--min-p", "--seed"}) {
     if (app_->count(option) == 0) continue;

@@ -25,7 +25,8 @@ struct AnswerRules {
   AnswerText text(TextStream to) const { return {std::move(to), stops}; }
 };
 
-/// --max-tokens, --stop, --ignore-eos, --temperature, --top-k, --top-p, --min-p and --seed.
+/// --max-tokens, --stop, --ignore-eos, --repeat-penalty, --repeat-last, --temperature, --top-k,
+/// --top-p, --min-p and --seed.
 class AnswerOptions {
  public:
   void add_options(CLI::App& app);

@@ -157,13 +157,15 @@ void Generate::speak(const Model& model, const Tokenizer& tokenizer, const Conso
   outcome.prefill = watch.lap();
 
   AnswerText text = shown_text(console);
+  std::vector<std::int32_t> all = outcome.prompt;
   while (std::ssize(outcome.ids) < rules.max_tokens) {
-    const std::int32_t id = sampler.next(logits);
+    const std::int32_t id = sampler.next(logits, all);
     if (rules.ends(tokenizer, id)) {
       outcome.stop = "end";
       break;
     }
     outcome.ids.push_back(id);
+    all.push_back(id);
     if (!text.write(tokenizer.written(id))) {
       outcome.stop = "stop_text";
       break;

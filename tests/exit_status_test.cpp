@@ -87,6 +87,8 @@ TEST(ExitStatus, TwoWhereTheCommandLineIsWrongByItself) {
       {with(kMany, {"--page-tokens", "9"}), "is not a power of two"},
       {with(kMany, {"--kv-type", "int8", "--kv-keys", "channel"}), "needs --kv-text"},
       {with(kGenerate, {"--min-p", "0.1"}), "--min-p needs --temperature"},
+      {with(kGenerate, {"--repeat-last", "9"}), "--repeat-last needs --repeat-penalty"},
+      {with(kGenerate, {"--repeat-penalty", "0"}), "0 is not a number above 0"},
       {with(kGenerate, {"--min-p", "1.5"}), "1.5 is not a number from 0 to 1"},
       {with(kGenerate, {"--stop", ""}), "--stop: the value is empty"},
       {with(kGenerate, {"--stop", "a", "--stop", ""}), "--stop: the value is empty"},

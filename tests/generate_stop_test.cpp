@@ -108,10 +108,14 @@ TEST_F(GenerateStop, EachOfABatchEndsAsAlone) {
   const std::string file = folder_.write("prompts.txt", lines);
   const std::vector<std::string> stops = {"--stop", "jja", "--stop", "ga", "--stop", "aje"};
   std::size_t stopped = 0;
+  const std::vector<std::vector<std::string>> ways = {
+      {},
+      {"--temperature", "1.2", "--min-p", "0.02", "--seed", "5"},
+      {"--repeat-penalty", "1.3", "--repeat-last", "20"}};
   for (const char* batch : {"1", "3", "8"}) {
-    for (const bool drawn : {false, true}) {
+    for (const std::vector<std::string>& way : ways) {
       std::vector<std::string> how = stops;
-      if (drawn) how.insert(how.end(), {"--temperature", "1.2", "--min-p", "0.02", "--seed", "5"});
+      how.insert(how.end(), way.begin(), way.end());
       std::vector<std::string> many = how;
       many.insert(many.end(), {"--prompts", file, "--batch", batch, "--page-tokens", "8"});
       // Two answers of the longest fill the pool, so that some are interrupted.

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -77,6 +79,42 @@ TEST(Sampler, MinPIsAShareOfTheBest) {
   EXPECT_EQ(counts({.temperature = 2.0f, .top_k = 3, .min_p = 0.7f, .seed = 3})[4], kDraws);
   EXPECT_THROW(models::Sampler({.temperature = 1.0f, .min_p = 1.5f}), InvalidArgument);
   EXPECT_THROW(models::Sampler({.temperature = 1.0f, .min_p = NAN}), InvalidArgument);
+}
+
+TEST(Sampler, RepeatedTokensArePenalisedOnceEach) {
+  const std::vector<float> logits = {1.0f, 3.0f, 2.5f, -1.0f};
+  const std::vector<std::int32_t> before = {1, 0, 1, 1, 2};
+  const auto greedy = [&](float penalty, std::int64_t last, std::span<const float> of) {
+    return models::Sampler({.repeat_penalty = penalty, .repeat_last = last}).next(of, before);
+  };
+  EXPECT_EQ(greedy(1.0f, 0, logits), 1);
+  EXPECT_EQ(greedy(1.1f, 0, logits), 1);  // 2.73 and 2.27: the three 1s count as one
+  EXPECT_EQ(greedy(1.3f, 1, logits), 1);  // the last one alone is a 2
+  EXPECT_EQ(greedy(1.3f, 2, logits), 2 - 1);
+  EXPECT_EQ(greedy(0.5f, 1, logits), 2);  // below 1 it rewards
+  // What is below 0 goes further down, not up.
+  const std::vector<float> below = {-9.0f, -1.0f, -9.0f, -1.5f};
+  EXPECT_EQ(greedy(1.4f, 0, below), 1);
+  EXPECT_EQ(greedy(1.6f, 0, below), 3);
+  EXPECT_EQ(greedy(1.6f, 1, below), 1);
+  // Draws follow what is left: tokens 0, 1 and 2 are as probable as exp(x / 2).
+  models::Sampler sampler({.temperature = 1.0f, .seed = 3, .repeat_penalty = 2.0f});
+  std::vector<int> counts(logits.size());
+  constexpr int kDraws = 20000;
+  for (int i = 0; i < kDraws; ++i) ++counts[static_cast<std::size_t>(sampler.next(logits, before))];
+  const double scores[] = {0.5, 1.5, 1.25, -1.0};
+  double total = 0.0;
+  for (const double score : scores) total += std::exp(score);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const double p = std::exp(scores[i]) / total;
+    EXPECT_NEAR(counts[i], kDraws * p, 5 * std::sqrt(kDraws * p)) << i;
+  }
+  EXPECT_THROW(models::Sampler({.repeat_penalty = 0.0f}), InvalidArgument);
+  EXPECT_THROW(models::Sampler({.repeat_penalty = NAN}), InvalidArgument);
+  EXPECT_THROW(models::Sampler({.repeat_penalty = INFINITY}), InvalidArgument);
+  EXPECT_THROW(models::Sampler({.repeat_last = -1}), InvalidArgument);
+  const std::vector<std::int32_t> unknown = {4};
+  EXPECT_THROW(models::Sampler({.repeat_penalty = 2.0f}).next(logits, unknown), InvalidArgument);
 }
 
 }  // namespace

@@ -216,7 +216,7 @@ void Batcher::take(Running& running, std::span<const float> logits, std::excepti
   };
   Answer& answer = answers_.at(running.request);
   std::int32_t token = 0;
-  if (!asked([&] { return token = running.sampler.next(logits), true; })) {
+  if (!asked([&] { return token = running.sampler.next(logits, running.tokens), true; })) {
     answer.stop = Stop::failed;
     return;
   }

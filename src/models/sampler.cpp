@@ -19,6 +19,28 @@ Sampler::Sampler(const Sampling& sampling) : sampling_(sampling), state_(samplin
   }
   if (!(sampling.min_p >= 0.0f && sampling.min_p <= 1.0f))
     base::refuse(kCall, "min_p (", sampling.min_p, ") is not within 0 .. 1");
+  if (!(sampling.repeat_penalty > 0.0f) || std::isinf(sampling.repeat_penalty)) {
+    base::refuse(kCall, "repeat_penalty (", sampling.repeat_penalty, ") is not finite and above 0");
+  }
+  if (sampling.repeat_last < 0)
+    base::refuse(kCall, "repeat_last (", sampling.repeat_last, ") is negative");
+}
+
+/// The logits, those of tokens among the last ones of `before` moved, once however often they are
+/// there.
+std::span<const float> Sampler::penalised(std::span<const float> logits,
+                                          std::span<const std::int32_t> before) {
+  const float penalty = sampling_.repeat_penalty;
+  if (penalty == 1.0f) return logits;
+  const auto last = static_cast<std::size_t>(sampling_.repeat_last);
+  if (last > 0 && last < before.size()) before = before.last(last);
+  penalised_.assign(logits.begin(), logits.end());
+  for (const std::int32_t id : before) {
+    const auto at = static_cast<std::size_t>(id);
+    if (at >= logits.size()) base::refuse("Sampler", "a token before (", id, ") has no logit");
+    penalised_[at] = logits[at] > 0.0f ? logits[at] / penalty : logits[at] * penalty;
+  }
+  return penalised_;
 }
 
 /// In [0, 1): the upper 53 bits.
@@ -38,7 +60,8 @@ double Sampler::keep_probable(std::vector<double>& weights) {
   return total;
 }
 
-std::int32_t Sampler::next(std::span<const float> logits) {
+std::int32_t Sampler::next(std::span<const float> logits, std::span<const std::int32_t> before) {
+  logits = penalised(logits, before);
   if (std::ranges::any_of(logits, [](float x) { return std::isnan(x); }))
     base::refuse("Sampler", "logits hold a NaN: the model's weights or its text give no numbers");
   const auto best = std::max_element(logits.begin(), logits.end());
@@ -51,14 +74,14 @@ std::int32_t Sampler::next(std::span<const float> logits) {
     candidates_.emplace_back(logits[id], static_cast<std::int32_t>(id));
   }
   // Best first, the lower id on ties: an order that every machine agrees on.
-  const auto before = [](const auto& a, const auto& b) {
+  const auto better = [](const auto& a, const auto& b) {
     return a.first > b.first || (a.first == b.first && a.second < b.second);
   };
   const auto kept = sampling_.top_k > 0 ? std::min<std::size_t>(candidates_.size(), sampling_.top_k)
                                         : candidates_.size();
   if (kept < candidates_.size() || sampling_.top_p < 1.0f) {
     std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(kept),
-                      candidates_.end(), before);
+                      candidates_.end(), better);
     candidates_.resize(kept);
   }
   const double most = *best;
