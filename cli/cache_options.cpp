@@ -70,8 +70,12 @@ std::string other_than(const std::string& file, const CacheOrigin& origin, Eleme
   if (std::string other = other_origin(saved.fingerprint, origin); !other.empty()) return other;
   if (saved.count > 0 && saved.type != type)
     return "with --kv-type " + kv_type_name(saved.type) + ", this run has " + kv_type_name(type);
-  if (frames != nullptr && load_notes(file, saved.fingerprint) != models::notes_of(*frames))
-    return "with other --kv-keys or --kv-text than this run has";
+  if (frames == nullptr) return {};
+  const std::vector<std::byte> notes = load_notes(file, saved.fingerprint);
+  const bool had = !models::frames_of_notes(file, notes).empty();
+  if (had == frames->empty()) return had ? "with --kv-keys channel" : "without --kv-keys channel";
+  if (notes != models::notes_of(*frames))
+    return "with channels calibrated on another text than this run's";
   return {};
 } catch (const InvalidArgument&) {
   return {};  // what it was refused for says more
@@ -114,20 +118,21 @@ void CacheOptions::check() const {
 }
 
 /// Of --load-cache, before anything of that size is allocated: --save-cache writes one text, of the
-/// context at most.
-std::int64_t CacheOptions::checked_bytes(const models::Model& model, std::int64_t page_tokens,
-                                         const models::CacheForm& form) const {
+/// context at most, whatever type its rows have.
+std::int64_t CacheOptions::checked_bytes(const models::Model& model,
+                                         std::int64_t page_tokens) const {
   std::error_code failed;
   const std::uintmax_t bytes = std::filesystem::file_size(load_, failed);
   if (failed) throw FileError(load_, "cannot be read: " + failed.message());
   const std::int64_t context = model.config().context_length;
-  const std::int64_t page = page_bytes(model, page_tokens, form) + kTokenBytes * page_tokens;
+  const std::int64_t page =
+      page_bytes(model, page_tokens, {ElementType::float32}) + kTokenBytes * page_tokens;
   const std::int64_t most = base::ceil_div(context, page_tokens) * page +
                             models::most_note_bytes(model.config()) + kHeaderBytes;
   if (bytes > static_cast<std::uintmax_t>(most)) {
     throw FileError(load_, "has " + std::to_string(bytes) + " bytes, expected at most " +
                                std::to_string(most) + ": what the model's context of " +
-                               std::to_string(context) + " tokens takes");
+                               std::to_string(context) + " tokens takes in f32");
   }
   return static_cast<std::int64_t>(bytes);
 }
@@ -135,14 +140,14 @@ std::int64_t CacheOptions::checked_bytes(const models::Model& model, std::int64_
 std::int64_t CacheOptions::pages(const models::Model& model,
                                  const models::BatcherOptions& options) const {
   if (!loads()) return 0;
-  return checked_bytes(model, options.page_tokens, options.cache) /
+  return checked_bytes(model, options.page_tokens) /
              page_bytes(model, options.page_tokens, options.cache) +
          1;
 }
 
 models::CacheForm CacheOptions::form(const models::Model& model, ElementType type,
                                      std::int64_t page_tokens, const CacheOrigin& origin) const {
-  checked_bytes(model, page_tokens, {type});
+  checked_bytes(model, page_tokens);
   const auto form_of_file = [&] {
     auto frames = models::frames_of_notes(load_, load_notes(load_, origin.fingerprint));
     if (frames.empty()) throw FileError(load_, "was saved without --kv-keys channel");

@@ -50,8 +50,7 @@ class CacheOptions {
                     std::span<const std::int32_t> tokens) const;
 
  private:
-  std::int64_t checked_bytes(const models::Model& model, std::int64_t page_tokens,
-                             const models::CacheForm& form) const;
+  std::int64_t checked_bytes(const models::Model& model, std::int64_t page_tokens) const;
 
   std::string save_, load_;
 };

@@ -31,7 +31,7 @@ constexpr const char* kExample =
     "MODEL is a GGUF file, a .safetensors file with its config.json beside it, a folder of both, "
     "or\n"
     "smollm2, gemma3 or minilm where scripts/get-model fetched it. Only headers are read.\n"
-    "A file of saved caches (generate --save-cache) is told by its first bytes.\n\n"
+    "A file of saved caches (generate --save-cache) is told by its first bytes, and read whole.\n\n"
     "Examples:\n"
     "  polyhead info smollm2\n"
     "  polyhead info smollm2 --tensors\n"

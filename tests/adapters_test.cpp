@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -72,6 +73,16 @@ TEST(LseBase, PartialResultsOfAnotherLibraryAreMerged) {
                  [&](const Index& at) { EXPECT_NEAR(merged.get(at), whole.get(at), 1e-5); });
 }
 
+TEST(LseBase, WhatIsNoNumberStays) {
+  std::vector<float> numbers = {kInfinity, -kInfinity, 3e38f,
+                                -3e38f,    0.0f,       std::numeric_limits<float>::quiet_NaN()};
+  const View lse(numbers.data(), {6});
+  lse_to_base2(lse);
+  EXPECT_EQ(std::vector<float>(numbers.begin(), numbers.begin() + 5),
+            (std::vector<float>{kInfinity, -kInfinity, kInfinity, -kInfinity, 0.0f}));
+  EXPECT_TRUE(std::isnan(numbers[5]));
+}
+
 TEST(LseBase, RefusesByName) {
   std::vector<float> numbers(4, 2.0f);
   EXPECT_EQ(refusal_of([] { lse_to_base2({}); }), "lse_to_base2: lse is not given");
@@ -85,6 +96,28 @@ TEST(LseBase, RefusesByName) {
   EXPECT_EQ(numbers, std::vector<float>(4, 2.0f));
   lse_to_base2(View(numbers.data(), {0}));
   EXPECT_EQ(numbers, std::vector<float>(4, 2.0f));
+}
+
+TEST(LastKeys, TheQuerysOwnCounts) {
+  constexpr std::int64_t kTokens = 6, kSeen = 3;
+  Tensor q(f32, {1, kTokens, 1, 8}), k(f32, {1, kTokens, 1, 8}), v(f32, {1, kTokens, 1, 1});
+  for (Tensor* tensor : {&q, &k})  // all keys alike
+    for_each_index(tensor->extents(), [&](const Index& at) { tensor->set(at, 0.0); });
+  for (std::int64_t t = 0; t < kTokens; ++t) v.set({0, t, 0, 0}, static_cast<double>(1 << t));
+  Tensor out(f32, {1, kTokens, 1, 1});
+  AttentionArguments call;
+  call.q = q.const_view();
+  call.k = k.const_view();
+  call.v = v.const_view();
+  call.out = out.view();
+  call.mask = last_keys(kSeen);
+  attention(call);
+  for (std::int64_t t = 0; t < kTokens; ++t) {
+    double sum = 0.0;
+    const std::int64_t first = std::max<std::int64_t>(0, t - kSeen + 1);
+    for (std::int64_t seen = first; seen <= t; ++seen) sum += static_cast<double>(1 << seen);
+    EXPECT_NEAR(out.get({0, t, 0, 0}), sum / static_cast<double>(t - first + 1), 1e-5) << t;
+  }
 }
 
 TEST(LastKeys, AreAWindowThatEndsWithTheQuery) {

@@ -274,5 +274,6 @@ int main(void) {
   test_written_over();
   test_positions_in_the_cache();
   test_values_in_keys();
+  remove(FILE_NAME);
   return test_failures != 0;
 }

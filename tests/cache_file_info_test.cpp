@@ -1,10 +1,12 @@
 // What a file of saved caches says of itself: enough to make a cache that takes it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/checksum.hpp"
@@ -221,11 +223,33 @@ TEST_F(CacheFileInfoTest, SizesThatNothingHasAreRefusedByName) {
   EXPECT_EQ(with(0, -1), "its type is -1, expected " + types);
   EXPECT_EQ(with(1, -2), "its batch is -2, expected 0 .. 281474976710656");
   EXPECT_EQ(with(1, 1000), "it is cut short: expected 8 bytes of length, found 0");
-  EXPECT_EQ(with(3, std::int64_t{1} << 60),
-            "its head_dim is 1152921504606846976, expected 0 .. 281474976710656");
+  EXPECT_EQ(with(2, std::int64_t{1} << 60),
+            "its kv_heads is 1152921504606846976, expected 0 .. 281474976710656");
+  EXPECT_EQ(with(3, 769), "its head_dim is 769, expected 0 .. 768");
+  EXPECT_EQ(with(4, -1), "its value_dim is -1, expected 0 .. 768");
   EXPECT_EQ(with(5, 2), "its values_in_keys is 2, expected 0 .. 1");
   EXPECT_EQ(with(6, 2), "its key_scales is 2, expected 0 .. 1");
+  EXPECT_EQ(with(6, 1),
+            "its key_scales are by channel, expected a type of int8 or int4, found float32");
   EXPECT_EQ(with(8, -1), "its length is -1, expected 0 .. 281474976710656");
+  SlidingCacheConfig sliding;
+  sliding.kv_heads = 1;
+  sliding.head_dim = sliding.value_dim = 8;
+  sliding.window = sliding.chunk = 4;
+  const SlidingCache ring(sliding);
+  save_caches(path_, kPrint, std::span<const SlidingCache>(&ring, 1));
+  const std::string of_ring = ScratchDirectory::read(path_);
+  for (const auto& [number, name] : {std::pair{7, "window"}, {9, "chunk"}}) {
+    std::string bytes = of_ring;
+    std::fill_n(bytes.begin() + kHeader + number * 8, 8, '\0');
+    put(bytes);
+    EXPECT_EQ(refusal(), std::string("load_cache_file_info: FILE, the first of its sliding caches: "
+                                     "its ") +
+                             name + " is 0, expected 1 .. 281474976710656");
+  }
+  save_caches(path_, kPrint, std::span<const KvCache>());
+  put(ScratchDirectory::read(path_) + "more");
+  EXPECT_EQ(refusal(), "load_cache_file_info: FILE is 4 bytes too long");
   put(good.substr(0, kHeader + 8 + 3));
   EXPECT_NE(refusal().find("it is cut short: expected 56 bytes of sizes, found 3"),
             std::string::npos)

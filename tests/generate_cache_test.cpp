@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "cli/exit_codes.hpp"
 #include "models/batcher.hpp"
+#include "polyhead/cache_file.h"
 #include "support/golden_model.hpp"
 #include "support/run_program.hpp"
 #include "support/scratch_directory.hpp"
@@ -182,20 +186,41 @@ TEST_F(GenerateCache, FramesComeFromTheFile) {
         EXPECT_EQ(many["cache"]["shared_tokens"], 16);
       }
     }
-    const std::string in_frames =
-        ": was saved with other --kv-keys or --kv-text than this run has (a file serves";
+    const std::string serves = " (a file serves the model, --weights,";
     const auto refused = [&](const std::vector<std::string>& how, const std::string& why) {
       const std::string said = refusal(file, how);
       EXPECT_NE(said.find(file + why), std::string::npos) << said;
     };
-    refused({"--kv-type", type, "--kv-keys", "channel", "--kv-text", text}, in_frames);
-    refused({"--kv-type", type}, in_frames);
+    refused({"--kv-type", type, "--kv-keys", "channel", "--kv-text", text},
+            ": was saved with channels calibrated on another text than this run's" + serves);
+    refused({"--kv-type", type}, ": was saved with --kv-keys channel" + serves);
     const std::string plain = folder_.file("plain.kv");
     generate({"--prompt", kBegin, "--kv-type", type, "--page-tokens", "8", "--save-cache", plain});
     const std::string said = refusal(plain, {"--kv-type", type, "--kv-keys", "channel"});
     EXPECT_NE(said.find(plain + ": was saved without --kv-keys channel"), std::string::npos)
         << said;
+    EXPECT_NE(refusal(plain, {"--kv-type", type, "--kv-keys", "channel", "--kv-text", text})
+                  .find(plain + ": was saved without --kv-keys channel" + serves),
+              std::string::npos);
   }
+}
+
+// What another program has put beside the rows is no other way to hold them.
+TEST_F(GenerateCache, NotesThatAreNoFramesAreSaidToBeNone) {
+  const std::string file = saved();
+  const CacheFileInfo info = load_cache_file_info(file);
+  PagedCache cache({.pages = 8,
+                    .layers = info.layers,
+                    .kv_heads = info.kv_heads,
+                    .head_dim = info.head_dim,
+                    .value_dim = info.value_dim,
+                    .type = info.type});
+  std::vector<std::int64_t> sequences;
+  ASSERT_EQ(load_sequences(file, info.fingerprint, cache, sequences), PagedCache::Status::ok);
+  const std::string noted = folder_.file("noted.kv");
+  save_sequences(noted, info.fingerprint, cache, sequences, std::vector<std::byte>(5));
+  EXPECT_NE(refusal(noted).find(noted + ": has notes that are no frames\n"), std::string::npos)
+      << refusal(noted);
 }
 
 TEST_F(GenerateCache, TheTypeThatIsTakenAnywayMayBeNamed) {
@@ -252,6 +277,17 @@ TEST_F(GenerateCache, RefusesWhatIsNoSuchFile) {
   EXPECT_NE(
       refusal(folder_.file("config.json")).find("config.json: is not a file of saved sequences"),
       std::string::npos);
+}
+
+// Rows of the context in float32 take more than those of this run's type.
+TEST_F(GenerateCache, AFileOfALargerTypeIsOfAnotherType) {
+  const std::string all = "abcdefgijabcdefgijabcdefgijabcdefgijabcdefgijabcdefgijabcdefgija";
+  const std::string file = folder_.file("all.kv");
+  generate({"--prompt", all, "--page-tokens", "8", "--max-tokens", "1", "--save-cache", file});
+  const std::string said = refusal(file, {"--kv-type", "int4"});
+  EXPECT_NE(said.find(file + ": was saved with --kv-type f32, this run has int4"),
+            std::string::npos)
+      << said;
 }
 
 // The file is a hole: a pool of its size, or its bytes, would not fit into any memory.

@@ -38,10 +38,10 @@ std::vector<double> turned(const Tensor& q, const Index& at, std::int64_t positi
   return row;
 }
 
-/// One output row: the query stands at its own position for the window, and `gap` tokens earlier,
-/// as if those left out had never been, for the first tokens.
+/// One output row under ALiBi of that slope: the query stands at its own position for the window,
+/// and `gap` tokens earlier, as if those left out had never been, for the first tokens.
 std::vector<double> in_cache_row(const Held& held, const Plain& plain, const Tensor& q,
-                                 const Index& at) {
+                                 const Index& at, double slope) {
   const SlidingCacheConfig& c = held.sliding()->config();
   const auto b = static_cast<std::size_t>(at[0]);
   const std::int64_t p = held.lengths[b] - held.queries[b] + at[1];
@@ -58,7 +58,9 @@ std::vector<double> in_cache_row(const Held& held, const Plain& plain, const Ten
       score += (t < first ? far : near)[static_cast<std::size_t>(d)] *
                plain.keys().get({at[0], t, kv_head, d});
     }
-    const double weight = std::exp(score / std::sqrt(static_cast<double>(held.head_dim)));
+    const auto distance = static_cast<double>(p - (t < first ? gap : 0) - t);
+    const double weight =
+        std::exp(score / std::sqrt(static_cast<double>(held.head_dim)) - slope * distance);
     total += weight;
     for (std::size_t d = 0; d < out.size(); ++d) {
       out[d] += weight * plain.values().get({at[0], t, kv_head, static_cast<std::int64_t>(d)});
@@ -81,6 +83,11 @@ TEST(InCache, EveryTypeAndGroupAgainstTheDefinition) {
         for (const std::int64_t group : kGroups) {
           Random random(static_cast<std::uint64_t>(group));
           const std::int64_t q_heads = group * held->kv_heads, most = held->most_queries();
+          Modifiers modifiers;
+          modifiers.alibi.use_default_slopes = group % 4 == 0;
+          const auto slope_of = [&](std::int64_t head) {
+            return modifiers.alibi.given() ? static_cast<double>(alibi_slope(head, q_heads)) : 0.0;
+          };
           Tensor q(f32, {held->batch(), most, q_heads, held->head_dim});
           Tensor out(f32, {held->batch(), most, q_heads, held->value_dim});
           q.fill_normal(random);
@@ -88,14 +95,15 @@ TEST(InCache, EveryTypeAndGroupAgainstTheDefinition) {
           for_each_index({held->batch(), most, q_heads}, [&](const Index& at) {
             expected.emplace_back(static_cast<std::size_t>(held->value_dim));
             if (at[1] < held->queries[static_cast<std::size_t>(at[0])])
-              expected.back() = in_cache_row(*held, plain, q, at);
+              expected.back() = in_cache_row(*held, plain, q, at, slope_of(at[2]));
           });
           for (const Isa isa : available_isas()) {
             out.poison();
             attend_in_cache(*held->sliding(), rope(),
                             {.q = q.const_view(),
                              .out = out.view(),
-                             .counts = ConstView(held->queries.data(), {held->batch()})},
+                             .counts = ConstView(held->queries.data(), {held->batch()}),
+                             .modifiers = modifiers},
                             {.isa = isa});
             LargestDifference worst;
             std::size_t row = 0;

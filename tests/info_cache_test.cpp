@@ -1,6 +1,7 @@
 // polyhead info over files of saved caches.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -118,6 +119,26 @@ TEST_F(InfoCache, SlidingCachesHaveAWindow) {
   const json found = test::json_of(info({"--json"}).out);
   EXPECT_EQ(found["window"], 1000);
   EXPECT_EQ(found["chunk"], 16);
+}
+
+TEST_F(InfoCache, NotesOfAnotherProgramAreNoFrames) {
+  const std::vector<float> scales(3 * 40, 0.5f);
+  PagedCache cache({.pages = 4,
+                    .layers = 1,
+                    .kv_heads = 3,
+                    .head_dim = 40,
+                    .type = ElementType::int8,
+                    .key_scales = ConstView(scales.data(), {1, 3, 40})});
+  const std::vector<std::int64_t> sequences = {cache.create(), cache.create()};
+  save_sequences(path_, kPrint, cache, sequences, std::vector<std::byte>(5));
+  EXPECT_TRUE(says(info(), "holds", "2 sequences of a paged cache"));
+  EXPECT_TRUE(says(info(), "tokens", "0, the first"));
+  EXPECT_TRUE(says(info(), "sizes", "1 layer, 3 KV heads, head_dim 40, value_dim 40"));
+  EXPECT_TRUE(says(info(), "as", "int8, keys scaled by channel"));
+  const json found = test::json_of(info({"--json"}).out);
+  EXPECT_EQ(found["keys_by_channel"], true);
+  EXPECT_EQ(found["notes_bytes"], 5);
+  EXPECT_EQ(found["in_frames"], false);
 }
 
 TEST_F(InfoCache, AFileOfNothingHasNoSizes) {

@@ -265,7 +265,8 @@ Limits limits(std::int64_t q_len, std::int64_t kv_len, ElementType type = f32) {
           .kv_type = type};
 }
 
-// One plan and workspace for all chunks, of caches with and without first tokens, with a sink.
+// One plan and workspace for all chunks, of caches with and without first tokens, with a sink and
+// ALiBi, with RoPE and without.
 TEST(InCache, APlanGivesTheSameBits) {
   const std::int64_t tokens = 150;
   const Text text(tokens, 3);
@@ -274,7 +275,8 @@ TEST(InCache, APlanGivesTheSameBits) {
   modifiers.sink = ConstView(sinks.data(), {kQHeads});
   modifiers.alibi.use_default_slopes = true;
   for (const ElementType type : {f32, ElementType::int8}) {
-    const InCachePlan plan(limits(50, tokens, type), rope());
+    const std::optional<RopeConfig> turned = type == f32 ? std::optional(rope()) : std::nullopt;
+    const InCachePlan plan(limits(50, tokens, type), turned);
     InCacheWorkspace workspace = plan.make_workspace();
     const std::size_t bytes = workspace.bytes();
     for (const std::int64_t first_tokens : {0, 3}) {
@@ -288,7 +290,7 @@ TEST(InCache, APlanGivesTheSameBits) {
         Tensor expected(f32, {kBatch, chunk, kQHeads, kValueDim});
         Tensor out(f32, {kBatch, chunk, kQHeads, kValueDim});
         Tensor expected_lse(f32, {kBatch, chunk, kQHeads}), lse(f32, {kBatch, chunk, kQHeads});
-        attend_in_cache(cache, rope(),
+        attend_in_cache(cache, turned,
                         {.q = part(text.q, first, chunk),
                          .out = expected.view(),
                          .lse = expected_lse.view(),

@@ -17,7 +17,8 @@ Mask last_keys(std::int64_t keys, Align align = Align::unstated);
 
 /// LSEs to the base of 2, in which FlashInfer has them, and back: each number of `lse`, float32 of
 /// any axes and strides, is divided by ln 2 or multiplied with it, in double and rounded once.
-/// Infinities and NaN stay. Throws InvalidArgument, with nothing written.
+/// Infinities and NaN stay, and what is beyond float32 becomes an infinity. Throws InvalidArgument,
+/// with nothing written.
 void lse_to_base2(View lse);
 void lse_from_base2(View lse);
 

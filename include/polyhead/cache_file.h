@@ -43,7 +43,8 @@ struct CacheFileInfo {
 
 /// What a file is, whatever its fingerprint: so that caches can be made for it, and told of what
 /// model or run it is. Reads all of it. Throws InvalidArgument naming the path: not such a file,
-/// another version, a wrong checksum, or sizes and lengths that nothing has.
+/// another version, a wrong checksum, or a first cache of sizes that none has. Whether rows and all
+/// the others are there is for loading to find.
 CacheFileInfo load_cache_file_info(const std::string& path);
 
 /// Writes the caches (one a layer, say) to one file: version, fingerprint, each cache's sizes,

@@ -291,6 +291,8 @@ CacheFileInfo load_cache_file_info(const std::string& path) {
   info.count = header.items;
   if (info.kind == CacheFileInfo::Kind::sequences)
     info.notes_bytes = std::ssize(take_notes(kind, path, body));
+  if (info.count == 0 && !body.empty())
+    base::refuse(kCall, path, " is ", body.size(), " bytes too long");
   if (info.count == 0) return info;
   if (const std::string wrong = cache::read_first_sizes(body, info); !wrong.empty())
     base::refuse(kCall, path, ", the first of its ", kind.items, ": ", wrong);

@@ -28,8 +28,8 @@ std::string impossible_size(const SizeName& name, std::int64_t size) {
     return std::string("its ") + name.name + " is " + shown_size(name.kind, size) + ", expected " +
            base::kTypesOfCaches;
   }
-  return impossible_length(name.name, size, 0,
-                           name.kind == SizeKind::number ? base::kMaxExtent : 1);
+  if (name.kind != SizeKind::number) return impossible_length(name.name, size, 0, 1);
+  return impossible_length(name.name, size, name.least, name.most);
 }
 
 /// The longest of the `count` lengths at the front of `from`.
@@ -57,6 +57,9 @@ std::string read_first_sizes(std::span<const std::byte> from, CacheFileInfo& inf
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (std::string wrong = impossible_size(names[i], sizes[i]); !wrong.empty()) return wrong;
   }
+  if (sizes[kScalesAt] != 0 && !base::is_scaled(static_cast<ElementType>(sizes[kTypeAt])))
+    return "its key_scales are by channel, expected a type of int8 or int4, found " +
+           shown_size(SizeKind::type, sizes[kTypeAt]);
   const bool paged = info.kind == Kind::sequences;
   info.type = static_cast<ElementType>(sizes[kTypeAt]);
   info.layers = paged ? sizes[kManyAt] : 1;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/limits.hpp"
 #include "base/number_text.hpp"
 #include "cache/key_scales.hpp"
 #include "cache/saved_bytes.hpp"
@@ -25,33 +26,34 @@ enum class SizeKind : std::uint8_t { number, type, flag, scales };
 struct SizeName {
   const char* name;
   SizeKind kind = SizeKind::number;
+  std::int64_t least = 0, most = base::kMaxExtent;  ///< of a number
 };
 
 /// The sizes at the front of each: what must agree before rows can be taken over.
 inline constexpr SizeName kSequenceSizes[] = {{"type", SizeKind::type},
                                               {"layers"},
                                               {"kv_heads"},
-                                              {"head_dim"},
-                                              {"value_dim"},
+                                              {"head_dim", SizeKind::number, 0, base::kMaxDim},
+                                              {"value_dim", SizeKind::number, 0, base::kMaxDim},
                                               {"values_in_keys", SizeKind::flag},
                                               {"key_scales", SizeKind::scales}};
 inline constexpr SizeName kCacheSizes[] = {{"type", SizeKind::type},
                                            {"batch"},
                                            {"kv_heads"},
-                                           {"head_dim"},
-                                           {"value_dim"},
+                                           {"head_dim", SizeKind::number, 0, base::kMaxDim},
+                                           {"value_dim", SizeKind::number, 0, base::kMaxDim},
                                            {"values_in_keys", SizeKind::flag},
                                            {"key_scales", SizeKind::scales}};
 inline constexpr SizeName kSlidingSizes[] = {{"type", SizeKind::type},
                                              {"batch"},
                                              {"kv_heads"},
-                                             {"head_dim"},
-                                             {"value_dim"},
+                                             {"head_dim", SizeKind::number, 0, base::kMaxDim},
+                                             {"value_dim", SizeKind::number, 0, base::kMaxDim},
                                              {"values_in_keys", SizeKind::flag},
                                              {"key_scales", SizeKind::scales},
-                                             {"window"},
+                                             {"window", SizeKind::number, 1},
                                              {"first_tokens"},
-                                             {"chunk"}};
+                                             {"chunk", SizeKind::number, 1}};
 
 /// Where those are that all have in common; of sequences the second one is layers, else the batch.
 enum SizePlace : std::size_t {
@@ -85,9 +87,9 @@ std::string first_difference(const SizeName (&names)[count], const SavedSizes<co
                              const SavedSizes<count>& expected) {
   for (std::size_t i = 0; i < count; ++i) {
     if (found[i] == expected[i]) continue;
-    const auto& [name, kind] = names[i];
-    return std::string("its ") + name + " is " + shown_size(kind, found[i]) + ", expected " +
-           shown_size(kind, expected[i]);
+    const SizeName& size = names[i];
+    return std::string("its ") + size.name + " is " + shown_size(size.kind, found[i]) +
+           ", expected " + shown_size(size.kind, expected[i]);
   }
   return {};
 }

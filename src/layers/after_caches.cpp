@@ -135,7 +135,7 @@ void check_in_cache_call(const Layer& layer, const LayerCall& call, const Slidin
                  "mask.q_lengths are given, expected the call's lengths with positions in the "
                  "cache");
   }
-  layers::check_in_cache(kCall, arguments.modifiers);
+  layers::check_in_cache_modifiers(kCall, arguments.modifiers);
   check_in_cache_mask(arguments.mask, c);
 }
 

@@ -24,7 +24,7 @@ void check_in_cache_rows(const char* name, std::int64_t batch, std::int64_t q_le
   }
 }
 
-void check_in_cache(const char* name, const Modifiers& m) {
+void check_in_cache_modifiers(const char* name, const Modifiers& m) {
   const base::FloatEnvironment environment(base::Subnormals::kept);  // which dropout is none
   const bool custom =
       std::ranges::any_of(m.custom, [](const TileModifier* f) { return f != nullptr; });
@@ -117,7 +117,7 @@ void InCache::check() const {
     door::footprint_of(name, "counts", call_.counts);
   }
   for (std::int64_t b = 0; b < batch; ++b) check_sequence(b);
-  check_in_cache(name, call_.modifiers);
+  check_in_cache_modifiers(name, call_.modifiers);
   check_resolved();
 }
 
@@ -209,7 +209,7 @@ AttentionArguments InCache::window_part(const Turning& turning,
   window.mask.q_lengths = call_.counts;
   window.q_offsets = call_.offsets;
   window.modifiers = call_.modifiers;
-  window.q = rotated(turning, rooms.ends, rooms.window_q);
+  window.q = copied_q(turning, rooms.ends, rooms.window_q);
   return window;
 }
 
@@ -221,7 +221,7 @@ AttentionArguments InCache::first_part(const AttentionArguments& window, const T
   first.mask = causal();  // query p sees the first tokens t <= p - window
   first.mask.q_lengths = call_.counts;
   first.q_start = ConstView(rooms.first_starts, {config_.batch});
-  first.q = rotated(turning, rooms.places, rooms.first_q);
+  if (turning.rotation != nullptr) first.q = copied_q(turning, rooms.places, rooms.first_q);
   if (call_.modifiers.alibi.given()) {
     alibi.slopes = rooms.slopes;
     alibi.window = config_.window;
@@ -258,10 +258,11 @@ void InCache::narrow_token(std::byte* row) const {
   }
 }
 
-/// A copy of q in `to`, rotated by `positions`, one a token. Heads of a token are dense; where they
-/// are rounded a gap follows, so that each token is written where no other one is.
-ConstView InCache::rotated(const Turning& turning, const std::int64_t* positions,
-                           std::byte* to) const {
+/// A copy of q in `to`, turned by `positions`, one a token, if it is to be turned. Heads of a token
+/// are dense; where they are rounded a gap follows, so that each token is written where no other
+/// one is.
+ConstView InCache::copied_q(const Turning& turning, const std::int64_t* positions,
+                            std::byte* to) const {
   const std::int64_t dim = config_.head_dim, elements = q_heads_ * dim;
   const std::int64_t pitch = elements * element_bytes(call_.q.type);
   const std::int64_t doubles = position::turning_doubles(dim / 2), one = 1;

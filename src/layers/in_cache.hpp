@@ -1,6 +1,7 @@
 // Attention over a sliding cache with positions in the cache: two passes, one rotation of q each.
 #pragma once
 
+#include "base/check.hpp"
 #include "base/crew.hpp"
 #include "layers/in_cache_rooms.hpp"
 #include "polyhead/attention.h"
@@ -24,19 +25,20 @@ struct InCacheCall {
 };
 
 /// Refuses modifiers that depend on positions in another way than ALiBi does.
-void check_in_cache(const char* name, const Modifiers& modifiers);
+void check_in_cache_modifiers(const char* name, const Modifiers& modifiers);
 
 /// Refuses more rows of q than 64 bits count.
 void check_in_cache_rows(const char* name, std::int64_t batch, std::int64_t q_len,
                          std::int64_t q_heads);
 
-/// ALiBi between queries and first tokens, by their places in the cache.
+/// ALiBi between queries and first tokens, by their places in the cache. A query's place grows with
+/// its position until the window has moved past the first tokens, and stays then.
 class AlibiOfFirst final : public TileModifier {
  public:
   void apply(const ScoreTile& tile) const override;
   const float* slopes = nullptr;  ///< [q_heads]
-  std::int64_t last_place = 0;    ///< of queries: they stay there while the window moves on
-  std::int64_t window = 0;        ///< keys between a query and what its q_pos says
+  std::int64_t window = 0;        ///< what the part's q_pos are less than positions (first_part)
+  std::int64_t last_place = 0;    ///< where queries stay
 };
 
 /// One checked call.
@@ -52,6 +54,7 @@ class InCache {
   template <class Attend>
   void run(const position::Rotation* rotation, InCacheRooms& memory, const Attend& attend,
            const Crew& crew) const {
+    POLYHEAD_DCHECK((rotation != nullptr) == call_.turned);
     const InCacheRooms::Places rooms = open(memory, crew.workers);
     const Turning turning{rotation, rooms.turn, crew};
     AttentionArguments window = window_part(turning, rooms);
@@ -90,7 +93,7 @@ class InCache {
                              std::int64_t part) const;
   void copy_token(std::int64_t token, std::byte* to) const;
   void narrow_token(std::byte* row) const;
-  ConstView rotated(const Turning& turning, const std::int64_t* positions, std::byte* to) const;
+  ConstView copied_q(const Turning& turning, const std::int64_t* positions, std::byte* to) const;
   void join(const InCacheRooms::Places& rooms, const Options& options) const;
 
   const InCacheCall call_;

@@ -307,7 +307,9 @@ std::int64_t Batcher::save(std::span<const std::int32_t> tokens, const std::stri
 void Batcher::load(const std::string& path, const CacheFingerprint& fingerprint,
                    std::uint64_t salt) {
   PagedCache& cache = pool_.cache();
-  if (load_notes(path, fingerprint) != notes_of(options_.cache.frames))
+  const std::vector<std::byte> notes = load_notes(path, fingerprint);
+  frames_of_notes(path, notes);  // notes of another kind are refused as such
+  if (notes != notes_of(options_.cache.frames))
     base::refuse("Batcher::load", path, " was saved in other frames than the pool's");
   std::vector<std::int64_t> sequences;
   if (load_sequences(path, fingerprint, cache, sequences, salt) == PagedCache::Status::exhausted) {
