@@ -34,6 +34,9 @@ static void test_bad_structs(void) {
   mask.struct_bytes = 12;
   call.mask = &mask;
   CHECK_REFUSED(polyhead_attention(&call, NULL), "mask.struct_bytes (12)");
+  mask.struct_bytes = sizeof mask - 3; /* within its last pointer */
+  CHECK_REFUSED(polyhead_attention(&call, NULL), "is not the size of its struct");
+  mask.struct_bytes = sizeof mask;
 
   /* A program built against a later header: fine while it leaves what is new at zero. */
   call.mask = &newer.mask;

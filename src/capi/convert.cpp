@@ -15,7 +15,8 @@ constexpr std::size_t kLargestStruct =
 
 void check_struct(const char* call, const char* name, const void* from, std::size_t bytes,
                   std::size_t least, std::size_t known) {
-  if (bytes < least || bytes > kLargestStruct) {
+  // Every struct begins with a size_t and so ends where one could begin: else a field is cut.
+  if (bytes < least || bytes > kLargestStruct || bytes % sizeof(std::size_t) != 0) {
     refuse("%s: %s.struct_bytes (%zu) is not the size of its struct, expected sizeof (%zu)", call,
            name, bytes, known);
   }
