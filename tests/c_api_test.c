@@ -107,6 +107,9 @@ static void test_masks_of_arrays(void) {
   mask.visible = NULL;
   mask.hidden = &bytes;
   check_call("hidden and causal", &call, &meaning);
+  mask.hidden = NULL;
+  mask.also_hidden = &bytes;
+  check_call("also hidden and causal", &call, &meaning);
 }
 
 /* ---- Modifiers ---- */

@@ -73,7 +73,8 @@ void expect_unread(const Case& c, Isa isa, const std::vector<double>& garbage_ki
 TEST(MaskedIsUnread, AtEveryOffsetWithTablesThatDifferByRow) {
   for_each_isa_and_type([](Isa isa, const Types& types) {
     for (std::int64_t q_len : {1, 2, 17}) {
-      for (MaskKind kind : {MaskKind::boolean_full, MaskKind::bits, MaskKind::hidden}) {
+      for (MaskKind kind :
+           {MaskKind::boolean_full, MaskKind::bits, MaskKind::hidden, MaskKind::booleans}) {
         if (q_len == 2 && kind != MaskKind::boolean_full) continue;
         Case c = small_case(types, q_len, 133);
         c.q_heads = 2;

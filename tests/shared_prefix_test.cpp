@@ -357,9 +357,13 @@ TEST(SharedPrefix, WithHiddenKeys) {
         bits.bytes().data(), ElementType::bit,
         detail::Layout({std::int64_t{3}, std::int64_t{1}, std::int64_t{1}, 2 * kSplit + 70},
                        {row * 8, std::int64_t{0}, std::int64_t{0}, std::int64_t{1}}));
-    for (const ConstView& table : {hides.const_view(), packed}) {
+    Tensor nothing(ElementType::boolean, {1, 1, 1, 1});
+    nothing.fill([](const Index&) { return 0.0; });
+    const Mask shown = hidden(nothing.const_view());
+    for (const Mask& mask : {hidden(hides.const_view()), hidden(packed),
+                             shown & hidden(hides.const_view()), hidden(packed) & shown}) {
       Forest forest({}, branches);
-      forest.arguments.mask = causal(Align::end) & hidden(table);
+      forest.arguments.mask = causal(Align::end) & mask;
       expect_same_bits(forest, std::to_string(gap));
       const KeysRead keys = forest.keys(Isa::portable);
       EXPECT_EQ(keys.apart - keys.together, spared);

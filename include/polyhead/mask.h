@@ -40,6 +40,8 @@ struct Mask {
   /// The same, but true may not attend: what nn.MultiheadAttention's attn_mask and key_padding_mask
   /// mean.
   ConstView hidden{};
+  /// A second one of each, where & puts it: a pair must be visible in both and hidden in neither.
+  ConstView also_visible{}, also_hidden{};
 };
 
 /// Each query sees the keys up to its own position. The alignment must be stated unless q_len
@@ -73,14 +75,15 @@ Mask documents(ConstView q_documents, ConstView kv_documents);
 /// which have all kv_len.
 Mask boolean(ConstView visible);
 
-/// The same patterns where true may not attend, beside which `boolean` may be given. A
-/// key_padding_mask [batch, kv_len] of nn.MultiheadAttention is a view of [batch, 1, 1, kv_len].
+/// The same patterns where true may not attend, beside which `boolean` may be given. Of
+/// nn.MultiheadAttention both masks are hidden(attn_mask) & hidden(key_padding_mask), the latter
+/// [batch, kv_len] as a view of [batch, 1, 1, kv_len].
 Mask hidden(ConstView hidden);
 
 /// Both must allow the pair, but for one case: `prefix` is a causal mask with an exception, which
 /// `causal` beside it does not take back. Two parts of one kind: windows that keep the same first
-/// tokens intersect; any other pair must be equal (of views: the same view) or is refused when the
-/// mask is used.
+/// tokens intersect, and so do two boolean and two hidden masks; any other pair must be equal (of
+/// views: the same view) or is refused when the mask is used.
 Mask operator&(const Mask& a, const Mask& b);
 
 }  // namespace polyhead::inline v0

@@ -178,8 +178,10 @@ typedef struct polyhead_mask {
   const polyhead_view* kv_documents;
   /* boolean [batch|1, heads|1, q_len|1, kv_len|1] or bit [.., kv_len]: true may attend */
   const polyhead_view* visible;
-  int64_t first_tokens;        /* of a window: keys before it are visible however far back */
-  const polyhead_view* hidden; /* as visible, but true may not attend */
+  int64_t first_tokens;              /* of a window: keys before it are visible however far back */
+  const polyhead_view* hidden;       /* as visible, but true may not attend */
+  const polyhead_view* also_visible; /* a second one of each: a pair must pass both */
+  const polyhead_view* also_hidden;
 } polyhead_mask;
 
 /* A tree of drafted tokens at the end of one sequence. */

@@ -1,5 +1,8 @@
 #include "polyhead/mask.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/refuse.hpp"
 
 namespace polyhead::inline v0 {
@@ -110,6 +113,20 @@ void join_prefixes(const Mask& a, const Mask& b, Mask& both) {
   if (both.prefix_length != 0 && both.prefix_lengths.given()) both.conflict = kKind;
 }
 
+/// Puts `more` where there is room, unless they are there already.
+void join_booleans(const std::array<ConstView*, 2>& to, const std::array<const ConstView*, 2>& more,
+                   const char* kind, const char*& conflict) {
+  for (const ConstView* view : more) {
+    if (!view->given()) continue;
+    const auto place = std::ranges::find_if(
+        to, [&](const ConstView* had) { return !had->given() || same_view(*had, *view); });
+    if (place == to.end())
+      conflict = kind;
+    else
+      **place = *view;
+  }
+}
+
 void join_windows(const Mask& a, const Mask& b, Mask& both) {
   if (a.windowed && b.windowed) {
     both.left = narrower(a.left, b.left);
@@ -140,8 +157,10 @@ Mask operator&(const Mask& a, const Mask& b) {
   both.q_lengths = join(a.q_lengths, b.q_lengths, "q_lengths", both.conflict);
   both.q_documents = join(a.q_documents, b.q_documents, "q_documents", both.conflict);
   both.kv_documents = join(a.kv_documents, b.kv_documents, "kv_documents", both.conflict);
-  both.visible = join(a.visible, b.visible, "boolean", both.conflict);
-  both.hidden = join(a.hidden, b.hidden, "hidden", both.conflict);
+  join_booleans({&both.visible, &both.also_visible}, {&b.visible, &b.also_visible}, "boolean",
+                both.conflict);
+  join_booleans({&both.hidden, &both.also_hidden}, {&b.hidden, &b.also_hidden}, "hidden",
+                both.conflict);
   return both;
 }
 

@@ -53,17 +53,16 @@ std::int64_t of_all_documents(const AttendCall& call, const Sequence& s, std::in
   return key;
 }
 
-/// Of the first `most` keys of a sequence those before any at which a boolean mask has not `value`
-/// for all queries.
-std::int64_t alike_to_all(const AttendCall& call, const kernels::PairTable& table, bool value,
+/// Of the first `most` keys of a sequence those before any that a boolean mask does not show to all
+/// queries.
+std::int64_t shown_to_all(const AttendCall& call, const kernels::BooleanTable& table,
                           const Sequence& s, std::int64_t most) {
-  if (!table.data) return most;
   const std::int64_t heads = table.head == 0 ? 1 : call.q_heads;
   const std::int64_t queries = table.query == 0 ? 1 : s.q_len;
   for (std::int64_t head = 0; head < heads; ++head) {
     for (std::int64_t query = 0; query < queries; ++query)
-      most = alike(table, value, s.batch * table.batch + head * table.head + query * table.query,
-                   most);
+      most = alike(table, !table.hides,
+                   s.batch * table.batch + head * table.head + query * table.query, most);
   }
   return most;
 }
@@ -74,9 +73,10 @@ std::int64_t splits_in_full(const AttendCall& call, const Sequence& s) {
   const KeyRange last = structural_range(call.mask, s, s.q_pos0 + s.q_len - 1);
   if (first.begin > 0 || last.begin > 0) return 0;
   const std::int64_t splits = std::min(first.end, last.end) / kSplitKeys;
-  const std::int64_t keys = of_all_documents(call, s, splits * kSplitKeys) / 8 * 8;
-  const std::int64_t shown = alike_to_all(call, call.mask.visible, true, s, keys) / 8 * 8;
-  return alike_to_all(call, call.mask.hidden, false, s, shown) / kSplitKeys;
+  std::int64_t keys = of_all_documents(call, s, splits * kSplitKeys);
+  for (const kernels::BooleanTable& table : call.mask.booleans())
+    keys = shown_to_all(call, table, s, keys / 8 * 8);
+  return keys / kSplitKeys;
 }
 
 /// Whether the order counts: sequences may be of unequal work, or share keys.

@@ -27,9 +27,9 @@ struct CallName {
 
 /// Everything that a call reads: no output may touch it.
 struct Inputs {
-  // q, k, v, 2 scales, table, oldest, 2 offsets, start, 3 lengths, 2 documents, visible, hidden,
+  // q, k, v, 2 scales, table, oldest, 2 offsets, start, 3 lengths, 2 documents, 4 boolean masks,
   // bias, slopes, sink, ids, lse or heads of a second pass
-  Footprint prints[23];
+  Footprint prints[25];
   int count = 0;
 
   void add(const Footprint& print) { prints[count++] = print; }

@@ -68,7 +68,7 @@ class ScoreDoor {
   }
 
   PairTable pair_table(const char* name, const ConstView& view, Axis key_axis);
-  PairTable boolean_table(const char* name, const ConstView& view);
+  void take_boolean(const char* name, const ConstView& view, bool hides);
   kernels::DocumentIds document_ids(const char* name, const ConstView& view, std::int64_t tokens,
                                     bool joined, Axis::Rule rule);
   bool lengths_may_differ() const;
@@ -111,13 +111,15 @@ PairTable ScoreDoor::pair_table(const char* name, const ConstView& view, Axis ke
           kernel_stride(view, 3)};
 }
 
-PairTable ScoreDoor::boolean_table(const char* name, const ConstView& view) {
-  if (!view.given()) return {};
+void ScoreDoor::take_boolean(const char* name, const ConstView& view, bool hides) {
+  if (!view.given()) return;
   // A packed row has its keys in whole bytes, which one bit for all of them is not.
   const Axis::Rule keys = view.type == ElementType::bit
                               ? (uneven_ ? Axis::at_least : Axis::exact)
                               : (uneven_ ? Axis::at_least_or_one : Axis::or_one);
-  return pair_table(name, view, {"kv_len", call_.kv_len, keys});
+  kernels::MaskSpec& spec = call_.mask;
+  spec.boolean[spec.boolean_count++] = {pair_table(name, view, {"kv_len", call_.kv_len, keys}),
+                                        hides};
 }
 
 // Ids [batch|1, tokens], also [tokens] when ragged.
@@ -165,8 +167,10 @@ void ScoreDoor::take_mask() {
     spec.kv_documents = document_ids("mask.kv_documents", mask.kv_documents, kv_tokens_,
                                      ragged_ && !cached_, cached_ ? Axis::at_least : Axis::exact);
   }
-  spec.visible = boolean_table("mask.visible", mask.visible);
-  spec.hidden = boolean_table("mask.hidden", mask.hidden);
+  take_boolean("mask.visible", mask.visible, false);
+  take_boolean("mask.also_visible", mask.also_visible, false);
+  take_boolean("mask.hidden", mask.hidden, true);
+  take_boolean("mask.also_hidden", mask.also_hidden, true);
 }
 
 // Whether `end` and `start` may mean different positions for some sequence.

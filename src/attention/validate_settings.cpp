@@ -48,8 +48,10 @@ void check_mask(const char* call, const Mask& mask) {
     base::refuse(call, "mask.prefix_length (", mask.prefix_length,
                  ") and mask.prefix_lengths are both given, expected one");
   }
-  for (const auto& [name, view] :
-       {std::pair{"mask.visible", &mask.visible}, {"mask.hidden", &mask.hidden}}) {
+  for (const auto& [name, view] : {std::pair{"mask.visible", &mask.visible},
+                                   {"mask.also_visible", &mask.also_visible},
+                                   {"mask.hidden", &mask.hidden},
+                                   {"mask.also_hidden", &mask.also_hidden}}) {
     if (view->given() && view->type != ElementType::boolean && view->type != ElementType::bit) {
       base::refuse(call, name, " is ", element_name(view->type),
                    ", expected boolean or bit (an additive mask is modifiers.bias)");

@@ -230,6 +230,8 @@ Mask to_mask(const char* call, const polyhead_mask* mask) {
   to.kv_documents = to_view(call, "mask.kv_documents", from.kv_documents);
   to.visible = to_view(call, "mask.visible", from.visible);
   to.hidden = to_view(call, "mask.hidden", from.hidden);
+  to.also_visible = to_view(call, "mask.also_visible", from.also_visible);
+  to.also_hidden = to_view(call, "mask.also_hidden", from.also_hidden);
   return to;
 }
 

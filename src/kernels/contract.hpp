@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/limits.hpp"
 #include "polyhead/executor.h"
@@ -46,6 +47,11 @@ struct PairTable {
   const std::byte* data = nullptr;
   ElementType type = ElementType::float32;
   std::int64_t batch = 0, head = 0, query = 0, key = 0;
+};
+
+/// A boolean mask of pairs: true may attend, or may not.
+struct BooleanTable : PairTable {
+  bool hides = false;
 };
 
 /// One integer a sequence (or a token): int32 or int64, stride in bytes (0: the same for all).
@@ -92,10 +98,15 @@ struct MaskSpec {
   std::int64_t prefix_length = 0;      ///< all sequences; prefix_lengths, where given, one each
   Integers prefix_lengths;
   DocumentIds q_documents, kv_documents;
-  PairTable visible, hidden;  ///< boolean or bit
+  static constexpr int kMostBooleans = 4;
+  BooleanTable boolean[kMostBooleans];  ///< boolean or bit; those given come first
+  int boolean_count = 0;
 
+  std::span<const BooleanTable> booleans() const {
+    return {boolean, static_cast<std::size_t>(boolean_count)};
+  }
   /// Whether it says something of single pairs, beside which keys a query sees by its position.
-  bool has_tables() const { return visible.data || hidden.data || q_documents.data; }
+  bool has_tables() const { return boolean_count > 0 || q_documents.data; }
 };
 
 /// Times any distance between positions, of which there are 2^50, still less than what the largest

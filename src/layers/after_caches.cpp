@@ -108,8 +108,8 @@ void check_in_cache_mask(const Mask& mask, const SlidingCacheConfig& c) {
     base::refuse(kCall, "mask joins two masks of one kind that differ: ", mask.conflict);
   const char* const other = mask.prefix_length != 0 || mask.prefix_lengths.given()  ? "prefix"
                             : mask.q_documents.given() || mask.kv_documents.given() ? "documents"
-                            : mask.visible.given()                                  ? "visible"
-                            : mask.hidden.given()                                   ? "hidden"
+                            : mask.visible.given() || mask.also_visible.given()     ? "visible"
+                            : mask.hidden.given() || mask.also_hidden.given()       ? "hidden"
                                                                                     : nullptr;
   if (other != nullptr) {
     base::refuse(kCall, "mask has ", other,

@@ -292,6 +292,11 @@ class Case {
       const ElementType type = from_.pick({ElementType::boolean, ElementType::bit});
       mask.hidden = make(pairs(type == ElementType::boolean), type, false, Fill::bits);
     }
+    if (chance(16)) {
+      const ElementType type = from_.pick({ElementType::boolean, ElementType::bit});
+      ConstView& also = from_.pick({true, false}) ? mask.also_visible : mask.also_hidden;
+      also = make(pairs(type == ElementType::boolean), type, false, Fill::bits);
+    }
     if (chance(6)) {
       mask.align = chance(8) ? mask.align : Align::unstated;
       arguments_.q_start = integers(batch_, [&](std::int64_t) { return kv_len_ + 5; });

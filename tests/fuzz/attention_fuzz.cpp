@@ -109,8 +109,10 @@ std::string describe(const AttendCall& c) {
   note(c.mask.left >= 0 || c.mask.right >= 0, "window");
   note(c.mask.prefix_length > 0 || c.mask.prefix_lengths.given(), "prefix");
   note(c.mask.q_documents.data != nullptr, "documents");
-  note(c.mask.visible.data != nullptr, element_name(c.mask.visible.type));
-  note(c.mask.hidden.data != nullptr, "hidden");
+  for (const kernels::BooleanTable& table : c.mask.booleans()) {
+    note(true, element_name(table.type));
+    note(table.hides, "hidden");
+  }
   note(c.score.soft_cap != 0.0f, "soft_cap");
   note(c.score.bias.data != nullptr, "bias");
   note(c.score.alibi, "alibi");

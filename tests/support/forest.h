@@ -104,8 +104,8 @@ class Forest {
       view.data = static_cast<const std::byte*>(view.data) + at * view.layout.strides[0] * bits / 8;
       view.layout.extents[0] = 1;
     };
-    for (ConstView* table :
-         {&a.mask.visible, &a.mask.hidden, &a.mask.kv_documents, &a.modifiers.bias})
+    for (ConstView* table : {&a.mask.visible, &a.mask.hidden, &a.mask.also_visible,
+                             &a.mask.also_hidden, &a.mask.kv_documents, &a.modifiers.bias})
       of_sequence(*table);
     of_sequence(a.modifiers.dropout.sequence_ids);
     return a;

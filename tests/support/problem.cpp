@@ -78,6 +78,8 @@ const char* name_of(MaskKind kind) {
       return "bits";
     case MaskKind::hidden:
       return "hidden";
+    case MaskKind::booleans:
+      return "booleans";
     case MaskKind::everything:
       return "everything";
   }
@@ -167,9 +169,9 @@ void Problem::make_mask(MaskKind kind, Random& random) {
     tensor.fill([&](const Index& at) { return std::floor(static_cast<double>(at[1]) / 23.0); });
     return tensor;
   };
-  const auto table = [&](Index extents) -> Tensor& {
+  const auto table = [&](Index extents, double set = 0.7) -> Tensor& {
     Tensor& tensor = keep(Tensor(ElementType::boolean, std::move(extents), {}, 5));
-    tensor.fill([&](const Index&) { return random.chance(0.7) ? 1.0 : 0.0; });
+    tensor.fill([&](const Index&) { return random.chance(set) ? 1.0 : 0.0; });
     return tensor;
   };
   // Bits of {batch, 1, q_len, kv_len}, three of four set or one.
@@ -249,6 +251,11 @@ void Problem::make_mask(MaskKind kind, Random& random) {
       break;
     case MaskKind::hidden:  // of keys, as a key_padding_mask; pairs among `everything`
       mask = hidden(table({c.batch, 1, 1, c.kv_len}).const_view());
+      break;
+    case MaskKind::booleans:  // two of each
+      mask = boolean(table({c.batch, 1, c.q_len, c.kv_len}, 0.9).const_view()) &
+             hidden(packed(false)) & boolean(table({1, c.q_heads, 1, c.kv_len}, 0.9).const_view()) &
+             hidden(table({c.batch, 1, 1, c.kv_len}, 0.2).const_view());
       break;
     case MaskKind::everything:
       mask = prefix(near / 2, Align::end) & window(near * 2, near, Align::end) &

@@ -34,6 +34,7 @@ enum class MaskKind {
   boolean_by_query,
   bits,
   hidden,
+  booleans,
   everything
 };
 inline constexpr int kMaskKinds = static_cast<int>(MaskKind::everything) + 1;

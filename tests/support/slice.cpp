@@ -48,11 +48,13 @@ AttentionArguments part_of(Problem& problem, const Part& part) {
   AttentionArguments a = problem.arguments();
   const kernels::AttendCall whole = door::resolve(a);
 
-  for (ConstView* view : {&a.q, &a.mask.visible, &a.mask.hidden, &a.modifiers.bias})
+  for (ConstView* view : {&a.q, &a.mask.visible, &a.mask.hidden, &a.mask.also_visible,
+                          &a.mask.also_hidden, &a.modifiers.bias})
     *view = slice(*view, 0, b0, b1);
   for (ConstView* view : {&a.k, &a.v}) *view = slice(slice(*view, 0, b0, b1), 1, 0, k1);
   a.q = slice(a.q, 1, q0, q1);
-  for (ConstView* view : {&a.mask.visible, &a.mask.hidden, &a.modifiers.bias}) {
+  for (ConstView* view : {&a.mask.visible, &a.mask.hidden, &a.mask.also_visible,
+                          &a.mask.also_hidden, &a.modifiers.bias}) {
     *view = slice(slice(*view, 2, q0, q1), 3, 0, k1);
   }
   for (View* view :

@@ -59,9 +59,8 @@ struct ItemFetcher : Fetcher {
 
   /// Rows of dense tables that a tile looks at.
   void plan_tables(const Lanes& tile, std::int64_t block) {
-    const PairTable &bias = call.score.bias, &visible = call.mask.visible,
-                    &hidden = call.mask.hidden;
-    if ((!bias.data || call.bias_rows) && !visible.data && !hidden.data) return;
+    const PairTable& bias = call.score.bias;
+    if ((!bias.data || call.bias_rows) && call.mask.boolean_count == 0) return;
     if (block >= sequence.kv_len) return;
     drop_tables();
     const auto add_table = [&](const PairTable& table, int bits) {
@@ -72,7 +71,7 @@ struct ItemFetcher : Fetcher {
       add_tables({table.data + at / unit, table.query / unit}, tokens, (kKeyBlock * bits + 7) / 8);
     };
     if (bias.data) add_table(bias, 8 * element_bytes(bias.type));
-    for (const PairTable* mask : {&visible, &hidden})
-      if (mask->data) add_table(*mask, mask->type == ElementType::bit ? 1 : 8);
+    for (const BooleanTable& mask : call.mask.booleans())
+      add_table(mask, mask.type == ElementType::bit ? 1 : 8);
   }
 };

@@ -40,7 +40,7 @@ struct Lanes {
   float slope[kTile];
   bool hide = false;  // whether a score of -inf hides its pair (ScoreSpec::may_hide)
   // Where each lane's row of a dense table begins, in the units of its strides.
-  std::int64_t bias_row[kTile], visible_row[kTile], hidden_row[kTile];
+  std::int64_t bias_row[kTile], boolean_row[kernels::MaskSpec::kMostBooleans][kTile];
   std::int64_t document[kTile];  // of each lane's query, where there are documents
 
   /// Rows first_row .. of `group` heads from first_head on: row r is query r / group of head
@@ -79,15 +79,15 @@ struct Lanes {
     if (call.score.alibi) place_slopes(call, group);
     for (int i = 0; i < kTile && call.score.bias.data; ++i)
       bias_row[i] = kernels::bias_row(call, s.batch, head[i], query[i]);
-    place_rows(call.mask.visible, s.batch, visible_row);
-    place_rows(call.mask.hidden, s.batch, hidden_row);
+    for (int t = 0; t < call.mask.boolean_count; ++t)
+      place_rows(call.mask.boolean[t], s.batch, boolean_row[t]);
     const kernels::DocumentIds& documents = call.mask.q_documents;
     for (int i = 0; i < kTile && documents.data; ++i)
       document[i] = documents.at(s.batch, s.token0 + query[i]);
   }
 
   void place_rows(const PairTable& table, std::int64_t batch, std::int64_t* rows) const {
-    for (int i = 0; i < kTile && table.data; ++i)
+    for (int i = 0; i < kTile; ++i)
       rows[i] = batch * table.batch + head[i] * table.head + query[i] * table.query;
   }
 
@@ -188,10 +188,11 @@ struct KeyDocuments {
 inline std::uint64_t table_word(const AttendCall& call, const Sequence& s, std::int64_t head,
                                 std::int64_t query, std::uint64_t word, std::int64_t block,
                                 std::int64_t n) {
-  if (word != 0 && call.mask.visible.data)
-    word &= table_bits(call.mask.visible, s.batch, head, query, block, n);
-  if (word != 0 && call.mask.hidden.data)
-    word &= ~table_bits(call.mask.hidden, s.batch, head, query, block, n);
+  for (const BooleanTable& table : call.mask.booleans()) {
+    if (word == 0) return 0;
+    const std::uint64_t bits = table_bits(table, s.batch, head, query, block, n);
+    word &= table.hides ? ~bits : bits;
+  }
   if (word != 0 && call.mask.q_documents.data)
     word &= KeyDocuments(call, s, block, static_cast<int>(n))
                 .word(call.mask.q_documents.at(s.batch, s.token0 + query));
@@ -238,9 +239,13 @@ inline void apply_documents(std::uint64_t* words, const AttendCall& call, const 
 /// What the tables of the mask leave of every lane's word.
 inline void apply_tables(std::uint64_t* words, const AttendCall& call, const Sequence& s,
                          const Lanes& lanes, std::int64_t block, int keys) {
-  const PairTable &visible = call.mask.visible, &hidden = call.mask.hidden;
-  if (visible.data) apply_boolean<false>(words, visible, lanes.visible_row, s, lanes, block, keys);
-  if (hidden.data) apply_boolean<true>(words, hidden, lanes.hidden_row, s, lanes, block, keys);
+  for (int t = 0; t < call.mask.boolean_count; ++t) {
+    const BooleanTable& table = call.mask.boolean[t];
+    if (table.hides)
+      apply_boolean<true>(words, table, lanes.boolean_row[t], s, lanes, block, keys);
+    else
+      apply_boolean<false>(words, table, lanes.boolean_row[t], s, lanes, block, keys);
+  }
   if (call.mask.q_documents.data) apply_documents(words, call, s, lanes, block, keys);
   for (int i = lanes.count; i < kTile; ++i) words[i] = words[lanes.count - 1];
 }

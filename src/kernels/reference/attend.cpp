@@ -207,8 +207,9 @@ bool visible(const AttendCall& call, const Sequence& s, std::int64_t head, std::
                                               mask.kv_documents.at(s.batch, s.kv_token0 + key)) {
     return false;
   }
-  if (mask.hidden.data != nullptr && table_says(mask.hidden, s, head, query, key)) return false;
-  return mask.visible.data == nullptr || table_says(mask.visible, s, head, query, key);
+  for (const BooleanTable& table : mask.booleans())
+    if (table_says(table, s, head, query, key) == table.hides) return false;
+  return true;
 }
 
 Result attend(const AttendCall& call, bool want_weights, std::int64_t q_tokens) {
