@@ -234,8 +234,9 @@ TEST(Mask, ContradictionsAreNamed) {
     EXPECT_EQ(both.conflict, nullptr);
     EXPECT_EQ((make(other) & both & make(one) & both).conflict, nullptr);
   }
-  EXPECT_STREQ((boolean(one) & boolean(other) & boolean(third)).conflict, "boolean");
-  EXPECT_STREQ((hidden(third) & (hidden(one) & hidden(other))).conflict, "hidden");
+  EXPECT_STREQ((boolean(one) & boolean(other) & boolean(third)).conflict,
+               "boolean (more than two)");
+  EXPECT_STREQ((hidden(third) & (hidden(one) & hidden(other))).conflict, "hidden (more than two)");
   EXPECT_EQ((hidden(one) & boolean(other)).conflict, nullptr);
 }
 

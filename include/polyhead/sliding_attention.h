@@ -22,7 +22,7 @@ struct InCacheArguments {
   Modifiers modifiers{};
 };
 
-/// Attention over what a SlidingCache holds, with RoPE positions counted in the cache: a query at
+/// Attention over what a SlidingCache holds, with positions counted in the cache: a query at
 /// position p of its sequence sees the window's keys w .. p (w = p - window + 1, at least 0) and
 /// the first tokens before w. As RoPE and ALiBi see them, first token t stands at t, the window
 /// follows the last of n first tokens without a gap (key j at j - w + n where w > n, else at j),

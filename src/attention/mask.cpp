@@ -157,10 +157,10 @@ Mask operator&(const Mask& a, const Mask& b) {
   both.q_lengths = join(a.q_lengths, b.q_lengths, "q_lengths", both.conflict);
   both.q_documents = join(a.q_documents, b.q_documents, "q_documents", both.conflict);
   both.kv_documents = join(a.kv_documents, b.kv_documents, "kv_documents", both.conflict);
-  join_booleans({&both.visible, &both.also_visible}, {&b.visible, &b.also_visible}, "boolean",
-                both.conflict);
-  join_booleans({&both.hidden, &both.also_hidden}, {&b.hidden, &b.also_hidden}, "hidden",
-                both.conflict);
+  join_booleans({&both.visible, &both.also_visible}, {&b.visible, &b.also_visible},
+                "boolean (more than two)", both.conflict);
+  join_booleans({&both.hidden, &both.also_hidden}, {&b.hidden, &b.also_hidden},
+                "hidden (more than two)", both.conflict);
   return both;
 }
 

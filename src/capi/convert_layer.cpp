@@ -66,6 +66,11 @@ RopeConfig to_rope(const char* call, const polyhead_rope_config* config) {
   return to;
 }
 
+std::optional<RopeConfig> to_rope_if_any(const char* call, const polyhead_rope_config* config) {
+  if (config == nullptr) return {};
+  return to_rope(call, config);
+}
+
 LayerCall to_layer_call(const char* name, const polyhead_layer_call* call) {
   LayerCall to;
   if (call == nullptr) return to;

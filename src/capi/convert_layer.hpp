@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "capi/convert_cache.hpp"
 #include "capi/handles.hpp"
@@ -12,6 +13,8 @@
 namespace polyhead::inline v0::capi {
 
 RopeConfig to_rope(const char* call, const polyhead_rope_config* config);
+/// None for a null pointer.
+std::optional<RopeConfig> to_rope_if_any(const char* call, const polyhead_rope_config* config);
 
 /// What the configurations of both layers say alike, but for their modifiers.
 template <class To, class From>
@@ -19,7 +22,7 @@ void take_common(const char* call, const From& from, To& to) {
   unless_zero(to.norm_eps, from.norm_eps);
   if (from.weight_type != 0)
     to.weight_type = to_element(call, "config.weight_type", from.weight_type);
-  if (from.rope != nullptr) to.rope = to_rope(call, from.rope);
+  to.rope = to_rope_if_any(call, from.rope);
   to.mask = to_mask(call, from.mask);
 }
 

@@ -176,7 +176,7 @@ polyhead_status polyhead_frame_calibration_create(const polyhead_frame_calibrati
     to.q_heads = from.q_heads != 0 ? from.q_heads : to.kv_heads;
     to.head_dim = not_zero(kCall, "config.head_dim", from.head_dim);
     to.value_dim = from.value_dim != 0 ? from.value_dim : to.head_dim;
-    if (from.rope != nullptr) to.rope = to_rope(kCall, from.rope);
+    to.rope = to_rope_if_any(kCall, from.rope);
     to.centred = !to_bool(kCall, "config.not_centred", from.not_centred);
     *calibration = new polyhead_frame_calibration{to, polyhead::FrameCalibration(to)};
   });

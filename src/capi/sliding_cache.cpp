@@ -1,8 +1,6 @@
 // The sliding cache behind polyhead_cache_c.h.
 #include "polyhead/sliding_cache.h"
 
-#include <optional>
-
 #include "capi/convert_layer.hpp"
 #include "capi/handles.hpp"
 #include "polyhead/sliding_attention.h"
@@ -31,12 +29,6 @@ class InCacheCall {
   ModifierSet modifiers_;
   polyhead::InCacheArguments arguments_;
 };
-
-std::optional<polyhead::RopeConfig> to_rope_if_any(const char* call,
-                                                   const polyhead_rope_config* rope) {
-  if (rope == nullptr) return {};
-  return to_rope(call, rope);
-}
 
 }  // namespace
 
