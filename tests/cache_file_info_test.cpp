@@ -25,6 +25,19 @@ using Kind = CacheFileInfo::Kind;
 constexpr CacheFingerprint kPrint{5, 6, 7, 8};
 constexpr std::int64_t kHeads = 3, kDim = 40;
 
+/// What caches of either kind have in common.
+template <class Config>
+Config like(const CacheFileInfo& info) {
+  Config config;
+  config.batch = info.batch;
+  config.kv_heads = info.kv_heads;
+  config.head_dim = info.head_dim;
+  config.value_dim = info.value_dim;
+  config.type = info.type;
+  config.values_in_keys = info.values_in_keys;
+  return config;
+}
+
 class CacheFileInfoTest : public testing::Test {
  protected:
   Tensor rows(std::int64_t batch, std::int64_t tokens, std::int64_t dim) const {
@@ -75,13 +88,7 @@ TEST_F(CacheFileInfoTest, ACacheMadeByItTakesTheFile) {
     EXPECT_EQ(info.tokens, 9);
     EXPECT_EQ(info.window, 0);
     EXPECT_FALSE(info.keys_by_channel);
-    KvCacheConfig same;
-    same.batch = info.batch;
-    same.kv_heads = info.kv_heads;
-    same.head_dim = info.head_dim;
-    same.value_dim = info.value_dim;
-    same.type = info.type;
-    same.values_in_keys = info.values_in_keys;
+    auto same = like<KvCacheConfig>(info);
     same.growing = true;
     std::vector<KvCache> loaded;
     for (std::int64_t i = 0; i < info.count; ++i) loaded.emplace_back(same);
@@ -112,12 +119,7 @@ TEST_F(CacheFileInfoTest, ASlidingCacheMadeByItTakesTheFile) {
   EXPECT_EQ(info.count, 1);
   EXPECT_EQ(info.tokens, 350);
   EXPECT_TRUE(info.keys_by_channel);
-  SlidingCacheConfig same;
-  same.batch = info.batch;
-  same.kv_heads = info.kv_heads;
-  same.head_dim = info.head_dim;
-  same.value_dim = info.value_dim;
-  same.type = info.type;
+  auto same = like<SlidingCacheConfig>(info);
   same.window = info.window;
   same.first_tokens = info.first_tokens;
   same.chunk = info.chunk;

@@ -207,7 +207,7 @@ void KvCache::keep(std::int64_t sequence, std::int64_t first,
 
 namespace {
 
-using SavedSizes = cache::SavedSizes<std::size(cache::kCacheSizes)>;
+using SavedSizes = cache::SavedSizes<cache::kCacheSizes.size()>;
 
 SavedSizes sizes_of(const KvCacheConfig& c) {
   return {static_cast<std::int64_t>(c.type),

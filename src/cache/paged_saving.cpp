@@ -20,7 +20,7 @@ using cache::Equal;
 using cache::Held;
 using cache::Store;
 
-using Sizes = cache::SavedSizes<std::size(cache::kSequenceSizes)>;
+using Sizes = cache::SavedSizes<cache::kSequenceSizes.size()>;
 
 Sizes sizes_of(const PagedCacheConfig& c) {
   return {static_cast<std::int64_t>(c.type),

@@ -29,33 +29,29 @@ struct SizeName {
   std::int64_t least = 0, most = base::kMaxExtent;  ///< of a number
 };
 
-/// The sizes at the front of each: what must agree before rows can be taken over.
-inline constexpr SizeName kSequenceSizes[] = {{"type", SizeKind::type},
-                                              {"layers"},
-                                              {"kv_heads"},
-                                              {"head_dim", SizeKind::number, 0, base::kMaxDim},
-                                              {"value_dim", SizeKind::number, 0, base::kMaxDim},
-                                              {"values_in_keys", SizeKind::flag},
-                                              {"key_scales", SizeKind::scales}};
-inline constexpr SizeName kCacheSizes[] = {{"type", SizeKind::type},
-                                           {"batch"},
-                                           {"kv_heads"},
-                                           {"head_dim", SizeKind::number, 0, base::kMaxDim},
-                                           {"value_dim", SizeKind::number, 0, base::kMaxDim},
-                                           {"values_in_keys", SizeKind::flag},
-                                           {"key_scales", SizeKind::scales}};
-inline constexpr SizeName kSlidingSizes[] = {{"type", SizeKind::type},
-                                             {"batch"},
-                                             {"kv_heads"},
-                                             {"head_dim", SizeKind::number, 0, base::kMaxDim},
-                                             {"value_dim", SizeKind::number, 0, base::kMaxDim},
-                                             {"values_in_keys", SizeKind::flag},
-                                             {"key_scales", SizeKind::scales},
-                                             {"window", SizeKind::number, 1},
-                                             {"first_tokens"},
-                                             {"chunk", SizeKind::number, 1}};
+/// What must agree before rows can be taken over: the sizes at the front of each. `many` are a
+/// sequence's layers, else the batch.
+constexpr std::array<SizeName, 7> common_sizes(const char* many) {
+  return {{{"type", SizeKind::type},
+           {many},
+           {"kv_heads"},
+           {"head_dim", SizeKind::number, 0, base::kMaxDim},
+           {"value_dim", SizeKind::number, 0, base::kMaxDim},
+           {"values_in_keys", SizeKind::flag},
+           {"key_scales", SizeKind::scales}}};
+}
+inline constexpr auto kSequenceSizes = common_sizes("layers");
+inline constexpr auto kCacheSizes = common_sizes("batch");
+inline constexpr auto kSlidingSizes = [] {  // whose last three say which token lies where
+  std::array<SizeName, kCacheSizes.size() + 3> all{};
+  std::ranges::copy(kCacheSizes, all.begin());
+  all[kCacheSizes.size()] = {"window", SizeKind::number, 1};
+  all[kCacheSizes.size() + 1] = {"first_tokens"};
+  all[kCacheSizes.size() + 2] = {"chunk", SizeKind::number, 1};
+  return all;
+}();
 
-/// Where those are that all have in common; of sequences the second one is layers, else the batch.
+/// Where each of them is.
 enum SizePlace : std::size_t {
   kTypeAt,
   kManyAt,
@@ -83,8 +79,8 @@ inline std::string shown_size(SizeKind kind, std::int64_t size) {
 
 /// "its head_dim is 64, expected 128" of the first size that differs; empty: none does.
 template <std::size_t count>
-std::string first_difference(const SizeName (&names)[count], const SavedSizes<count>& found,
-                             const SavedSizes<count>& expected) {
+std::string first_difference(const std::array<SizeName, count>& names,
+                             const SavedSizes<count>& found, const SavedSizes<count>& expected) {
   for (std::size_t i = 0; i < count; ++i) {
     if (found[i] == expected[i]) continue;
     const SizeName& size = names[i];
@@ -102,7 +98,7 @@ inline std::string too_few_bytes(const char* what, std::size_t needed, std::size
 
 /// Moves the sizes at the front of `from` on; empty where they are `expected`, else what is wrong.
 template <std::size_t count>
-std::string take_sizes(std::span<const std::byte>& from, const SizeName (&names)[count],
+std::string take_sizes(std::span<const std::byte>& from, const std::array<SizeName, count>& names,
                        const SavedSizes<count>& expected) {
   SavedSizes<count> found{};
   if (!take(from, &found, sizeof found)) return too_few_bytes("sizes", sizeof found, from.size());

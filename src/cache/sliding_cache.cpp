@@ -339,7 +339,7 @@ void SlidingCache::read(std::int64_t sequence, View k, View v) const {
 
 namespace {
 
-using SavedSizes = cache::SavedSizes<std::size(cache::kSlidingSizes)>;
+using SavedSizes = cache::SavedSizes<cache::kSlidingSizes.size()>;
 
 SavedSizes sizes_of(const SlidingCacheConfig& c) {
   return {static_cast<std::int64_t>(c.type),
